@@ -1,0 +1,63 @@
+"""Where one rank process stands: which rank of which attempt, and where it meets the others.
+
+Standard library only: the agent makes a `Placement` and hands it to the forked rank process.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One rank of one attempt of one generation."""
+
+    rank: int
+    world_size: int
+    local_rank: int = 0
+    """Index among the ranks of this pod: picks the GPU and the CPU share."""
+    local_world_size: int = 1
+    store_host: str = "127.0.0.1"
+    """Where `rank.serve_store` answers; never inside a rank."""
+    store_port: int = 29500
+    generation: int = 1
+    attempt: int = 0
+    """Restart in place within the generation; (generation, attempt) orders all memberships."""
+    checkpoint_folder: Path | None = None
+    """Folder shared by all ranks, or None: nothing is saved and every start is from step 0."""
+    restore_step: int | None = None
+    """Restore exactly this step (it must verify); None picks the newest that verifies."""
+    restore_digest: str = ""
+    """Digest the manifest of `restore_step` must have; empty accepts any verified one."""
+    address: str = ""
+    """IP address of this pod that peers connect to; empty lets the backend resolve the host name."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a rank outside its world."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")
+        if not 0 <= self.local_rank < self.local_world_size:
+            raise ValueError(
+                f"local rank {self.local_rank} is outside {self.local_world_size} local ranks"
+            )
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """(generation, attempt), compared lexicographically: lower ones are stale."""
+        return self.generation, self.attempt
+
+    def to_json(self) -> str:
+        """One line of JSON; `from_json` reads it back."""
+        folder = self.checkpoint_folder
+        whole = {**asdict(self), "checkpoint_folder": None if folder is None else str(folder)}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Placement:
+        """Read `to_json`'s line. Raises TypeError or ValueError for anything else."""
+        raw: dict[str, Any] = json.loads(text)
+        folder = raw.pop("checkpoint_folder", None)
+        return cls(**raw, checkpoint_folder=None if folder is None else Path(folder))
