@@ -1,0 +1,78 @@
+"""Conditions, their reasons and the phase derived from them: closed lists."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from drumline.api.base import ApiModel
+
+
+class ConditionType(StrEnum):
+    """What can be said of a TrainingJob. Absence means unknown."""
+
+    ADMITTED = "Admitted"
+    PLACED = "Placed"
+    RUNNING = "Running"
+    CHECKPOINTED = "Checkpointed"
+    DISRUPTED = "Disrupted"
+    RECOVERING = "Recovering"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    INVALID_CONFIG = "InvalidConfig"
+
+
+class Phase(StrEnum):
+    """One word for `kubectl get`; derived from the conditions, never the source of a decision."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RECOVERING = "Recovering"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Why a condition is what it is. `BlockReason` of the scheduler adds its own to Placed=False."""
+
+    # Admitted, Placed, Running
+    PLACED = "Placed"
+    STARTING_PODS = "StartingPods"
+    PULLING_IMAGES = "PullingImages"
+    WAITING_FOR_AGENTS = "WaitingForAgents"
+    TRAINING = "Training"
+    RELEASED = "Released"
+    # Checkpointed
+    MANIFEST_VERIFIED = "ManifestVerified"
+    NO_DURABLE_STORAGE = "NoDurableStorage"
+    # Recovering
+    POD_FAILED = "PodFailed"
+    POD_LOST = "PodLost"
+    KUBELET_REFUSED = "KubeletRefused"
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    API_REFUSED = "ApiRefused"
+    # Suspended
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    RESUMED = "Resumed"
+    # terminal
+    COMPLETED = "Completed"
+    RESTARTS_EXHAUSTED = "RestartsExhausted"
+    ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
+    CONFIG_REFUSED = "ConfigRefused"
+    CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+
+
+class Condition(ApiModel):
+    """As `metav1.Condition`."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(max_length=1024)]
+    message: Annotated[str, Field(max_length=2048)] = ""
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    observed_generation: int | None = None
