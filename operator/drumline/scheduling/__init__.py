@@ -1,0 +1,52 @@
+"""The pure scheduling room: a snapshot goes in, decisions come out.
+
+No clock, no network, no randomness, no logging. See docs/scheduling.md.
+"""
+
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.decisions import (
+    FOREIGN_PODS,
+    MAX_MESSAGE_CHARS,
+    Blocked,
+    BlockReason,
+    Decisions,
+    Placed,
+)
+from drumline.scheduling.model import (
+    Admitted,
+    Gang,
+    Node,
+    Policy,
+    Pool,
+    Queue,
+    Snapshot,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+    WaitingRule,
+)
+from drumline.scheduling.resources import Resources
+
+__all__ = [
+    "FOREIGN_PODS",
+    "MAX_MESSAGE_CHARS",
+    "Admitted",
+    "BlockReason",
+    "Blocked",
+    "Decisions",
+    "Gang",
+    "Node",
+    "Placed",
+    "Policy",
+    "Pool",
+    "Queue",
+    "Resources",
+    "Snapshot",
+    "Taint",
+    "TaintEffect",
+    "Toleration",
+    "TolerationOperator",
+    "WaitingRule",
+    "decide",
+]

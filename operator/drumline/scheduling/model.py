@@ -1,0 +1,209 @@
+"""The scheduler's input: nodes, pools, queues, what is admitted and what waits, as plain values.
+
+A `Snapshot` is everything one cycle may know. It is frozen: the cycle works on a view of its own
+(`view.View`) and gives back decisions (`decisions`). Nothing here reads a clock, and the order of
+the tuples in a snapshot never changes a decision: names, priorities and ages do.
+
+Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
+is bound to the node, foreign and terminating ones too; `Admitted.reserved` names the places whose
+pods are not yet there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from drumline.scheduling.resources import Resources
+
+
+class TaintEffect(StrEnum):
+    """The effects Kubernetes knows; only the last two keep a pod off a node."""
+
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's mark that only pods with a matching toleration may ignore."""
+
+    key: str
+    value: str = ""
+    effect: TaintEffect
+
+
+class TolerationOperator(StrEnum):
+    """How a toleration compares its value with a taint's."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A pod's leave to ignore taints; an empty key with `Exists` matches every key."""
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: TaintEffect | None = None
+    """None matches every effect."""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration covers `taint` (the rules of Kubernetes' core/v1)."""
+        if self.effect not in (None, taint.effect):
+            return False
+        if self.operator is TolerationOperator.EXISTS:
+            return self.key in ("", taint.key)
+        return self.key == taint.key and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node of a pool."""
+
+    name: str
+    pool: str
+    allocatable: Resources
+    used: Resources = Resources()
+    """The requests of all pods bound to it: ours, foreign ones, terminating ones."""
+    domains: tuple[str, ...] = ()
+    """Its topology domain at each level of the pool, broadest first; '' where the label is missing.
+    A domain is known by its whole path: rack `r1` of block `b1` is not rack `r1` of block `b2`."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    """Cordoned. No toleration overrides it: a drain has to come to an end."""
+    ready: bool = True
+    distrusted: bool = False
+    """Its kubelet refused a pod that fitted here: not used before its next update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A kind of nodes that quota is counted in."""
+
+    name: str
+    levels: tuple[str, ...] = ()
+    """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A team's share of the cluster. Its usage is what `Snapshot.admitted` says."""
+
+    name: str
+    nominal: Mapping[str, int]
+    """GPUs by pool. A pool that is not listed is closed to the queue."""
+    max_priority: int | None = None
+    namespaces: frozenset[str] | None = None
+    """Which namespaces may use it; None means all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A job as the scheduler sees it: equal pods that start together or not at all."""
+
+    key: str
+    """`namespace/name` of the TrainingJob."""
+    uid: str
+    queue: str
+    nodes: int
+    """How many pods it has; two of them may share a node that has room for both."""
+    per_pod: Resources
+    queued_at: float
+    """When it began to wait (seconds); a preempted job keeps its place."""
+    priority: int = 0
+    pool: str | None = None
+    """None: any pool its queue has quota in, tried by name."""
+    required_level: str | None = None
+    """All pods in one domain of this level, or the job waits."""
+    preferred_level: str | None = None
+    """All pods in one domain of this level if that fits now, else in the next wider one."""
+    selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels a node must have with these values."""
+    tolerations: tuple[Toleration, ...] = ()
+    excluded_nodes: frozenset[str] = frozenset()
+    retry_at: float = 0.0
+    """After a rejected create: not tried again before this time."""
+    retry_cause: str = ""
+    """Why it backs off, in the words of whoever rejected it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no admission may ever count: empty gangs and negative requests.
+
+        Raises:
+            ValueError: with the job and the field that is wrong.
+        """
+        if self.nodes < 1:
+            raise ValueError(f"{self.key}: nodes must be at least 1, not {self.nodes}")
+        if self.per_pod.pods != 1 or self.per_pod.has_negative():
+            raise ValueError(f"{self.key}: per_pod must ask for 1 pod slot and nothing negative")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace part of the key."""
+        return self.key.partition("/")[0]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang: what its queue pays."""
+        return self.nodes * self.per_pod.gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A gang that has its places.
+
+    A place that is `lost` holds nothing and is to be filled again: the cycle looks for a
+    replacement before it looks at any waiting gang, and leaves the other places alone.
+    """
+
+    gang: Gang
+    pool: str
+    assignment: tuple[str, ...]
+    """Node names by pod index."""
+    reserved: frozenset[int] = frozenset()
+    """Indices whose pods are not in `Node.used` yet: promised, so the view counts them."""
+    lost: frozenset[int] = frozenset()
+    """Indices whose pod or node is gone for good; what still terminates there is in `Node.used`."""
+
+    def __post_init__(self) -> None:
+        """Refuse an assignment of another size than the gang's.
+
+        Raises:
+            ValueError: with the job and both sizes.
+        """
+        if len(self.assignment) != self.gang.nodes:
+            raise ValueError(
+                f"{self.gang.key}: {len(self.assignment)} places for {self.gang.nodes} pods"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything one cycle may know, at one moment."""
+
+    nodes: tuple[Node, ...]
+    pools: tuple[Pool, ...]
+    queues: tuple[Queue, ...]
+    admitted: tuple[Admitted, ...] = ()
+
+
+class WaitingRule(StrEnum):
+    """What a gang that cannot start yet does to those behind it."""
+
+    BEST_EFFORT = "BestEffort"
+    """Nothing: whatever fits starts. A big gang can starve behind a stream of small ones."""
+    STRICT = "Strict"
+    """It holds them back: waiting for quota its queue, waiting for capacity the whole pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The choices of a cluster's owner."""
+
+    waiting: WaitingRule = WaitingRule.BEST_EFFORT

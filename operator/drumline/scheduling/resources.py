@@ -1,0 +1,80 @@
+"""Amounts of node resources: one small value, whole numbers only.
+
+Every amount is an exact integer (millicores, bytes, counts), so sums never drift and two equal
+situations compare equal. A difference may be negative: foreign pods can over-commit a node, and
+the arithmetic must say so rather than hide it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a pod asks for, or what a node offers or has given away."""
+
+    gpus: int = 0
+    """Devices of the pool's GPU resource."""
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    """Pod slots; the request of one pod has exactly 1."""
+    ephemeral_bytes: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+    """Other countable resources (RDMA devices, MIG slices) as (name, count), sorted by name."""
+
+    def __post_init__(self) -> None:
+        """Bring `extended` into its one form, so that equal amounts are equal values."""
+        if self.extended:
+            merged: dict[str, int] = {}
+            for name, count in self.extended:
+                merged[name] = merged.get(name, 0) + count
+            canonical = tuple(sorted((name, count) for name, count in merged.items() if count))
+            object.__setattr__(self, "extended", canonical)
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            gpus=self.gpus + other.gpus,
+            cpu_millis=self.cpu_millis + other.cpu_millis,
+            memory_bytes=self.memory_bytes + other.memory_bytes,
+            pods=self.pods + other.pods,
+            ephemeral_bytes=self.ephemeral_bytes + other.ephemeral_bytes,
+            extended=self.extended + other.extended,
+        )
+
+    def __sub__(self, other: Resources) -> Resources:
+        return self + other.times(-1)
+
+    def times(self, count: int) -> Resources:
+        """The amounts of `count` equal pods."""
+        return Resources(
+            gpus=self.gpus * count,
+            cpu_millis=self.cpu_millis * count,
+            memory_bytes=self.memory_bytes * count,
+            pods=self.pods * count,
+            ephemeral_bytes=self.ephemeral_bytes * count,
+            extended=tuple((name, amount * count) for name, amount in self.extended),
+        )
+
+    def amounts(self) -> dict[str, int]:
+        """Every non-zero amount by resource name."""
+        plain = {name: getattr(self, name) for name in PLAIN_RESOURCES}
+        return {name: n for name, n in (plain | dict(self.extended)).items() if n}
+
+    def fits_in(self, free: Resources) -> bool:
+        """Whether `free` has enough of everything that is asked for here.
+
+        A resource that is not asked for may be over-committed without any harm to this request.
+        """
+        offered = free.amounts()
+        return all(n <= offered.get(name, 0) for name, n in self.amounts().items() if n > 0)
+
+    def has_negative(self) -> bool:
+        """Whether any amount is below zero."""
+        return any(n < 0 for n in self.amounts().values())
+
+
+PLAIN_RESOURCES: Final = tuple(f.name for f in fields(Resources) if f.name != "extended")
+"""The resources every node has, in the order of the fields."""
