@@ -1,0 +1,118 @@
+"""What the life of a job is decided from: the job, its pods, what its agents said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+    from drumline_trainer.contract import Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A TrainingJob as read at one resource version."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    object_generation: int
+    """metadata.generation: counts changes of the spec, not memberships."""
+    created_at: float
+    spec: TrainingJobSpec
+    status: TrainingJobStatus
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of the whole gang."""
+        return self.spec.nodes * self.spec.gpus_per_node
+
+    @property
+    def runs_trainer(self) -> bool:
+        """Whether the pods run the bundled trainer rather than a template of the user's own."""
+        return self.spec.trainer is not None
+
+    @property
+    def has_agents(self) -> bool:
+        """Whether the pods wait for a generation record (a lone pod has nobody to wait for)."""
+        return self.runs_trainer or self.spec.nodes > 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job succeeded or failed for good."""
+        return self.status.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnd:
+    """How a pod ended."""
+
+    succeeded: bool
+    exit_code: int | None = None
+    """Of the main container; None when the kubelet refused the pod or the node took it."""
+    reason: str = ""
+    """Of the container (`OOMKilled`, `Error`) or of the pod (`Evicted`, `OutOfcpu`)."""
+    message: str = ""
+    """Termination message: a `FinalReport` where the agent wrote it, else text."""
+    ended_at: float | None = None
+    """When the container ended, by the kubelet's clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """One pod of a job, current or of an earlier generation."""
+
+    name: str
+    uid: str
+    index: int
+    generation: int
+    node: str
+    ip: str = ""
+    ready: bool = False
+    """Readiness: the agent answers (bundled trainer) or the container runs (own template)."""
+    joining: bool = False
+    """The init container that waits for the generation record runs."""
+    terminating: bool = False
+    waiting: str = ""
+    """Why a container does not start, e.g. `ImagePullBackOff: ...`."""
+    end: PodEnd | None = None
+
+    @property
+    def reachable(self) -> bool:
+        """Whether its agent can be told the generation record."""
+        return bool(self.ip) and (self.ready or self.joining)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What is known besides the object: pods, and what the agents said."""
+
+    pods: tuple[PodFacts, ...] = ()
+    acknowledged_generation: int | None = None
+    """The generation whose record the store's agent has acknowledged to this operator."""
+    progress: Progress | None = None
+    """Given when a refresh of the figures in status is due."""
+    expected_pods: frozenset[str] = field(default_factory=frozenset[str])
+    """Names of pods created by us that the cache has not shown yet."""
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as Kubernetes writes time (RFC 3339, whole seconds, UTC)."""
+    return datetime.fromtimestamp(int(seconds), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(text: str) -> float:
+    """Inverse of `timestamp`; accepts fractions of a second too.
+
+    Raises:
+        ValueError: not an RFC 3339 time.
+    """
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

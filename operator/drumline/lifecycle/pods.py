@@ -1,0 +1,336 @@
+"""Job -> pod manifests. Everything a pod of ours is made of is decided in this file.
+
+Pods are bound at creation (`spec.nodeName`), restricted (non-root, no capabilities, RuntimeDefault
+seccomp), carry no service-account token, and are never restarted by the kubelet: the agent or the
+operator decides what a failure means.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drumline.api.base import (
+    LABEL_GENERATION,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_QUEUE,
+)
+from drumline.lifecycle.children import owner_reference, secret_name
+from drumline.lifecycle.environment import launcher_variables
+from drumline.lifecycle.trainerconfig import (
+    CHECKPOINT_FOLDER,
+    DATA_FOLDER,
+    checkpoint_folder,
+    trainer_config,
+)
+from drumline_trainer.contract import (
+    AGENT_PORT,
+    GANG_FOLDER,
+    TOKEN_FILE,
+    Env,
+    host_name,
+    pod_name,
+)
+
+if TYPE_CHECKING:
+    from drumline.api.podtemplate import PodTemplate, Volume
+    from drumline.lifecycle.job import Job
+
+Json = dict[str, Any]
+
+TRAINER_CONTAINER = "trainer"
+JOIN_CONTAINER = "drumline-join"
+USER_ID = 65532
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What the platform decides about every pod."""
+
+    trainer_image: str
+    join_image: str
+    """The operator's own image: it holds the standard-library agent that waits for the gang."""
+    priority_class: str = "drumline-training-pods"
+    operator_namespace: str = "drumline-system"
+    trainer_pod: Json = field(default_factory=dict[str, Any])
+    """Platform additions to pods of the bundled trainer: volumes, volumeMounts, env, annotations,
+    tolerations."""
+
+
+def image_of(job: Job, settings: PodSettings) -> str:
+    """The main container's image; what status pins at admission wins over a newer default."""
+    if job.status.image:
+        return job.status.image
+    if job.spec.template is not None:
+        return job.spec.template.image
+    assert job.spec.trainer is not None  # noqa: S101 - CEL and `InvalidConfig` keep one of the two
+    return job.spec.trainer.image or settings.trainer_image
+
+
+def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
+    """The pod with this index of the job's current generation, bound to its assigned node."""
+    status = job.status
+    assert status.assignment is not None  # noqa: S101 - only admitted jobs get pods
+    assert status.generation is not None  # noqa: S101
+    template = job.spec.template
+    extra = settings.trainer_pod if job.runs_trainer else {}
+    annotations = {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+        **((template.annotations if template else None) or {}),
+        **extra.get("annotations", {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(job.name, index, status.generation),
+            "namespace": job.namespace,
+            "labels": {
+                LABEL_JOB: job.name,
+                LABEL_JOB_UID: job.uid,
+                LABEL_INDEX: str(index),
+                LABEL_GENERATION: str(status.generation),
+                LABEL_QUEUE: job.spec.queue,
+            },
+            "annotations": annotations,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "nodeName": status.assignment.node_names()[index],
+            "hostname": host_name(job.name, index),
+            "restartPolicy": "Never",
+            "priorityClassName": settings.priority_class,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": _grace_seconds(job),
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": (template.run_as_user if template else None) or USER_ID,
+                "runAsGroup": USER_ID,
+                "fsGroup": USER_ID,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "tolerations": _tolerations(job, extra),
+            **_containers(job, index=index, gpu_resource=gpu_resource, settings=settings),
+        },
+    }
+
+
+def _containers(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
+    resources = _resources(job, gpu_resource)
+    if job.spec.template is None:
+        return _trainer_containers(job, index=index, resources=resources, settings=settings)
+    return _template_containers(
+        job, job.spec.template, index=index, resources=resources, settings=settings
+    )
+
+
+def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodSettings) -> Json:
+    spec, extra = job.spec, settings.trainer_pod
+    volumes: list[Json] = [_scratch("tmp"), _shared_memory(), _token_volume(job)]
+    mounts: list[Json] = [
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        _token_mount(),
+    ]
+    if spec.checkpoint is not None:
+        volumes.append(_claim("checkpoints", spec.checkpoint.claim_name, read_only=False))
+        mounts.append({"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER})
+    if spec.trainer is not None and spec.trainer.data is not None:
+        volumes.append(_claim("data", spec.trainer.data.claim_name, read_only=True))
+        mounts.append({"name": "data", "mountPath": DATA_FOLDER, "readOnly": True})
+    config = json.dumps(trainer_config(spec).to_dict(), sort_keys=True, separators=(",", ":"))
+    folder = checkpoint_folder(spec, name=job.name, uid=job.uid)
+    container: Json = {
+        "name": TRAINER_CONTAINER,
+        "image": image_of(job, settings),
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-m", "drumline_trainer.agent", "run"],
+        "env": [
+            *_agent_environment(job, index),
+            {"name": Env.CONFIG, "value": config},
+            {"name": Env.CHECKPOINT_FOLDER, "value": folder},
+            *extra.get("env", []),
+        ],
+        "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
+        "readinessProbe": _probe("/readyz", period_seconds=1, failures=3),
+        "livenessProbe": _probe("/healthz", period_seconds=10, failures=6),
+        "resources": resources,
+        "securityContext": _container_security(read_only_root=True),
+        "volumeMounts": [*mounts, *extra.get("volumeMounts", [])],
+    }
+    return {"containers": [container], "volumes": [*volumes, *extra.get("volumes", [])]}
+
+
+def _template_containers(
+    job: Job, template: PodTemplate, *, index: int, resources: Json, settings: PodSettings
+) -> Json:
+    volumes: list[Json] = [_volume(volume) for volume in template.volumes or []]
+    mounts = [
+        mount.model_dump(by_alias=True, exclude_none=True) for mount in template.volume_mounts or []
+    ]
+    if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108
+        volumes.append(_shared_memory())
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+    user_env = [
+        variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
+    ]
+    variables = launcher_variables(job, index=index)
+    container: Json = {
+        "name": TRAINER_CONTAINER,
+        "image": image_of(job, settings),
+        "env": [*({"name": k, "value": v} for k, v in variables.items()), *user_env],
+        "resources": resources,
+        "securityContext": _container_security(read_only_root=False),
+        "volumeMounts": mounts,
+    }
+    for key, value in (
+        ("imagePullPolicy", template.image_pull_policy),
+        ("command", template.command),
+        ("args", template.args),
+        ("workingDir", template.working_dir),
+    ):
+        if value is not None:
+            container[key] = value
+    spec: Json = {"containers": [container], "volumes": volumes}
+    if template.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+    if job.has_agents:
+        mounts += [
+            {"name": "drumline-gang", "mountPath": GANG_FOLDER, "readOnly": True},
+            {
+                "name": "drumline-gang",
+                "mountPath": "/etc/hosts",
+                "subPath": "hosts",
+                "readOnly": True,
+            },
+        ]
+        volumes += [_scratch("drumline-gang"), _token_volume(job)]
+        spec["initContainers"] = [_join_container(job, index=index, settings=settings)]
+    return spec
+
+
+def _join_container(job: Job, *, index: int, settings: PodSettings) -> Json:
+    small = {"cpu": "100m", "memory": "64Mi"}
+    return {
+        "name": JOIN_CONTAINER,
+        "image": settings.join_image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-m", "drumline_trainer.agent", "join"],
+        "env": _agent_environment(job, index),
+        "resources": {"requests": small, "limits": {"memory": "128Mi"}},
+        "securityContext": _container_security(read_only_root=True),
+        "volumeMounts": [
+            {"name": "drumline-gang", "mountPath": GANG_FOLDER},
+            _token_mount(),
+        ],
+    }
+
+
+def _agent_environment(job: Job, index: int) -> list[Json]:
+    status = job.status
+    fixed = {
+        Env.NAMESPACE: job.namespace,
+        Env.JOB: job.name,
+        Env.JOB_UID: job.uid,
+        Env.INDEX: str(index),
+        Env.NODES: str(job.spec.nodes),
+        Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
+        Env.GENERATION: str(status.generation),
+        Env.EPOCH: str(status.epoch or 0),
+    }
+    return [
+        *({"name": str(name), "value": value} for name, value in fixed.items()),
+        _field(Env.POD_UID, "metadata.uid"),
+        _field(Env.POD_IP, "status.podIP"),
+    ]
+
+
+def _resources(job: Job, gpu_resource: str) -> Json:
+    amounts = {str(k): str(v) for k, v in (job.spec.resources or {}).items()}
+    amounts[gpu_resource] = str(job.spec.gpus_per_node)
+    return {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def _tolerations(job: Job, extra: Json) -> list[Json]:
+    own = [
+        toleration.model_dump(by_alias=True, exclude_none=True)
+        for toleration in job.spec.tolerations or []
+    ]
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    return [gpu, *own, *extra.get("tolerations", [])]
+
+
+def _grace_seconds(job: Job) -> int:
+    return job.spec.template.termination_grace_period_seconds if job.spec.template else 30
+
+
+def _container_security(*, read_only_root: bool) -> Json:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": read_only_root,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _probe(path: str, *, period_seconds: int, failures: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": AGENT_PORT},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _field(name: str, path: str) -> Json:
+    return {"name": str(name), "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _scratch(name: str) -> Json:
+    return {"name": name, "emptyDir": {}}
+
+
+def _shared_memory() -> Json:
+    """NCCL and data workers need more than the 64 MiB a runtime gives; counted as pod memory."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory"}}
+
+
+def _claim(name: str, claim: str, *, read_only: bool) -> Json:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
+
+
+def _volume(volume: Volume) -> Json:
+    manifest: Json = {"name": volume.name}
+    if volume.persistent_volume_claim is not None:
+        claim = volume.persistent_volume_claim
+        return _claim(volume.name, claim.claim_name, read_only=claim.read_only)
+    if volume.config_map is not None:
+        manifest["configMap"] = {"name": volume.config_map.name}
+    elif volume.secret is not None:
+        manifest["secret"] = {"secretName": volume.secret.name}
+    else:
+        scratch = volume.empty_dir
+        manifest["emptyDir"] = (
+            scratch.model_dump(by_alias=True, exclude_none=True) if scratch else {}
+        )
+    return manifest
+
+
+def _token_volume(job: Job) -> Json:
+    return {
+        "name": "drumline-token",
+        "secret": {"secretName": secret_name(job), "defaultMode": 0o440},
+    }
+
+
+def _token_mount() -> Json:
+    return {
+        "name": "drumline-token",
+        "mountPath": TOKEN_FILE.rsplit("/", 1)[0],
+        "readOnly": True,
+    }
