@@ -30,7 +30,7 @@ class FailureClass(StrEnum):
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, deleted or lost with its node: placed anew, not charged."""
     REFUSED = "Refused"
-    """The kubelet did not admit the pod (a race with another scheduler): placed anew, not charged."""
+    """The kubelet did not admit the pod, a race with another scheduler: placed anew, uncharged."""
 
 
 REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "AdmissionError")

@@ -115,4 +115,4 @@ def seconds(text: str) -> float:
     Raises:
         ValueError: not an RFC 3339 time.
     """
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()

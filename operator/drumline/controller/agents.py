@@ -1,0 +1,105 @@
+"""The operator's side of the agents' HTTP API.
+
+What an agent answers is tenant input: at most `MAX_STATUS_BYTES` of it are read, it is parsed by
+the contract, and nothing of it is trusted for accounting. No redirect is followed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+import aiohttp
+
+from drumline_trainer.contract import (
+    AGENT_PORT,
+    SIGNATURE_HEADER,
+    AgentStatus,
+    ContractError,
+    GenerationRecord,
+    sign,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_STATUS_BYTES = 64 * 1024
+TIMEOUT_SECONDS = 5.0
+
+
+class AgentError(Exception):
+    """An agent did not answer, or not as the contract says; trying again later may help."""
+
+
+class AgentClient:
+    """Pushes records and reads statuses; an async context manager.
+
+    Args:
+        port: The agents' port (another one only in tests).
+    """
+
+    def __init__(self, *, port: int = AGENT_PORT) -> None:
+        self._port = port
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+            auto_decompress=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def push(self, record: GenerationRecord, *, token: bytes) -> None:
+        """Hand a record to the store's agent, which tells the others. Idempotent.
+
+        Raises:
+            AgentError: not reachable, or the record was refused.
+        """
+        body = record.encode()
+        headers = {SIGNATURE_HEADER: sign(token, b"record", body)}
+        address = record.store_member.address
+        status, answer = await self._exchange("PUT", address, "/v1/record", headers, body)
+        if status != 200:
+            text = answer[:200].decode(errors="replace")
+            raise AgentError(f"agent at {address} refused the record: {status} {text}")
+
+    async def status(self, address: str, *, token: bytes) -> AgentStatus:
+        """Read how far the pod at `address` is.
+
+        Raises:
+            AgentError: not reachable, or the answer breaks the contract.
+        """
+        path = "/v1/status"
+        headers = {SIGNATURE_HEADER: sign(token, b"get", path.encode())}
+        status, answer = await self._exchange("GET", address, path, headers, None)
+        if status != 200:
+            raise AgentError(f"agent at {address} answered {status}")
+        try:
+            return AgentStatus.parse(answer)
+        except ContractError as error:
+            raise AgentError(f"agent at {address}: {error}") from None
+
+    async def _exchange(
+        self, method: str, address: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> tuple[int, bytes]:
+        if self._session is None:
+            raise AgentError("the client is not open")
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{self._port}{path}"
+        try:
+            async with self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                answer = await response.content.read(MAX_STATUS_BYTES + 1)
+                return response.status, answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise AgentError(f"agent at {address}: {type(error).__name__}: {error}") from None

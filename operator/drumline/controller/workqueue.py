@@ -1,0 +1,101 @@
+"""A queue of keys: each at most once, never by two workers at a time, again after a failure.
+
+The contract of client-go's work queue. A key added while a worker holds it is handed out again
+when that worker is done, so no event is lost and none is handled twice at once. Failures back off
+per key, exponentially, until `forget`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+BASE_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 60.0
+
+
+class WorkQueue:
+    """Keys waiting for a worker; for one event loop.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ready: deque[str] = deque()
+        self._waiting: set[str] = set()
+        self._held: set[str] = set()
+        self._again: set[str] = set()
+        self._later: list[tuple[float, str]] = []
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: str) -> None:
+        """Hand `key` out as soon as a worker is free."""
+        if key in self._held:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.append(key)
+            self._wake.set()
+
+    def add_after(self, key: str, delay_seconds: float) -> None:
+        """Hand `key` out after a delay; of several delays the shortest counts."""
+        due = self._clock() + max(0.0, delay_seconds)
+        if self._due.get(key, due + 1) > due:
+            self._due[key] = due
+            heapq.heappush(self._later, (due, key))
+            self._wake.set()
+
+    def retry(self, key: str) -> float:
+        """Hand `key` out after its next backoff; returns the seconds."""
+        count = self._failures.get(key, 0)
+        self._failures[key] = count + 1
+        delay = min(MAX_BACKOFF_SECONDS, BASE_BACKOFF_SECONDS * 2 ** min(count, 16))
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: str) -> None:
+        """The key was handled: its next failure starts from the shortest backoff."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> str:
+        """The next key; the worker holds it until `done`."""
+        while True:
+            self._promote()
+            if self._ready:
+                key = self._ready.popleft()
+                self._waiting.discard(key)
+                self._held.add(key)
+                return key
+            self._wake.clear()
+            delay = self._later[0][0] - self._clock() if self._later else None
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: str) -> None:
+        """The worker lets go of `key`."""
+        self._held.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _promote(self) -> None:
+        now = self._clock()
+        while self._later and self._later[0][0] <= now:
+            due, key = heapq.heappop(self._later)
+            if self._due.get(key) == due:  # else a shorter delay has overtaken this entry
+                del self._due[key]
+                self.add(key)
+        if self._ready:
+            self._wake.set()

@@ -1,0 +1,116 @@
+"""The operator's settings: the only reader of the environment in the control plane."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+
+class SettingsError(ValueError):
+    """A variable that cannot be used; names it and says what would do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What one operator process is told by its Deployment."""
+
+    namespace: str = "drumline-system"
+    """DRUMLINE_NAMESPACE: where the operator runs and keeps its Lease."""
+    identity: str = "drumline"
+    """DRUMLINE_POD_NAME: holder identity in the Lease; the host's name by default."""
+    trainer_image: str = "drumline/trainer:dev"
+    """DRUMLINE_TRAINER_IMAGE: for jobs of the bundled trainer that name none."""
+    operator_image: str = "drumline/operator:dev"
+    """DRUMLINE_OPERATOR_IMAGE: also runs the container by which own-template gangs meet."""
+    signing_key_file: Path = Path("/var/run/drumline/signing/key")
+    """DRUMLINE_SIGNING_KEY_FILE: the key that all job tokens are derived from."""
+    priority_class: str = "drumline-training-pods"
+    """DRUMLINE_PRIORITY_CLASS: of every training pod; a job's own priority is in its object."""
+    lease_seconds: float = 15.0
+    """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease."""
+    progress_seconds: float = 60.0
+    """DRUMLINE_PROGRESS_SECONDS: at least this long between two refreshes of a job's figures."""
+    log_level: str = "info"
+    """DRUMLINE_LOG_LEVEL: debug, info, warning or error."""
+    log_format: str = "json"
+    """DRUMLINE_LOG_FORMAT: json or console."""
+    http_host: str = "0.0.0.0"  # noqa: S104 - probes and metrics come from outside the pod
+    """DRUMLINE_HTTP_HOST: address of /healthz, /readyz and /metrics."""
+    http_port: int = 8080
+    """DRUMLINE_HTTP_PORT."""
+    trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
+    """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations and tolerations
+    added to pods of the bundled trainer."""
+
+
+TRAINER_POD_KEYS = ("volumes", "volumeMounts", "env", "annotations", "tolerations")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Read DRUMLINE_* variables; what is absent or empty keeps its default.
+
+    Raises:
+        SettingsError: a value that cannot be used.
+    """
+    read = _Reader(environment)
+    defaults = Settings()
+    log_level = read.choice("LOG_LEVEL", defaults.log_level, LOG_LEVELS)
+    return Settings(
+        namespace=read.text("NAMESPACE", defaults.namespace),
+        identity=read.text("POD_NAME", socket.gethostname()),
+        trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
+        operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
+        signing_key_file=Path(read.text("SIGNING_KEY_FILE", str(defaults.signing_key_file))),
+        priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),
+        lease_seconds=read.number("LEASE_SECONDS", defaults.lease_seconds, low=3.0),
+        progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
+        log_level=log_level,
+        log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
+        http_host=read.text("HTTP_HOST", defaults.http_host),
+        http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
+        trainer_pod=read.trainer_pod(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    environment: Mapping[str, str]
+
+    def text(self, name: str, default: str) -> str:
+        return self.environment.get(f"DRUMLINE_{name}") or default
+
+    def number(self, name: str, default: float, *, low: float) -> float:
+        raw = self.text(name, str(default))
+        try:
+            value = float(raw)
+        except ValueError:
+            raise SettingsError(f"DRUMLINE_{name}={raw!r}: must be a number") from None
+        if not low <= value < float("inf"):
+            raise SettingsError(f"DRUMLINE_{name}={raw}: must be at least {low:g}")
+        return value
+
+    def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(name, default).lower()
+        if value not in allowed:
+            raise SettingsError(f"DRUMLINE_{name}={value!r}: must be one of {', '.join(allowed)}")
+        return value
+
+    def trainer_pod(self) -> dict[str, Any]:
+        raw = self.text("TRAINER_POD", "{}")
+        try:
+            parsed: object = json.loads(raw)
+        except ValueError as error:
+            raise SettingsError(f"DRUMLINE_TRAINER_POD: not JSON: {error}") from None
+        if not isinstance(parsed, dict):
+            raise SettingsError("DRUMLINE_TRAINER_POD: must be a JSON object")
+        additions = cast("dict[str, Any]", parsed)
+        unknown = sorted(set(additions) - set(TRAINER_POD_KEYS))
+        if unknown:
+            known = ", ".join(TRAINER_POD_KEYS)
+            raise SettingsError(f"DRUMLINE_TRAINER_POD: unknown key {unknown[0]!r}; known: {known}")
+        return additions

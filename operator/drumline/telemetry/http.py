@@ -1,0 +1,55 @@
+"""/healthz, /readyz and /metrics.
+
+Healthy: the event loop answers and no watch has been silent too long, so a kubelet restarts a
+process whose eyes are shut though it still runs. Ready: the caches hold the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from drumline.telemetry.metrics import Metrics
+
+Check = Callable[[], str | None]
+"""None when all is well, else a sentence."""
+
+
+@asynccontextmanager
+async def serve(
+    *, host: str, port: int, metrics: Metrics, healthy: Check, ready: Check
+) -> AsyncGenerator[int]:
+    """Serve until the context ends; yields the port (useful when 0 was asked for)."""
+    app = web.Application()
+    app.router.add_get("/healthz", _probe(healthy))
+    app.router.add_get("/readyz", _probe(ready))
+    app.router.add_get("/metrics", _metrics(metrics))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_request: web.Request) -> web.Response:
+        problem = check()
+        return (
+            web.Response(text="ok\n")
+            if problem is None
+            else web.Response(status=503, text=f"{problem}\n")
+        )
+
+    return answer
+
+
+def _metrics(metrics: Metrics) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.render(), content_type="text/plain", charset="utf-8")
+
+    return answer

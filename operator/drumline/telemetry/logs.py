@@ -1,0 +1,53 @@
+"""Structured logs: one JSON object a line in a cluster, a readable line on a terminal.
+
+Events are snake_case constants with fields (`gang_placed`, job=..., nodes=...). The loggers of
+Kopf and the standard library go through the same chain.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger, Processor
+
+
+def configure(*, level: str, log_format: str) -> None:
+    """Set up structlog and the standard library's root logger for this process."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if log_format == "console"
+        else structlog.processors.JSONRenderer()
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    # Kopf narrates each object at INFO; what matters of it we say ourselves.
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        cache_logger_on_first_use=True,
+    )
+
+
+def get(name: str) -> FilteringBoundLogger:
+    """A logger whose `name` field is the room it belongs to."""
+    return cast("FilteringBoundLogger", structlog.stdlib.get_logger(name))

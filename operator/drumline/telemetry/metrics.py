@@ -1,0 +1,133 @@
+"""All metrics of the operator, declared in one place; units are in the names.
+
+One instance per process, handed to those who count: no module-level registry. Labels are bounded:
+queues, pools, reasons, verbs and kinds, never jobs or pods.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from drumline import __version__
+
+_FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_WAIT_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one operator process."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        self.registry = registry
+        self.api_requests = Counter(
+            "drumline_api_requests_total",
+            "Requests to the Kubernetes API server.",
+            ["verb", "resource", "code"],
+            registry=registry,
+        )
+        self.api_request_seconds = Histogram(
+            "drumline_api_request_seconds",
+            "Time of a request to the Kubernetes API server.",
+            ["verb"],
+            buckets=_FAST_SECONDS,
+            registry=registry,
+        )
+        self.cycle_seconds = Histogram(
+            "drumline_scheduling_cycle_seconds",
+            "Time of one scheduling cycle, by phase.",
+            ["phase"],
+            buckets=_FAST_SECONDS,
+            registry=registry,
+        )
+        self.placed = Counter(
+            "drumline_gangs_placed_total",
+            "Gangs that got their places.",
+            ["queue", "gpu_pool"],
+            registry=registry,
+        )
+        self.queue_wait_seconds = Histogram(
+            "drumline_queue_wait_seconds",
+            "Time from a job's place in the queue to its admission.",
+            ["queue"],
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self.start_seconds = Histogram(
+            "drumline_admission_to_running_seconds",
+            "Time from admission until all members of the gang run.",
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self.pending = Gauge(
+            "drumline_pending_jobs",
+            "Jobs that wait for a place, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.queue_gpus = Gauge(
+            "drumline_queue_gpus",
+            "GPUs of a queue in a pool: nominal quota and use.",
+            ["queue", "gpu_pool", "kind"],
+            registry=registry,
+        )
+        self.pool_gpus = Gauge(
+            "drumline_pool_gpus",
+            "GPUs of a pool: total and free.",
+            ["gpu_pool", "kind"],
+            registry=registry,
+        )
+        self.finished = Counter(
+            "drumline_jobs_finished_total",
+            "Jobs that ended, by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.restarts = Counter(
+            "drumline_job_restarts_total",
+            "New generations after a failure, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "drumline_reconcile_seconds",
+            "Time of one reconcile of one job.",
+            buckets=_FAST_SECONDS,
+            registry=registry,
+        )
+        self.reconcile_errors = Counter(
+            "drumline_reconcile_errors_total",
+            "Reconciles that failed and are tried again, by kind of error.",
+            ["kind"],
+            registry=registry,
+        )
+        self.informer_freshness_seconds = Gauge(
+            "drumline_informer_freshness_seconds",
+            "Time since a watch last heard from the API server.",
+            ["resource"],
+            registry=registry,
+        )
+        self.poisoned_objects = Counter(
+            "drumline_poisoned_objects_total",
+            "Objects that could not be decoded and were left out.",
+            ["resource"],
+            registry=registry,
+        )
+        self.leader = Gauge("drumline_leader", "1 while this process leads.", registry=registry)
+        Gauge("drumline_build_info", "The running version.", ["version"], registry=registry).labels(
+            version=__version__
+        ).set(1)
+
+    def observe_request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
+        """Count one request to the API server (`kube.client.Observe`)."""
+        self.api_requests.labels(verb=str(verb), resource=resource, code=str(code)).inc()
+        self.api_request_seconds.labels(verb=str(verb)).observe(seconds)
+
+    def render(self) -> bytes:
+        """The exposition text of all metrics."""
+        return generate_latest(self.registry)
