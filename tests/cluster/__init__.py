@@ -1,0 +1,20 @@
+"""A throwaway Kubernetes cluster on this machine: `start`, `load`, `stop`.
+
+From a terminal: `python -m tests.cluster up | status | images | down`.
+"""
+
+from tests.cluster.kwok import create_fake_nodes
+from tests.cluster.lifecycle import load, start, stop
+from tests.cluster.model import Cluster, ClusterError, ClusterSpec, NodeInfo, Provider
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "ClusterSpec",
+    "NodeInfo",
+    "Provider",
+    "create_fake_nodes",
+    "load",
+    "start",
+    "stop",
+]

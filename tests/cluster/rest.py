@@ -1,0 +1,82 @@
+"""The least client that starting a cluster needs: JSON over one kept-alive TLS connection.
+
+Standard library only, so that the tool depends on nothing it is used to test. One `Api` belongs
+to one thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+
+class ApiStatusError(RuntimeError):
+    """The API server answered with an error status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class Api:
+    """Requests to the API server that a kubeconfig written by certificates.py names."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = json.loads(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        address = urlsplit(cluster["server"])
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        context = ssl.create_default_context(cadata=authority)
+        with tempfile.NamedTemporaryFile() as pem:
+            for part in ("client-certificate-data", "client-key-data"):
+                pem.write(base64.b64decode(user[part]))
+            pem.flush()
+            context.load_cert_chain(pem.name)
+        self._connection = http.client.HTTPSConnection(
+            address.hostname or "", address.port, context=context, timeout=30
+        )
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """The decoded answer.
+
+        Raises:
+            ApiStatusError: any status of 400 or more.
+            OSError: no connection.
+        """
+        text = None if body is None else json.dumps(body)
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Content-Type": kind, "Accept": "application/json"}
+        try:
+            self._connection.request(method, path, body=text, headers=headers)
+            response = self._connection.getresponse()
+            answer = response.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+        if response.status >= 400:
+            raise ApiStatusError(response.status, answer.decode(errors="replace")[:500])
+        return json.loads(answer) if answer.startswith(b"{") else answer.decode()
+
+    def answers(self, path: str) -> bool:
+        """Whether a GET of this path succeeds now."""
+        try:
+            self.request("GET", path)
+        except (ApiStatusError, OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Drop the connection; the next request opens another."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,23 @@
+"""What integration tests share: one real control plane a session, on loopback, without root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster, ClusterSpec, start, stop
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[Cluster]:
+    """etcd, API server, controller manager and scheduler, and KWOK with no nodes yet.
+
+    Tests share it: take a namespace of your own, and nodes by `create_fake_nodes`.
+    """
+    spec = ClusterSpec(name=f"drumline-integration-{os.getpid()}", nodes=0, kwok=True)
+    try:
+        yield start(spec, say=print)
+    finally:
+        stop(spec.name, say=print)
