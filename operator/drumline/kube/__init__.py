@@ -1,0 +1,7 @@
+"""The only room that speaks HTTP to Kubernetes.
+
+Requests go through one `KubeClient` (deadlines, retries, typed errors, the fence in front of
+every write); `reads` and `writes` name the requests Drumline makes; `Informer` keeps the caches;
+`LeaderElector` holds the lease that opens the fence; `EventRecorder` tells users what happened.
+Objects enter as bytes and leave as the small frozen views of `views`: no manifest is kept.
+"""

@@ -1,0 +1,230 @@
+"""Who we are to the API server: its address, what to trust, and a token that stays fresh.
+
+A pod reads the files the kubelet mounts; a person's machine reads a kubeconfig (client
+certificates, tokens, exec plugins) through the `kubernetes` package, imported only then. Bound
+tokens rotate hourly under the same path, so a token is kept for a minute at most and read again at
+once after a 401. The CA is read when a connection pool is built: a rotated CA stops new
+connections, which the liveness probe sees as stale informers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kubernetes.client import Configuration
+
+SERVICE_ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_TOKEN_AGE_SECONDS: Final = 60.0
+
+
+class NoCredentials(RuntimeError):  # noqa: N818
+    """Neither a service account nor a usable kubeconfig; the message says what was looked for."""
+
+
+class Token:
+    """A bearer token behind a function that reads it anew (and may block: it runs in a thread)."""
+
+    def __init__(
+        self,
+        read: Callable[[], str | None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read = read
+        self._clock = clock
+        self._value: str | None = None
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
+
+    async def current(self) -> str | None:
+        """The token to send now, at most a minute old; None where certificates speak for us."""
+        if self._is_stale():
+            async with self._reading:
+                if self._is_stale():
+                    self._value = await asyncio.to_thread(self._read)
+                    self._read_at = self._clock()
+        return self._value
+
+    def forget(self) -> None:
+        """Read it again before the next request: the server refused it."""
+        self._read_at = None
+
+    def _is_stale(self) -> bool:
+        return self._read_at is None or self._clock() - self._read_at > _TOKEN_AGE_SECONDS
+
+
+class ConnectionFields(TypedDict):
+    """The same credentials as plain data, named as `kopf.ConnectionInfo` names its arguments."""
+
+    server: str
+    ca_path: str | None
+    insecure: bool
+    token: str | None
+    certificate_path: str | None
+    private_key_path: str | None
+    default_namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """How to reach one API server as one identity.
+
+    Attributes:
+        server: Its URL without a trailing slash.
+        token: The bearer token, if that is how this identity is proved.
+        ca_path: The CA bundle to trust; None trusts the system's.
+        certificate_path: A client certificate, with `private_key_path` its key.
+        insecure: Trust any server certificate. Only a kubeconfig can ask for it.
+        namespace: The namespace this identity lives in.
+    """
+
+    server: str
+    token: Token
+    ca_path: Path | None = None
+    certificate_path: Path | None = None
+    private_key_path: Path | None = None
+    insecure: bool = False
+    namespace: str = "default"
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """A fresh TLS context, from the files as they are now."""
+        context = ssl.create_default_context(cafile=self.ca_path)
+        if self.certificate_path is not None:
+            context.load_cert_chain(self.certificate_path, self.private_key_path)
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    async def connection_fields(self) -> ConnectionFields:
+        """The arguments of `kopf.ConnectionInfo`, so that one login serves both clients."""
+        return ConnectionFields(
+            server=self.server,
+            ca_path=_text(self.ca_path),
+            insecure=self.insecure,
+            token=await self.token.current(),
+            certificate_path=_text(self.certificate_path),
+            private_key_path=_text(self.private_key_path),
+            default_namespace=self.namespace,
+        )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def from_service_account(
+    *,
+    host: str,
+    port: str,
+    folder: Path = SERVICE_ACCOUNT_FOLDER,
+) -> Credentials:
+    """The credentials the kubelet mounted into this pod.
+
+    Args:
+        host: `KUBERNETES_SERVICE_HOST`.
+        port: `KUBERNETES_SERVICE_PORT`.
+        folder: Where token, CA and namespace are mounted.
+
+    Raises:
+        NoCredentials: A file is missing.
+    """
+    try:
+        namespace = (folder / "namespace").read_text().strip()
+    except OSError as error:
+        raise NoCredentials(f"no service account is mounted: {error}") from error
+    address = f"[{host}]" if ":" in host else host
+    token_path = folder / "token"
+    return Credentials(
+        server=f"https://{address}:{port}",
+        token=Token(lambda: token_path.read_text().strip()),
+        ca_path=folder / "ca.crt",
+        namespace=namespace,
+    )
+
+
+def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> Credentials:
+    """The credentials of a kubeconfig; blocks while it is read, and while an exec plugin runs.
+
+    Args:
+        path: The file; None takes `$KUBECONFIG`, then `~/.kube/config`, as kubectl does.
+        context: One of its contexts; None takes the current one.
+
+    Raises:
+        NoCredentials: The file is missing, broken, or lacks the context.
+    """
+    loaded = _load_kubeconfig(path, context)
+    return Credentials(
+        server=str(loaded.host).rstrip("/"),
+        token=Token(lambda: _bearer(_load_kubeconfig(path, context))),
+        ca_path=_path(loaded.ssl_ca_cert),
+        certificate_path=_path(loaded.cert_file),
+        private_key_path=_path(loaded.key_file),
+        insecure=not loaded.verify_ssl,
+        namespace=_context_namespace(path, context),
+    )
+
+
+def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) -> Credentials:
+    """The service account in a pod, a kubeconfig elsewhere; an explicit kubeconfig wins.
+
+    Raises:
+        NoCredentials: Neither is usable.
+    """
+    host = environment.get("KUBERNETES_SERVICE_HOST")
+    if kubeconfig is None and host:
+        port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+        return from_service_account(host=host, port=port)
+    return from_kubeconfig(kubeconfig)
+
+
+def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:
+    kube_config = _kube_config()
+    from kubernetes.client import Configuration  # noqa: PLC0415
+
+    configuration = Configuration()
+    try:
+        kube_config.load_kube_config(
+            config_file=_location(path),
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except (kube_config.ConfigException, OSError) as error:
+        raise NoCredentials(f"kubeconfig {_location(path) or 'by default'}: {error}") from error
+    return configuration
+
+
+def _context_namespace(path: Path | None, context: str | None) -> str:
+    contexts, active = _kube_config().list_kube_config_contexts(_location(path))
+    chosen = active if context is None else next(c for c in contexts if c["name"] == context)
+    return chosen["context"].get("namespace") or "default"
+
+
+def _kube_config() -> Any:
+    # Untyped, and in a pod its import would cost 64 MB and half a second for nothing.
+    from kubernetes.config import kube_config  # noqa: PLC0415
+
+    return kube_config
+
+
+def _location(path: Path | None) -> str | None:
+    return None if path is None else os.fspath(path.expanduser())
+
+
+def _bearer(loaded: Any) -> str | None:
+    value = loaded.api_key.get("BearerToken")
+    return None if value is None else value.removeprefix("Bearer ")
+
+
+def _path(value: str | None) -> Path | None:
+    return None if value is None else Path(value)

@@ -1,0 +1,187 @@
+# ruff: noqa: N818 - the API server's own words, without "Error" at their ends
+"""Everything that can go wrong between Drumline and the API server, as one tree.
+
+::
+
+    KubeError
+    ├── NotLeader            the fence is down: nothing was sent
+    ├── Unreachable          no whole answer: refused, reset, deadline passed      (retryable)
+    ├── Malformed            an answer that is not what the API promises
+    └── StatusError          an answer outside 2xx; carries the Status' reason and message
+        ├── Invalid          400, 422   the object or the request is wrong
+        ├── Unauthorized     401        the credentials are not accepted (any more)
+        ├── Forbidden        403        RBAC, ResourceQuota, Pod Security: the message says which
+        ├── NotFound         404        the object is gone, or its kind is not served
+        ├── AlreadyExists    409        a create of a name that is taken
+        ├── Conflict         409        a stale resourceVersion, uid, or field owned by another
+        ├── Gone             410        a resourceVersion or continue token that was compacted
+        ├── TooManyRequests  429        priority and fairness; may name a delay    (retryable)
+        └── ServerError      5xx        the server's own fault                     (retryable)
+
+`retryable` speaks of the error alone. A write that ended in `Unreachable` or `ServerError` may have
+been carried out, so a repeated create can answer `AlreadyExists` and a repeated conditional update
+`Conflict`: callers decide both by reading the object.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+_MAX_MESSAGE_CHARS = 2048
+
+
+class KubeError(Exception):
+    """Any failure of a request to the API server."""
+
+    retryable: ClassVar[bool] = False
+
+
+class NotLeader(KubeError):
+    """This process may not write: it holds no lease, or can no longer prove that it does."""
+
+
+class Unreachable(KubeError):
+    """No whole answer came: the connection failed, broke, or the deadline passed."""
+
+    retryable: ClassVar[bool] = True
+
+
+class Malformed(KubeError):
+    """The answer's body is not what the API promises."""
+
+
+class StatusError(KubeError):
+    """An answer outside 2xx.
+
+    Attributes:
+        code: The HTTP status code.
+        reason: The machine-readable reason of the Status object, empty if there was none.
+        message: The server's sentence, bounded; fit for a condition or an event.
+        retry_after_seconds: What the server asked to wait, or None.
+    """
+
+    def __init__(
+        self,
+        *,
+        code: int,
+        reason: str,
+        message: str,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Invalid(StatusError):
+    """400 or 422."""
+
+
+class Unauthorized(StatusError):
+    """401."""
+
+
+class Forbidden(StatusError):
+    """403."""
+
+
+class NotFound(StatusError):
+    """404."""
+
+
+class AlreadyExists(StatusError):
+    """409 of a create."""
+
+
+class Conflict(StatusError):
+    """409 of anything else."""
+
+
+class Gone(StatusError):
+    """410."""
+
+
+class TooManyRequests(StatusError):
+    """429."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ServerError(StatusError):
+    """5xx."""
+
+    retryable: ClassVar[bool] = True
+
+
+_BY_CODE: dict[int, type[StatusError]] = {
+    400: Invalid,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+
+class _Status(msgspec.Struct, frozen=True):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
+
+
+def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> StatusError:
+    """The typed error of an HTTP answer outside 2xx.
+
+    Args:
+        code: The HTTP status code.
+        body: The answer's body: a Status object, or whatever a proxy says.
+        retry_after: The Retry-After header, if any; only its form in seconds is understood.
+    """
+    try:
+        status = _decode_status(body)
+    except msgspec.MsgspecError:
+        status = _Status(message=body[:_MAX_MESSAGE_CHARS].decode(errors="replace"))
+    return from_status(
+        code=code,
+        reason=status.reason,
+        message=status.message,
+        retry_after_seconds=_seconds(retry_after),
+    )
+
+
+def from_stream(raw: bytes) -> StatusError:
+    """The typed error of an ERROR event's Status object inside a watch."""
+    status = _decode_status(raw)
+    return from_status(code=status.code, reason=status.reason, message=status.message)
+
+
+def from_status(
+    *,
+    code: int,
+    reason: str,
+    message: str,
+    retry_after_seconds: float | None = None,
+) -> StatusError:
+    """The typed error of a Status already taken apart."""
+    kind = _BY_CODE.get(code, ServerError if code >= 500 else StatusError)
+    if kind is Conflict and reason == "AlreadyExists":
+        kind = AlreadyExists
+    return kind(
+        code=code,
+        reason=reason,
+        message=message[:_MAX_MESSAGE_CHARS],
+        retry_after_seconds=retry_after_seconds,
+    )
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header is not None and header.isdecimal() else None

@@ -1,0 +1,125 @@
+"""Reading single objects and whole lists. Items stay bytes until a decoder of `codec` sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from drumline.kube.client import KubeClient, Request, Verb
+from drumline.kube.errors import Gone, Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from drumline.kube.resources import Resource
+
+PAGE_LIMIT: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Some items of a list, not decoded yet, and the version of the whole list."""
+
+    items: tuple[bytes, ...]
+    resource_version: str
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    next_token: str = msgspec.field(default="", name="continue")
+
+
+class _List(msgspec.Struct, frozen=True):
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] = []
+
+
+_decode_list = msgspec.json.Decoder(_List).decode
+
+
+async def get(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    namespace: str | None = None,
+) -> bytes:
+    """The object's JSON, fresh from storage; a decoder of `codec` turns it into a view.
+
+    Raises:
+        NotFound: There is none of this name.
+        KubeError: Anything else.
+    """
+    path = resource.path(namespace=namespace, name=name)
+    return await client.send(Request(verb=Verb.GET, resource=resource, path=path))
+
+
+async def list_pages(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+    limit: int = PAGE_LIMIT,
+) -> AsyncGenerator[Page]:
+    """All objects as of one version, page by page; None as namespace means all namespaces.
+
+    Raises:
+        Gone: The version was compacted between two pages: what came so far is to be thrown away.
+        KubeError: Anything else.
+    """
+    path = resource.path(namespace=namespace)
+    selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    query = {name: value for name, value in selectors.items() if value} | {"limit": str(limit)}
+    while True:
+        answer = await client.send(
+            Request(verb=Verb.LIST, resource=resource, path=path, query=query)
+        )
+        page = _parse(answer)
+        yield Page(
+            items=tuple(map(bytes, page.items)),
+            resource_version=page.metadata.resource_version,
+        )
+        if not page.metadata.next_token:
+            return
+        query["continue"] = page.metadata.next_token
+
+
+async def list_all(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    namespace: str | None = None,
+    label_selector: str = "",
+    field_selector: str = "",
+) -> list[bytes]:
+    """All objects of one version, undecoded; begins anew if that version is compacted on the way.
+
+    Raises:
+        KubeError: The list could not be read.
+    """
+    while True:
+        try:
+            return [
+                item
+                async for page in list_pages(
+                    client,
+                    resource,
+                    namespace=namespace,
+                    label_selector=label_selector,
+                    field_selector=field_selector,
+                )
+                for item in page.items
+            ]
+        except Gone:
+            continue
+
+
+def _parse(answer: bytes) -> _List:
+    try:
+        return _decode_list(answer)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"a list of {len(answer)} bytes: {error}") from error

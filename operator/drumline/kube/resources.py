@@ -1,0 +1,104 @@
+"""The kinds of object Drumline reads or writes, and where each lives below the API server's root.
+
+A `Resource` is a name, not a schema: what is read of an object is said by `views`, what is written
+by the room that renders it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+DRUMLINE_GROUP: Final = "drumline.dev"
+DRUMLINE_VERSION: Final = "v1alpha1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind of object, as the API server names it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """The `apiVersion` of its objects."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> str:
+        """The path of a collection, an object, or a subresource of it.
+
+        Args:
+            namespace: Where the object is; None names the collection across all namespaces.
+            name: The object; None names the collection.
+            subresource: For instance `status`.
+
+        Raises:
+            ValueError: A namespace for a cluster-scoped kind, a single namespaced object without
+                one, or a name that would escape its segment of the path.
+        """
+        if namespace is not None and not self.namespaced:
+            raise ValueError(f"{self.plural} are cluster-scoped, but got namespace {namespace!r}")
+        if name is not None and namespace is None and self.namespaced:
+            raise ValueError(f"{self.plural} are namespaced, but {name!r} came without a namespace")
+        segments = [f"/apis/{self.group}" if self.group else "/api", self.version]
+        if namespace is not None:
+            segments += ["namespaces", _segment(namespace)]
+        segments.append(self.plural)
+        if name is not None:
+            segments.append(_segment(name))
+        if subresource is not None:
+            segments.append(subresource)
+        return "/".join(segments)
+
+
+def _segment(text: str) -> str:
+    if not text or text in {".", ".."}:
+        raise ValueError(f"{text!r} is no name of an object")
+    return quote(text, safe="")
+
+
+def _core(plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    return Resource(group="", version="v1", plural=plural, kind=kind, namespaced=namespaced)
+
+
+def _grouped(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
+    return Resource(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced)
+
+
+def _drumline(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource(
+        group=DRUMLINE_GROUP,
+        version=DRUMLINE_VERSION,
+        plural=plural,
+        kind=kind,
+        namespaced=namespaced,
+    )
+
+
+PODS: Final = _core("pods", "Pod")
+NODES: Final = _core("nodes", "Node", namespaced=False)
+NAMESPACES: Final = _core("namespaces", "Namespace", namespaced=False)
+SECRETS: Final = _core("secrets", "Secret")
+CONFIG_MAPS: Final = _core("configmaps", "ConfigMap")
+PRIORITY_CLASSES: Final = _grouped(
+    "scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False
+)
+EVENTS: Final = _grouped("events.k8s.io", "events", "Event")
+POD_DISRUPTION_BUDGETS: Final = _grouped("policy", "poddisruptionbudgets", "PodDisruptionBudget")
+NETWORK_POLICIES: Final = _grouped("networking.k8s.io", "networkpolicies", "NetworkPolicy")
+LEASES: Final = _grouped("coordination.k8s.io", "leases", "Lease")
+
+TRAINING_JOBS: Final = _drumline("trainingjobs", "TrainingJob", namespaced=True)
+TRAINING_QUEUES: Final = _drumline("trainingqueues", "TrainingQueue", namespaced=False)
+GPU_POOLS: Final = _drumline("gpupools", "GpuPool", namespaced=False)

@@ -1,0 +1,58 @@
+"""How often and after which pauses a failed request is sent again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drumline.kube.errors import KubeError, StatusError
+
+if TYPE_CHECKING:
+    import random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Capped exponential backoff with full jitter, stretched by the server's Retry-After.
+
+    Attributes:
+        attempts: How many times a request is sent at most.
+        base_seconds: The upper bound of the first pause; it doubles with each attempt.
+        cap_seconds: The upper bound of every pause we choose ourselves.
+        patience_seconds: A longer Retry-After than this is not waited for: the error is raised.
+    """
+
+    attempts: int = 5
+    base_seconds: float = 0.1
+    cap_seconds: float = 5.0
+    patience_seconds: float = 30.0
+
+    def pause_seconds(
+        self,
+        error: KubeError,
+        *,
+        attempt: int,
+        jitter: random.Random,
+    ) -> float | None:
+        """How long to wait after the failed attempt, or None to give up.
+
+        Args:
+            error: How the attempt failed.
+            attempt: Which attempt it was, from 1.
+            jitter: Where the randomness comes from.
+        """
+        if not error.retryable or attempt >= self.attempts:
+            return None
+        asked = error.retry_after_seconds if isinstance(error, StatusError) else None
+        if asked is not None and asked > self.patience_seconds:
+            return None
+        return max(asked or 0.0, self.backoff_seconds(attempt=attempt, jitter=jitter))
+
+    def backoff_seconds(self, *, attempt: int, jitter: random.Random) -> float:
+        """A pause drawn from [half, whole] of the attempt's bound: spread out, never zero."""
+        bound = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 16))
+        return bound * jitter.uniform(0.5, 1.0)
+
+
+ONCE: Final = RetryPolicy(attempts=1)
+"""For requests whose caller has a schedule of its own, such as the renewal of a lease."""

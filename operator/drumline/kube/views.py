@@ -1,0 +1,213 @@
+"""What the caches keep of an object: small frozen values, never a manifest.
+
+They are msgspec structs outside the garbage collector's sight: 40,000 of them must not lengthen
+its pauses. Two rules keep them small: of labels and annotations only those we act on survive
+(see `codec`), and text that a tenant can write is bounded.
+
+Amounts are integers: CPU in thousandths, everything else in whole units, as kube-scheduler counts.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+
+class Key(NamedTuple):
+    """Where an object lives; `namespace` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+
+class View(Protocol):
+    """What an informer needs to know of any view."""
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace; empty for cluster-scoped kinds."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """The identity that a successor of the same name does not share."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """The version of the object this view shows."""
+        ...
+
+
+class PodPhase(StrEnum):
+    """A pod's phase, as the kubelet reports it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """How one container of a pod is doing.
+
+    Attributes:
+        name: Its name in the pod.
+        ready: Whether its readiness probe passes.
+        restart_count: How often the kubelet restarted it.
+        waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
+        exit_code: Its exit code once it ended (this run), else None.
+        exit_reason: `Completed`, `Error`, `OOMKilled`, ... once it ended.
+        termination_message: Its last words, bounded.
+        last_exit_code: The exit code of the run before this one, else None.
+        last_exit_reason: The exit reason of the run before this one.
+    """
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    exit_code: int | None = None
+    exit_reason: str = ""
+    termination_message: str = ""
+    last_exit_code: int | None = None
+    last_exit_reason: str = ""
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One pod.
+
+    Attributes:
+        owner_uid: The uid of its controller, empty if it has none.
+        labels: Those of the `drumline.dev/` prefix.
+        annotations: Those of the `drumline.dev/` prefix.
+        node_name: The node it is bound to, empty while it is bound to none.
+        phase: Its phase.
+        pod_ip: Its address, empty until it has one.
+        ready: Its Ready condition.
+        reason: Why it failed as a whole (`Evicted`, `OutOfcpu`), with `message`.
+        terminating: Whether it was asked to go: its resources are still held.
+        deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
+        start_time: When the kubelet took it on (RFC 3339), empty before.
+        disruption_reason: The reason of a true DisruptionTarget condition, else empty.
+        unschedulable_message: The scheduler's words on why it fits nowhere, else empty.
+        scheduler_name: Who is to bind it.
+        priority: Its resolved priority.
+        requests: What it takes from its node, by resource name, as kube-scheduler counts.
+        containers: Its containers' states, init containers excluded.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    node_name: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    pod_ip: str = ""
+    ready: bool = False
+    reason: str = ""
+    message: str = ""
+    terminating: bool = False
+    deletion_time: str = ""
+    start_time: str = ""
+    disruption_reason: str = ""
+    unschedulable_message: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    requests: dict[str, int] = {}
+    containers: tuple[ContainerView, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether it holds no resources of its node any more."""
+        return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+
+class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One taint of a node."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One node.
+
+    Attributes:
+        labels: All of them: topology levels and pool selectors may name any.
+        annotations: Those of the `drumline.dev/` prefix.
+        taints: What a pod must tolerate.
+        unschedulable: Whether it is cordoned.
+        allocatable: What pods may take of it, by resource name.
+        ready: Its Ready condition.
+        terminating: Whether the Node object is being deleted.
+        addresses: Its addresses by type (`InternalIP`, `Hostname`).
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    taints: tuple[TaintView, ...] = ()
+    unschedulable: bool = False
+    allocatable: dict[str, int] = {}
+    ready: bool = False
+    terminating: bool = False
+    addresses: dict[str, str] = {}
+
+
+class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One PriorityClass."""
+
+    name: str
+    uid: str
+    resource_version: str
+    value: int
+    namespace: str = ""
+    global_default: bool = False
+
+
+class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of ours: its metadata, and spec and status as decoded JSON for the API's models.
+
+    Attributes:
+        generation: Raised by the server whenever the spec changes.
+        creation_time: RFC 3339.
+        deletion_time: RFC 3339, empty while nobody deleted it.
+        labels: All of them.
+        annotations: All but kubectl's copy of the object.
+        spec: As stored; read-only by convention.
+        status: As stored; read-only by convention.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int = 0
+    creation_time: str = ""
+    deletion_time: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+def key_of(view: View) -> Key:
+    """Where the object of this view lives."""
+    return Key(view.namespace, view.name)

@@ -1,0 +1,326 @@
+"""The writes Drumline makes, one function each. Of an answer only uid and version are read.
+
+Bodies are mappings, or bytes where the caller rendered once and sends often. Names are given by
+callers and deterministic, so a create that is repeated after its answer was lost ends in
+`AlreadyExists`: read the object, and take it as one's own if its owner's uid says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from drumline.kube.client import KubeClient, Request, Verb
+from drumline.kube.errors import KubeError, Malformed
+
+if TYPE_CHECKING:
+    from drumline.kube.resources import Resource
+    from drumline.kube.retry import RetryPolicy
+
+Body = Mapping[str, Any] | bytes
+_MERGE_PATCH: Final = "application/merge-patch+json"
+_JSON_PATCH: Final = "application/json-patch+json"
+_APPLY_PATCH: Final = "application/apply-patch+yaml"
+_encode = msgspec.json.Encoder().encode
+
+
+class Written(NamedTuple):
+    """The identity of an object after a write, to be met again in the informer's cache."""
+
+    uid: str
+    resource_version: str
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+_decode_written = msgspec.json.Decoder(_Object).decode
+
+
+async def create(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    body: Body,
+    namespace: str | None = None,
+    retry: RetryPolicy | None = None,
+    fenced: bool = True,
+) -> Written:
+    """Create an object; its name is in the body.
+
+    Raises:
+        AlreadyExists: The name is taken, perhaps by an earlier attempt of our own.
+        Forbidden: RBAC, a quota or Pod Security refused it; the message says which.
+        Invalid: The object is wrong.
+        KubeError: Anything else.
+    """
+    request = Request(
+        verb=Verb.CREATE,
+        resource=resource,
+        path=resource.path(namespace=namespace),
+        body=_bytes(body),
+        fenced=fenced,
+    )
+    return _written(await client.send(request, retry=retry))
+
+
+async def create_many(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    bodies: Iterable[Body],
+    namespace: str,
+) -> list[Written | KubeError]:
+    """Create many objects at once, as fast as the client's write limit lets them out.
+
+    Returns:
+        One outcome a body, in order. A failure does not stop the others: whether a partial gang
+        is to be taken back is the caller's decision.
+    """
+
+    async def attempt(body: Body) -> Written | KubeError:
+        try:
+            return await create(client, resource, body=body, namespace=namespace)
+        except KubeError as error:
+            return error
+
+    return list(await asyncio.gather(*map(attempt, bodies)))
+
+
+async def replace(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    body: Body,
+    namespace: str | None = None,
+    retry: RetryPolicy | None = None,
+    fenced: bool = True,
+) -> Written:
+    """Replace an object as a whole, if it still is at the resourceVersion in the body.
+
+    Raises:
+        Conflict: It is not.
+        KubeError: Anything else.
+    """
+    request = Request(
+        verb=Verb.UPDATE,
+        resource=resource,
+        path=resource.path(namespace=namespace, name=name),
+        body=_bytes(body),
+        fenced=fenced,
+    )
+    return _written(await client.send(request, retry=retry))
+
+
+async def replace_status(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    uid: str,
+    resource_version: str,
+    status: Mapping[str, Any],
+    namespace: str | None = None,
+) -> Written:
+    """Replace the whole status, if the object still is this one at this version.
+
+    Fields missing in `status` are gone afterwards.
+
+    Raises:
+        Conflict: The object changed since `resource_version`, or is another one of the same name.
+        NotFound: It is gone.
+        KubeError: Anything else.
+    """
+    # Version and uid inside the patch make the server check both against what it has stored.
+    patch = [
+        {"op": "replace", "path": "/metadata/uid", "value": uid},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
+        {"op": "add", "path": "/status", "value": status},
+    ]
+    request = Request(
+        verb=Verb.PATCH,
+        resource=resource,
+        path=resource.path(namespace=namespace, name=name, subresource="status"),
+        body=_encode(patch),
+        content_type=_JSON_PATCH,
+    )
+    return _written(await client.send(request))
+
+
+async def merge_patch(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    body: Mapping[str, Any],
+    namespace: str | None = None,
+    subresource: str | None = None,
+) -> Written:
+    """Change only the fields named in the body; None removes one.
+
+    A `metadata.resourceVersion` or `metadata.uid` in the body makes the patch conditional on it.
+
+    Raises:
+        Conflict: A condition in the body does not hold.
+        KubeError: Anything else.
+    """
+    request = Request(
+        verb=Verb.PATCH,
+        resource=resource,
+        path=resource.path(namespace=namespace, name=name, subresource=subresource),
+        body=_encode(body),
+        content_type=_MERGE_PATCH,
+    )
+    return _written(await client.send(request))
+
+
+async def patch_status(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    uid: str,
+    resource_version: str,
+    status: Mapping[str, Any],
+    namespace: str | None = None,
+) -> Written:
+    """Merge into the status, under the conditions of `replace_status`; other fields stay.
+
+    Raises:
+        Conflict: The object changed since `resource_version`, or is another one of the same name.
+        KubeError: Anything else.
+    """
+    metadata = {"uid": uid, "resourceVersion": resource_version}
+    return await merge_patch(
+        client,
+        resource,
+        name=name,
+        namespace=namespace,
+        subresource="status",
+        body={"metadata": metadata, "status": status},
+    )
+
+
+async def apply(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    body: Mapping[str, Any],
+    field_manager: str,
+    namespace: str | None = None,
+    force: bool = False,
+) -> Written:
+    """Server-side apply: create the object, or make exactly our fields be as in the body.
+
+    Args:
+        client: The client to send with.
+        resource: The object's kind.
+        name: The object's name.
+        body: The fields we want to own; `apiVersion` and `kind` are filled in.
+        field_manager: Who we are among the owners of its fields.
+        namespace: The object's namespace, if its kind has one.
+        force: Take fields over from other owners instead of failing.
+
+    Raises:
+        Conflict: Another manager owns one of the fields, and `force` is off.
+        KubeError: Anything else.
+    """
+    query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+    request = Request(
+        verb=Verb.APPLY,
+        resource=resource,
+        path=resource.path(namespace=namespace, name=name),
+        query=query,
+        body=_encode({"apiVersion": resource.api_version, "kind": resource.kind, **body}),
+        content_type=_APPLY_PATCH,
+    )
+    return _written(await client.send(request))
+
+
+async def delete(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    uid: str | None,
+    namespace: str | None = None,
+    grace_seconds: int | None = None,
+) -> None:
+    """Ask for an object to be deleted; its children follow in the background.
+
+    Args:
+        client: The client to send with.
+        resource: The object's kind.
+        name: The object's name.
+        uid: Delete only this very object, not a successor of the same name; None deletes any.
+        namespace: The object's namespace, if its kind has one.
+        grace_seconds: Instead of the object's own grace period; 0 deletes at once.
+
+    Raises:
+        NotFound: It is gone already.
+        Conflict: The name belongs to another object now.
+        KubeError: Anything else.
+    """
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    options["propagationPolicy"] = "Background"
+    if uid is not None:
+        options["preconditions"] = {"uid": uid}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    path = resource.path(namespace=namespace, name=name)
+    await client.send(
+        Request(verb=Verb.DELETE, resource=resource, path=path, body=_encode(options))
+    )
+
+
+async def delete_collection(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    namespace: str,
+    label_selector: str,
+    grace_seconds: int | None = None,
+) -> None:
+    """Ask for all objects with these labels to be deleted, in one request.
+
+    Raises:
+        ValueError: The selector is empty: that would be everything.
+        KubeError: The request failed; some objects may be gone.
+    """
+    if not label_selector:
+        raise ValueError("an empty selector would delete every object of the namespace")
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    options["propagationPolicy"] = "Background"
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    request = Request(
+        verb=Verb.DELETE_COLLECTION,
+        resource=resource,
+        path=resource.path(namespace=namespace),
+        query={"labelSelector": label_selector},
+        body=_encode(options),
+    )
+    await client.send(request)
+
+
+def _bytes(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else _encode(body)
+
+
+def _written(answer: bytes) -> Written:
+    try:
+        metadata = _decode_written(answer).metadata
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"an answer of {len(answer)} bytes: {error}") from error
+    return Written(uid=metadata.uid, resource_version=metadata.resource_version)
