@@ -11,11 +11,12 @@ pods are not yet there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from drumline.scheduling.resources import Resources
+from drumline.scheduling.resources import NOTHING, Resources
 
 
 class TaintEffect(StrEnum):
@@ -68,7 +69,7 @@ class Node:
     name: str
     pool: str
     allocatable: Resources
-    used: Resources = Resources()
+    used: Resources = NOTHING
     """The requests of all pods bound to it: ours, foreign ones, terminating ones."""
     domains: tuple[str, ...] = ()
     """Its topology domain at each level of the pool, broadest first; '' where the label is missing.
@@ -192,6 +193,17 @@ class Snapshot:
     queues: tuple[Queue, ...]
     admitted: tuple[Admitted, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse two things of one name: which of them counts would depend on their order.
+
+        Raises:
+            ValueError: with the kind and the name that stands there twice.
+        """
+        _refuse_twins(kind="node", names=[node.name for node in self.nodes])
+        _refuse_twins(kind="pool", names=[pool.name for pool in self.pools])
+        _refuse_twins(kind="queue", names=[queue.name for queue in self.queues])
+        _refuse_twins(kind="admitted job", names=[held.gang.uid for held in self.admitted])
+
 
 class WaitingRule(StrEnum):
     """What a gang that cannot start yet does to those behind it."""
@@ -207,3 +219,9 @@ class Policy:
     """The choices of a cluster's owner."""
 
     waiting: WaitingRule = WaitingRule.BEST_EFFORT
+
+
+def _refuse_twins(*, kind: str, names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        twin = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"{kind} {twin} is in the snapshot twice")

@@ -78,3 +78,5 @@ class Resources:
 
 PLAIN_RESOURCES: Final = tuple(f.name for f in fields(Resources) if f.name != "extended")
 """The resources every node has, in the order of the fields."""
+
+NOTHING: Final = Resources()

@@ -1,0 +1,263 @@
+"""Why a gang that its quota allows finds no places: the first of these that is true.
+
+1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
+2. NodesUnavailable: the empty pool could, but not on the nodes that are open to this gang.
+3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level.
+4. InsufficientResources: GPUs would suffice, something else does not.
+5. InsufficientGpus.
+
+From 3 on, somebody's leaving helps. The domain to speak of is the one with the most room now among
+those that could hold the gang if they were empty; the blockers are found by imagining its holders
+gone, lowest priority and biggest first, and keeping those whose leaving was necessary.
+O(nodes + holders of the pool), once per shape and cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from drumline.scheduling.decisions import FOREIGN_PODS, BlockReason
+from drumline.scheduling.model import Gang
+from drumline.scheduling.placement import Demand, candidates
+from drumline.scheduling.refusals import (
+    Refusal,
+    amount,
+    counted,
+    named,
+    necessary,
+    request_text,
+)
+from drumline.scheduling.slots import Shape, SlotIndex, domain_slots
+from drumline.scheduling.topology import Domain
+from drumline.scheduling.view import Holder, PoolView, Undo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A search for places, as it was made: the question that a refusal answers."""
+
+    view: PoolView
+    index: SlotIndex
+    shape: Shape
+    gang: Gang
+    demand: Demand
+
+    @property
+    def depth(self) -> int:
+        """Depth of the domains of which one has to hold all the pods."""
+        return self.demand.required_depth
+
+    @property
+    def level(self) -> str:
+        """Its name, as in `the best rack`."""
+        return self.view.tree.level_name(self.depth) or "pool"
+
+    @property
+    def ids(self) -> list[int]:
+        """The domains that may hold the pods."""
+        return candidates(index=self.index, demand=self.demand, depth=self.depth)
+
+    def domain(self, identity: int) -> Domain:
+        """A domain of the depth that is searched."""
+        return self.view.tree.domains[self.depth][identity]
+
+    def emptied(self, *, everywhere: bool) -> list[int]:
+        """Slots by domain if nobody held anything."""
+        return domain_slots(
+            view=self.view,
+            shape=self.shape,
+            amounts=self.view.capacity,
+            depth=self.depth,
+            everywhere=everywhere,
+        )
+
+    def needs(self) -> str:
+        """The head of every message: what is asked for, and how near together."""
+        where = f"one {self.level}" if self.depth else f"pool {self.view.tree.pool.name}"
+        beside = " beside its other pods" if self.demand.beside and self.depth else ""
+        return f"needs {request_text(gang=self.gang, pods=self.demand.pods)} in {where}{beside}"
+
+    def refuse(self, reason: BlockReason, tail: str, *, available: int) -> Refusal:
+        """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
+        each = self.gang.per_pod.gpus
+        return Refusal(
+            reason=reason,
+            message=f"{self.needs()}; {tail}",
+            resource="gpus" if each else "pods",
+            needed=self.demand.pods * (each or 1),
+            available=available,
+        )
+
+
+def never_fits(search: Search) -> Refusal | None:
+    """The refusal of what could not even be placed in the empty pool. O(nodes)."""
+    slots = search.emptied(everywhere=True)
+    best = max(search.ids, key=lambda i: (slots[i], -i), default=None)
+    if best is not None and slots[best] >= search.demand.pods:
+        return None
+    room = 0 if best is None else slots[best]
+    place = (
+        "it" if best is None or not search.depth else f"the largest, {search.domain(best).name},"
+    )
+    if not room:
+        tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    else:
+        tail = f"{place} has room for {counted(room, 'such pod')} even when empty"
+    return search.refuse(
+        BlockReason.EXCEEDS_CLUSTER,
+        f"{tail}: ask for less or add nodes",
+        available=room * (search.gang.per_pod.gpus or 1),
+    )
+
+
+def why_blocked(search: Search) -> Refusal:
+    """The refusal of what has no places now, though its quota has room."""
+    never = never_fits(search)
+    if never is not None:
+        return never
+    emptied = search.emptied(everywhere=False)
+    roomy = [i for i in search.ids if emptied[i] >= search.demand.pods]
+    if not roomy:
+        return _unavailable(search=search, slots=emptied)
+    if search.depth and search.index.slots[0][0] >= search.demand.pods:
+        return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)
+    enough_gpus = [i for i in roomy if _gpu_slots(search=search)[i] >= search.demand.pods]
+    if enough_gpus:
+        return _occupied(search=search, ids=enough_gpus, reason=BlockReason.INSUFFICIENT_RESOURCES)
+    return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS)
+
+
+def _gpu_slots(*, search: Search) -> list[int]:
+    """Slots by domain if only GPUs (and where none are asked for, nothing) were scarce."""
+    gpus, *others = search.shape.request
+    if not gpus:
+        return [search.demand.pods] * len(search.view.tree.domains[search.depth])
+    shape = replace(search.shape, request=(gpus, *(0 for _ in others)))
+    return domain_slots(
+        view=search.view,
+        shape=shape,
+        amounts=search.view.free,
+        depth=search.depth,
+        everywhere=False,
+    )
+
+
+def _unavailable(*, search: Search, slots: list[int]) -> Refusal:
+    nodes = search.view.tree.nodes
+    closed = Counter(filter(None, (search.shape.admission.refusal(node) for node in nodes)))
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
+    room = max((slots[i] for i in search.ids), default=0)
+    where = f"the best {search.level}" if search.depth else "the rest"
+    return search.refuse(
+        BlockReason.NODES_UNAVAILABLE,
+        f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
+        f" {where} has room for {counted(room, 'such pod')} when empty",
+        available=room * (search.gang.per_pod.gpus or 1),
+    )
+
+
+def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal:
+    slots, gpus = search.index.slots[search.depth], search.index.gpus[search.depth]
+    best = max(ids, key=lambda i: (slots[i], gpus[i], -i))
+    scarce = 0
+    if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.gang.per_pod.gpus:
+        scarce = _scarcest(search=search, identity=best)
+    free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
+    whole = _total(search=search, identity=best, amounts=search.view.capacity, resource=scarce)
+    needed = search.demand.pods * search.shape.request[scarce]
+    resource = search.view.axis.names[scarce]
+    tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
+    if search.depth:
+        tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
+    if free >= needed:
+        tail += f" but room for {counted(slots[best], 'such pod')}"
+    if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT:
+        tail += f" (the whole pool has room for {counted(search.index.slots[0][0], 'such pod')})"
+    blockers = _blockers(search=search, identity=best)
+    held = [_held_text(search, best, holder, scarce) for holder in blockers]
+    needs = search.needs()
+    if scarce:
+        needs += f" and {amount(resource=resource, count=needed)}"
+    return Refusal(
+        reason=reason,
+        message=f"{needs}; {tail}; {named(held)}",
+        blockers=tuple(holder.gang.key if holder else FOREIGN_PODS for holder in blockers),
+        resource=resource,
+        needed=needed,
+        available=free,
+    )
+
+
+def _blockers(*, search: Search, identity: int) -> list[Holder | None]:
+    """Who has to leave a domain before the pods fit; None stands for foreign pods."""
+    domain, view = search.domain(identity), search.view
+    inside = range(domain.start, domain.stop)
+    holders = [h for h in view.holders.values() if not h.places.keys().isdisjoint(inside)]
+    holders.sort(key=lambda h: (h.gang.priority, -_held(h, domain), h.gang.uid))
+    foreign = [i for i in inside if any(view.foreign(i))]
+
+    def leave(holder: Holder | None) -> Undo:
+        return view.expel_foreign(foreign) if holder is None else view.release(holder)
+
+    def fits() -> bool:
+        search.index.catch_up()
+        return search.index.slots[search.depth][identity] >= search.demand.pods
+
+    leavers: list[Holder | None] = [*holders, None] if foreign else [*holders]
+    found = necessary(leavers=leavers, leave=leave, fits=fits)
+    search.index.catch_up()
+    return found
+
+
+def _held(holder: Holder, domain: Domain) -> int:
+    """Pods of a holder in a domain."""
+    return sum(n for i, n in holder.places.items() if domain.start <= i < domain.stop)
+
+
+def _held_text(search: Search, identity: int, holder: Holder | None, resource: int) -> str:
+    domain = search.domain(identity)
+    if holder is None:
+        inside = range(domain.start, domain.stop)
+        count = sum(search.view.foreign(i)[resource] for i in inside if search.index.open[i])
+        who, rank = FOREIGN_PODS, ""
+    else:
+        count = _held(holder, domain) * holder.request[resource]
+        who, rank = holder.gang.key, f" (priority {holder.gang.priority})"
+    if not resource:
+        return f"{who} {'hold' if holder is None else 'holds'} {count}{rank}"
+    text = amount(resource=search.view.axis.names[resource], count=count)
+    return f"{who} {'hold' if holder is None else 'holds'} {text}{rank}"
+
+
+def _total(*, search: Search, identity: int, amounts: list[tuple[int, ...]], resource: int) -> int:
+    domain = search.domain(identity)
+    inside = range(domain.start, domain.stop)
+    return sum(max(0, amounts[i][resource]) for i in inside if search.index.open[i])
+
+
+def _scarcest(*, search: Search, identity: int) -> int:
+    """The requested resource that, taken alone, has room for the fewest pods."""
+    domain = search.domain(identity)
+    inside = [i for i in range(domain.start, domain.stop) if search.index.open[i]]
+
+    def rooms(resource: int) -> int:
+        need = search.shape.request[resource]
+        return sum(max(0, search.view.free[i][resource]) // need for i in inside)
+
+    requested = [r for r, need in enumerate(search.shape.request) if need]
+    return min(requested, key=lambda r: (rooms(r), r))
+
+
+def _free_text(*, resource: str, free: int, whole: int) -> str:
+    if resource in ("gpus", "pods"):
+        return f"{free} of {whole}{'' if resource == 'gpus' else ' pod slots'}"
+    return f"{amount(resource=resource, count=free)} of {amount(resource=resource, count=whole)}"
+
+
+def _pod_text(gang: Gang) -> str:
+    return ", ".join(
+        amount(resource=name, count=count)
+        for name, count in gang.per_pod.amounts().items()
+        if name != "pods"
+    )
