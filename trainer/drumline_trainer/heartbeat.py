@@ -43,10 +43,16 @@ class Heartbeat:
     """Mean over the global batch, at log cadence; the same on every rank."""
     tokens_per_second: float | None = None
     """Over all ranks, since the last logged step."""
+    step_seconds: float | None = None
+    """Mean since the last logged step, checkpoints excluded."""
+    mfu: float | None = None
+    """Model FLOP utilization (`metrics.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None
     """Newest checkpoint this attempt committed or restored."""
     checkpoint_digest: str = ""
     """Digest of that checkpoint's manifest."""
+    checkpoint_seconds: float | None = None
+    """How long training stood still for the newest commit."""
     time_seconds: float
     """The sender's monotonic clock."""
 

@@ -33,7 +33,7 @@ class Placement:
     restore_digest: str = ""
     """Digest the manifest of `restore_step` must have; empty accepts any verified one."""
     address: str = ""
-    """IP address of this pod that peers connect to; empty lets the backend resolve the host name."""
+    """IP address of this pod that peers connect to; empty: what the host name resolves to."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a rank outside its world."""

@@ -1,0 +1,86 @@
+"""The checkpoints of one run: claim the folder, restore once, save and prune as training goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import CheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.restore import Restored, restore
+from drumline_trainer.checkpoint.save import Saved, save
+from drumline_trainer.parallelism.collectives import broadcast_bytes
+from drumline_trainer.placement import Placement
+
+
+@dataclass(slots=True, kw_only=True)
+class Checkpointer:
+    """Collective: all ranks make the same calls in the same order."""
+
+    folder: CheckpointFolder
+    keep: int
+    device: torch.device
+    """Where small messages between ranks travel."""
+    verified: list[int] = field(default_factory=list[int])
+    """Steps this run restored (and so verified) or wrote (and so digested)."""
+
+    @classmethod
+    def open(cls, placement: Placement, *, keep: int, device: torch.device) -> Checkpointer | None:
+        """Claim the job's folder; None where the job has none.
+
+        Raises:
+            StaleMembershipError: a newer membership owns it.
+            CheckpointError: rank 0 cannot use the folder.
+        """
+        if placement.checkpoint_folder is None:
+            return None
+        folder = CheckpointFolder(path=placement.checkpoint_folder, membership=placement.membership)
+        _claim(folder, device=device)
+        return cls(folder=folder, keep=keep, device=device)
+
+    def restore(self, tensors: Mapping[str, Tensor], *, placement: Placement) -> Restored | None:
+        """See `checkpoint.restore.restore`."""
+        restored = restore(
+            folder=self.folder,
+            tensors=tensors,
+            device=self.device,
+            step=placement.restore_step,
+            digest=placement.restore_digest,
+        )
+        if restored is not None:
+            self.verified.append(restored.step)
+        return restored
+
+    def save(
+        self, *, step: int, tensors: Mapping[str, Tensor], trainer: Mapping[str, Any]
+    ) -> Saved:
+        """See `checkpoint.save.save`; then drop what is older than the ones to keep."""
+        saved = save(
+            folder=self.folder, step=step, tensors=tensors, trainer=trainer, device=self.device
+        )
+        self.verified = [*(kept for kept in self.verified if kept != step), step][-self.keep :]
+        if dist.get_rank() == 0:
+            self.folder.prune(keep=self.keep, verified=self.verified)
+        return saved
+
+
+def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
+    """Rank 0 claims; the others hear how it went, so that none of them waits in vain."""
+    verdict = "ok"
+    if dist.get_rank() == 0:
+        try:
+            folder.claim()
+        except StaleMembershipError as error:
+            verdict = f"stale {error}"
+        except (CheckpointError, OSError) as error:
+            verdict = f"error {error}"
+    kind, _, reason = broadcast_bytes(verdict.encode(), device=device).decode().partition(" ")
+    if kind == "stale":
+        raise StaleMembershipError(reason)
+    if kind == "error":
+        raise CheckpointError(reason)

@@ -1,0 +1,25 @@
+"""What can go wrong with checkpoints.
+
+CheckpointError
+├── CorruptCheckpointError    nothing on storage verifies (or not the step that was asked for)
+├── SaveError                 a rank could not write its part; nothing was committed
+└── StaleMembershipError      a newer generation or attempt owns the folder
+"""
+
+from __future__ import annotations
+
+
+class CheckpointError(RuntimeError):
+    """Base of all errors of this room."""
+
+
+class CorruptCheckpointError(CheckpointError):
+    """Checkpoints exist and none may be used: starting anew would silently lose them."""
+
+
+class SaveError(CheckpointError):
+    """A checkpoint could not be written."""
+
+
+class StaleMembershipError(CheckpointError):
+    """This rank belongs to a membership that has been replaced; it must not commit anything."""

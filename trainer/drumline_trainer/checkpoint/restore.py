@@ -1,0 +1,203 @@
+"""Restoring: the newest checkpoint that verifies on every rank, into any number of ranks.
+
+Collective over all ranks. Rank 0 reads a manifest, checks it against its digest and sends its bytes
+to all, so everyone speaks of the same checkpoint. Each rank then verifies the files it needs (and
+its share of those nobody needs) before it opens one of them, and reads only the intervals of its own
+shards. One rank's "no" is everyone's: the checkpoint is passed over, named in the log and left in
+place. If checkpoints exist and none verifies that is an error, never a silent fresh start.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.manifest import (
+    MANIFEST_DIGEST_FILE,
+    MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
+    Manifest,
+    Piece,
+    digest_line,
+    digest_of,
+)
+from drumline_trainer.checkpoint.shard_file import dtype_name, read_bounded, verify_file
+from drumline_trainer.config import ConfigError
+from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Where training goes on."""
+
+    step: int
+    digest: str
+    """Of the manifest."""
+    trainer: Mapping[str, Any]
+    """The trainer's own state as it was saved."""
+
+
+def restore(
+    *,
+    folder: CheckpointFolder,
+    tensors: Mapping[str, Tensor],
+    device: torch.device,
+    step: int | None = None,
+    digest: str = "",
+) -> Restored | None:
+    """Fill `tensors` from the newest verified checkpoint, or from exactly `step`.
+
+    Args:
+        folder: claimed by rank 0.
+        tensors: sharded tensors by name; overwritten in place. After an error their contents are
+            undefined.
+        device: where small messages travel.
+        step: restore this step and no other.
+        digest: digest the manifest must have; empty accepts any verified one.
+
+    Returns:
+        What was restored, or None where the folder holds no checkpoint and none was asked for.
+
+    Raises:
+        CorruptCheckpointError: checkpoints exist, or one was asked for, and none may be used.
+        ConfigError: the checkpoint holds another model.
+    """
+    candidates = _candidates(folder, step=step, device=device)
+    for candidate in candidates:
+        source = folder.step_folder(candidate)
+        body, reason = _agree_on_manifest(source, digest=digest, device=device)
+        if not reason:
+            manifest = Manifest.parse(body)
+            _refuse_other_model(manifest, tensors)
+            reason = _first_reason(
+                gather_bytes(_try_load(source, manifest, tensors), device=device)
+            )
+            if not reason:
+                return Restored(
+                    step=manifest.step, digest=digest_of(body), trainer=manifest.trainer
+                )
+        if dist.get_rank() == 0:
+            logger.warning("checkpoint %s does not verify: %s", source.name, reason)
+    if not candidates:
+        return None
+    raise CorruptCheckpointError(
+        f"none of the checkpoints in {folder.path} verifies:"
+        f" {', '.join(f'step {candidate}' for candidate in candidates)}"
+    )
+
+
+def _candidates(folder: CheckpointFolder, *, step: int | None, device: torch.device) -> list[int]:
+    """Rank 0's listing for all: shared storage may show ranks different ages of a folder."""
+    if step is not None:
+        return [step]
+    listing = json.dumps(folder.steps()).encode() if dist.get_rank() == 0 else b""
+    return json.loads(broadcast_bytes(listing, device=device))
+
+
+def _agree_on_manifest(source: Path, *, digest: str, device: torch.device) -> tuple[bytes, str]:
+    """Rank 0's verified manifest on every rank: (its bytes, "") or (b"", why not)."""
+    message = b""
+    if dist.get_rank() == 0:
+        try:
+            message = b"+" + _read_manifest(source, digest=digest)
+        except CorruptCheckpointError as error:
+            message = b"-" + str(error).encode()
+    message = broadcast_bytes(message, device=device)
+    return (message[1:], "") if message[:1] == b"+" else (b"", message[1:].decode())
+
+
+def _read_manifest(source: Path, *, digest: str) -> bytes:
+    body = read_bounded(source / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
+    if read_bounded(source / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
+        raise CorruptCheckpointError(f"{MANIFEST_FILE}: digest differs from {MANIFEST_DIGEST_FILE}")
+    if digest and digest_of(body) != digest:
+        raise CorruptCheckpointError(
+            f"{MANIFEST_FILE}: digest is not the one that was acknowledged ({digest[:12]}…)"
+        )
+    manifest = Manifest.parse(body)
+    if source.name != f"step-{manifest.step:08d}":
+        raise CorruptCheckpointError(f"{MANIFEST_FILE}: is of step {manifest.step}")
+    return body
+
+
+def _refuse_other_model(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
+    stored = {name: (record.dtype, record.shape) for name, record in manifest.tensors.items()}
+    wanted = {name: (dtype_name(t), tuple(t.shape)) for name, t in tensors.items()}
+    for name in sorted(stored.keys() | wanted.keys()):
+        if stored.get(name) != wanted.get(name):
+            raise ConfigError(
+                f"model: the checkpoint of step {manifest.step} holds another model: {name} is"
+                f" {stored.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
+            )
+
+
+def _try_load(source: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> bytes:
+    """Verify, then read this rank's intervals. Empty, or the reason it did not work."""
+    try:
+        plan = _reading_plan(manifest, tensors)
+        for name in sorted(plan.keys() | _own_share(manifest)):
+            verify_file(source / name, manifest.files[name])
+        for name, reads in plan.items():
+            _read_file(source / name, reads)
+    except (CorruptCheckpointError, SafetensorError, OSError) as error:
+        return f"rank {dist.get_rank()}: {error}".encode()
+    return b""
+
+
+def _first_reason(answers: list[bytes]) -> str:
+    return next((answer.decode() for answer in answers if answer), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Copy `common` from a stored piece into a local shard."""
+
+    name: str
+    piece: Piece
+    common: Box
+    target: Tensor
+    target_box: Box
+
+
+def _reading_plan(manifest: Manifest, tensors: Mapping[str, Tensor]) -> dict[str, list[_Read]]:
+    """What this rank reads, by file, so that each file is opened once."""
+    plan: dict[str, list[_Read]] = {}
+    for name, tensor in tensors.items():
+        mine, shard = local_box(tensor), local_shard(tensor.detach())
+        for piece in manifest.tensors[name].pieces:
+            common = piece.box.intersection(mine)
+            if common is not None:
+                read = _Read(name=name, piece=piece, common=common, target=shard, target_box=mine)
+                plan.setdefault(piece.file, []).append(read)
+    return plan
+
+
+def _own_share(manifest: Manifest) -> set[str]:
+    """Files this rank verifies in any case, so that together the ranks verify all of them."""
+    return set(sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()])
+
+
+def _read_file(path: Path, reads: list[_Read]) -> None:
+    with safe_open(path, framework="pt", device="cpu") as file:
+        for read in reads:
+            stored = file.get_slice(read.name)
+            if tuple(stored.get_shape()) != read.piece.box.shape:
+                raise CorruptCheckpointError(f"{path.name}: {read.name} has another shape")
+            values: Tensor = stored[read.common.slices_within(read.piece.box)]
+            if values.dtype != read.target.dtype:
+                raise CorruptCheckpointError(f"{path.name}: {read.name} has another type")
+            read.target[read.common.slices_within(read.target_box)] = values.to(read.target.device)

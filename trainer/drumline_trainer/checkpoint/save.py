@@ -1,0 +1,171 @@
+"""Saving: every rank writes its own part, rank 0 commits once all parts are reported.
+
+Collective over all ranks. Nothing is visible under the step's name before the single rename in
+`CheckpointFolder.commit`; a rank that cannot write says so in its report, so the others fail with
+its reason instead of waiting for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import SaveError, StaleMembershipError
+from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
+from drumline_trainer.checkpoint.manifest import (
+    MANIFEST_DIGEST_FILE,
+    MANIFEST_FILE,
+    FileRecord,
+    Manifest,
+    Piece,
+    TensorRecord,
+    digest_line,
+    digest_of,
+)
+from drumline_trainer.checkpoint.shard_file import dtype_name, write_shard_file
+from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A committed checkpoint."""
+
+    step: int
+    digest: str
+    """Of its manifest."""
+    size_bytes: int
+    seconds: float
+    """How long training stood still for it."""
+
+
+def save(
+    *,
+    folder: CheckpointFolder,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    trainer: Mapping[str, Any],
+    device: torch.device,
+) -> Saved:
+    """Write and commit one checkpoint.
+
+    Args:
+        folder: claimed by rank 0 of this membership.
+        step: finished optimizer steps; names the checkpoint.
+        tensors: sharded tensors by name, the same names on every rank.
+        trainer: JSON values of the trainer's own state, the same on every rank.
+        device: where small messages travel.
+
+    Raises:
+        SaveError: a rank could not write; nothing was committed.
+        StaleMembershipError: a newer membership owns the folder; nothing was committed.
+    """
+    started = time.monotonic()
+    reports = gather_bytes(_write_part(folder, step=step, tensors=tensors), device=device)
+    verdict = b""
+    if dist.get_rank() == 0:
+        verdict = _commit(folder, step=step, tensors=tensors, trainer=trainer, reports=reports)
+    outcome = json.loads(broadcast_bytes(verdict, device=device))
+    match outcome:
+        case {"digest": digest, "bytes": size_bytes}:
+            seconds = time.monotonic() - started
+            return Saved(step=step, digest=digest, size_bytes=size_bytes, seconds=seconds)
+        case {"stale": reason}:
+            raise StaleMembershipError(reason)
+        case _:
+            raise SaveError(f"checkpoint of step {step}: {outcome['error']}")
+
+
+def _write_part(folder: CheckpointFolder, *, step: int, tensors: Mapping[str, Tensor]) -> bytes:
+    """Write this rank's file; the report says what is in it, or why there is none."""
+    rank = dist.get_rank()
+    name = f"rank-{rank:05d}-of-{dist.get_world_size():05d}.safetensors"
+    boxes = {key: local_box(tensor) for key, tensor in tensors.items()}
+    held = {key: local_shard(t) for key, t in tensors.items() if boxes[key].elements}
+    target = folder.unfinished_folder(step)
+    try:
+        target.mkdir(exist_ok=True)
+        record = write_shard_file(target / name, held)
+    except OSError as error:
+        return json.dumps({"error": f"rank {rank}: {error}"}).encode()
+    return json.dumps(
+        {
+            "file": name,
+            "bytes": record.size_bytes,
+            "sha256": record.sha256,
+            "boxes": {key: (boxes[key].offsets, boxes[key].shape) for key in held},
+        }
+    ).encode()
+
+
+def _commit(
+    folder: CheckpointFolder,
+    *,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    trainer: Mapping[str, Any],
+    reports: list[bytes],
+) -> bytes:
+    """Rank 0: write the manifest, rename. The verdict is for all ranks."""
+    parts: list[dict[str, Any]] = [json.loads(report) for report in reports]
+    errors = [part["error"] for part in parts if "error" in part]
+    try:
+        if errors:
+            raise SaveError("; ".join(errors))
+        manifest = _manifest(folder, step=step, tensors=tensors, trainer=trainer, parts=parts)
+        body = manifest.encode()
+        Manifest.parse(body)  # what could not be restored must not be committed
+        target = folder.unfinished_folder(step)
+        write_durably(target / MANIFEST_FILE, body)
+        write_durably(target / MANIFEST_DIGEST_FILE, digest_line(body))
+        sync_folder(target)
+        folder.commit(step)
+    except StaleMembershipError as error:
+        folder.discard(step)
+        return json.dumps({"stale": str(error)}).encode()
+    except (RuntimeError, OSError) as error:
+        folder.discard(step)
+        return json.dumps({"error": str(error)}).encode()
+    return json.dumps({"digest": digest_of(body), "bytes": manifest.size_bytes}).encode()
+
+
+def _manifest(
+    folder: CheckpointFolder,
+    *,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    trainer: Mapping[str, Any],
+    parts: list[dict[str, Any]],
+) -> Manifest:
+    pieces: dict[str, list[Piece]] = {name: [] for name in tensors}
+    for part in parts:
+        for name, (offsets, shape) in part["boxes"].items():
+            box = Box(offsets=tuple(offsets), shape=tuple(shape))
+            pieces[name].append(Piece(file=part["file"], box=box))
+    return Manifest(
+        step=step,
+        world_size=dist.get_world_size(),
+        generation=folder.membership[0],
+        attempt=folder.membership[1],
+        files={
+            part["file"]: FileRecord(size_bytes=part["bytes"], sha256=part["sha256"])
+            for part in parts
+        },
+        tensors={
+            name: TensorRecord(
+                dtype=dtype_name(tensor), shape=tuple(tensor.shape), pieces=tuple(pieces[name])
+            )
+            for name, tensor in tensors.items()
+        },
+        trainer=trainer,
+    )

@@ -1,0 +1,125 @@
+"""One rank's shard file: safetensors, written and digested in one pass, verified before reading.
+
+Layout (the safetensors format): 8 bytes little-endian header length, a JSON header with type, shape
+and byte range of every tensor, then the bytes. Memory: one chunk, whatever the size of the shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.manifest import DTYPE_BYTES, FileRecord
+
+_CHUNK_BYTES = 16 << 20
+_DTYPE_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+}
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Safetensors' name of the tensor's type."""
+    return _DTYPE_NAMES[tensor.dtype]
+
+
+def write_shard_file(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
+    """Write the tensors, fsync, and return size and digest of exactly what was written.
+
+    Raises:
+        OSError: the storage refused (full, gone, read-only).
+    """
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("wb", buffering=0) as file:
+        for chunk in _chunks(tensors):
+            digest.update(chunk)
+            _write_all(file.fileno(), chunk)
+            size += len(chunk)
+        os.fsync(file.fileno())
+    return FileRecord(size_bytes=size, sha256=digest.hexdigest())
+
+
+def verify_file(path: Path, expected: FileRecord) -> None:
+    """Read the whole file once and compare.
+
+    Raises:
+        CorruptCheckpointError: missing, not a regular file, of another size or digest.
+    """
+    digest = hashlib.sha256()
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != expected.size_bytes:
+            raise CorruptCheckpointError(
+                f"{path.name}: {size} bytes, the manifest says {expected.size_bytes}"
+            )
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    if digest.hexdigest() != expected.sha256:
+        raise CorruptCheckpointError(f"{path.name}: digest differs from the manifest's")
+
+
+def read_bounded(path: Path, *, limit: int) -> bytes:
+    """The whole of a small file.
+
+    Raises:
+        CorruptCheckpointError: missing, not a regular file, or larger than `limit` bytes.
+    """
+    with _opened(path) as file:
+        body = file.read(limit + 1)
+    if len(body) > limit:
+        raise CorruptCheckpointError(f"{path.name}: larger than {limit} bytes")
+    return body
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file and nothing else: no link out of the folder, no pipe that never ends."""
+    try:
+        # O_NONBLOCK: opening a pipe must not hang before fstat unmasks it
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise CorruptCheckpointError(f"{path.name}: not a regular file")
+            yield file
+    except OSError as error:
+        raise CorruptCheckpointError(f"{path.name}: {error.strerror}") from error
+
+
+def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The bytes of the file in order."""
+    header: dict[str, object] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * DTYPE_BYTES[dtype_name(tensor)]
+        header[name] = {
+            "dtype": dtype_name(tensor),
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)  # the format aligns the data to 8 bytes
+    yield len(encoded).to_bytes(8, "little") + encoded
+    for tensor in tensors.values():
+        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        for start in range(0, flat.numel(), _CHUNK_BYTES):
+            yield memoryview(flat[start : start + _CHUNK_BYTES].cpu().numpy())
+
+
+def _write_all(descriptor: int, chunk: bytes | memoryview) -> None:
+    view = memoryview(chunk)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,1 @@
+"""Byte-level training text in an order that depends on the seed and a cursor alone. No torch."""

@@ -1,0 +1,105 @@
+"""A folder of text files seen as one long run of bytes, read piecewise.
+
+Only names and sizes are kept in memory, so a corpus may be larger than RAM; the operating system's
+page cache does the caching. The files are listed once, sorted by path: every rank that sees the
+same folder sees the same bytes. A file that changes while a run is on is an error, never a silently
+different sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from drumline_trainer.config import ConfigError, DataConfig
+
+PYTHON_STDLIB = "python-stdlib"
+_SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
+"""Of the standard library: what others installed there, and generated or test data."""
+
+
+class CorpusChangedError(RuntimeError):
+    """A text file is no longer what it was when the run listed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """Files laid end to end."""
+
+    folder: Path
+    paths: tuple[str, ...]
+    """Relative to the folder, sorted; files without a byte are left out."""
+    ends: tuple[int, ...]
+    """Byte offset at which each file ends."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the whole run of bytes."""
+        return self.ends[-1] if self.ends else 0
+
+    def fingerprint(self) -> str:
+        """Digest of the names and sizes: another one means that samples mean other text."""
+        listing = "".join(f"{p}\0{e}\n" for p, e in zip(self.paths, self.ends, strict=True))
+        return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+    def read(self, start: int, length: int) -> bytes:
+        """`length` bytes from `start`, over as many files as it takes.
+
+        Raises:
+            CorpusChangedError: a file vanished or shrank since it was listed.
+        """
+        pieces: list[bytes] = []
+        index = bisect_right(self.ends, start)
+        stop = start + length
+        while start < stop:
+            begin = self.ends[index - 1] if index else 0
+            piece_end = min(stop, self.ends[index])
+            pieces.append(self._read_file(index, start - begin, piece_end - start))
+            start = piece_end
+            index += 1
+        return b"".join(pieces)
+
+    def _read_file(self, index: int, offset: int, length: int) -> bytes:
+        path = self.folder / self.paths[index]
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                piece = file.read(length)
+        except OSError as error:
+            raise CorpusChangedError(f"{path}: {error.strerror}") from error
+        if len(piece) != length:
+            raise CorpusChangedError(f"{path}: shorter than when the run began")
+        return piece
+
+
+def open_corpus(config: DataConfig) -> Corpus:
+    """List the files that `config` names.
+
+    Raises:
+        ConfigError: no such folder, or no text in it.
+    """
+    stdlib = config.source == PYTHON_STDLIB
+    folder = Path(sysconfig.get_path("stdlib")) if stdlib else Path(config.source)
+    if not folder.is_dir():
+        raise ConfigError(f"data.source: {folder} is not a folder in this container")
+    found = sorted(
+        (path.relative_to(folder).as_posix(), path.stat().st_size)
+        for path in folder.glob(config.pattern)
+        if path.is_file() and not (stdlib and _skipped(path.relative_to(folder)))
+    )
+    files = [(path, size) for path, size in found if size]
+    if not files:
+        raise ConfigError(f"data.pattern: no text under {folder} matches {config.pattern!r}")
+    return Corpus(
+        folder=folder,
+        paths=tuple(path for path, _ in files),
+        ends=tuple(accumulate(size for _, size in files)),
+    )
+
+
+def _skipped(path: Path) -> bool:
+    return not _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1])

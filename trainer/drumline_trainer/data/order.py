@@ -1,0 +1,41 @@
+"""A random order of n windows without storing it: a permutation computed point by point.
+
+A Feistel network is a bijection of 2k-bit numbers whatever its round function; walking its cycle
+until the result is below n restricts it to 0..n-1 (Black and Rogaway 2002, "Ciphers with arbitrary
+finite domains"). Memory O(1), expected time O(1): the domain is less than four times n.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+_ROUNDS = 4
+
+
+def permuted(position: int, *, count: int, seed: int, epoch: int) -> int:
+    """The window at `position` of the epoch's order of `count` windows.
+
+    Raises:
+        ValueError: position outside 0..count-1.
+    """
+    if not 0 <= position < count:
+        raise ValueError(f"position {position} is outside an epoch of {count} windows")
+    half_bits = max(1, ((count - 1).bit_length() + 1) // 2)
+    key = blake2b(f"{seed}:{epoch}".encode(), digest_size=16).digest()
+    value = _feistel(position, half_bits=half_bits, key=key)
+    while value >= count:
+        value = _feistel(value, half_bits=half_bits, key=key)
+    return value
+
+
+def _feistel(value: int, *, half_bits: int, key: bytes) -> int:
+    mask = (1 << half_bits) - 1
+    left, right = value >> half_bits, value & mask
+    for round_number in range(_ROUNDS):
+        left, right = right, left ^ (_round(right, round_number, key) & mask)
+    return left << half_bits | right
+
+
+def _round(value: int, round_number: int, key: bytes) -> int:
+    message = value.to_bytes(8, "little") + bytes([round_number])
+    return int.from_bytes(blake2b(message, digest_size=8, key=key).digest(), "little")

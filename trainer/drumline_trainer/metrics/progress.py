@@ -1,0 +1,28 @@
+"""The line a person watches: `step 40/200  loss 2.613  18.2k tok/s  eta 0:42`."""
+
+from __future__ import annotations
+
+
+def progress_line(
+    *, step: int, total_steps: int, loss: float, tokens_per_second: float, eta_seconds: float
+) -> str:
+    """One line for standard output."""
+    return (
+        f"step {step}/{total_steps}  loss {loss:.3f}  {short_count(tokens_per_second)} tok/s"
+        f"  eta {clock(eta_seconds)}"
+    )
+
+
+def short_count(value: float) -> str:
+    """Three significant digits: 950, 18.2k, 1.25M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:#.3g}{unit}"
+    return f"{value:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """0:42, 12:05, 3:00:00."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

@@ -1,0 +1,1 @@
+"""Single-device models. Nothing here knows about ranks, meshes or checkpoints."""

@@ -1,0 +1,130 @@
+"""Initial weights as a function of (seed, parameter name, global index) and nothing else.
+
+Each element's random number is a counter-based hash (the finalizer of SplitMix64) of a key made of
+seed and name, and of the element's flat index in the global tensor. A rank computes exactly its own
+elements, so any number of ranks, any sharding and any device make bitwise the same global weights,
+and no rank ever holds a full tensor.
+
+Bitwise holds because every step is exactly rounded arithmetic: vectorized logarithms or sines may
+differ in the last bit by position in memory. So the normal distribution comes from a table of
+quantiles with linear interpolation, cut at 3.8 standard deviations as is usual for truncated
+normal initialization.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.llama import Llama
+from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_TABLE_BITS = 13
+_CHUNK_ELEMENTS = 1 << 20
+"""Temporaries of int64 and fp64 stay below ~50 MB whatever the size of the shard."""
+
+
+def initialize(model: Llama, *, seed: int) -> None:
+    """Fill every parameter's local shard. Norm weights are 1, all others normal.
+
+    Standard deviations follow GPT-2 and Llama: 0.02 for embeddings and projections, scaled by
+    1 / sqrt(2 · layers) where a projection writes to the residual stream.
+    """
+    for name, parameter in model.named_parameters():
+        shard = local_shard(parameter.detach())
+        std = standard_deviation(name, model.config)
+        if std is None:
+            shard.fill_(1.0)
+        else:
+            fill_normal(
+                shard,
+                box=local_box(parameter),
+                name=name,
+                shape=tuple(parameter.shape),
+                seed=seed,
+                std=std,
+            )
+
+
+def standard_deviation(name: str, config: ModelConfig) -> float | None:
+    """Of a parameter's initial values; None for norms, which start at exactly 1."""
+    module = name.split(".")[-2]
+    if module.endswith("norm"):
+        return None
+    if ".layers." in f".{name}" and module in ("output", "down"):
+        return 0.02 / (2 * config.layers) ** 0.5
+    return 0.02
+
+
+def fill_normal(
+    shard: Tensor, *, box: Box, name: str, shape: tuple[int, ...], seed: int, std: float
+) -> None:
+    """Fill the part `box` of a tensor of `shape` with its normal values. Any device and type."""
+    table = _quantiles().to(shard.device)
+    flat = shard.view(-1)
+    for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
+        stop = min(start + _CHUNK_ELEMENTS, flat.numel())
+        positions = torch.arange(start, stop, dtype=torch.int64, device=shard.device)
+        bits = _hash(_global_index(positions, box, shape), key=_key(seed, name))
+        flat[start:stop] = (_normal(bits, table) * std).to(shard.dtype)
+
+
+def _global_index(positions: Tensor, box: Box, shape: tuple[int, ...]) -> Tensor:
+    """Flat indices in the global tensor of flat positions in the box."""
+    index = torch.zeros_like(positions)
+    stride = 1
+    for offset, size, whole in zip(
+        reversed(box.offsets), reversed(box.shape), reversed(shape), strict=True
+    ):
+        index += (positions % size + offset) * stride
+        positions = positions // size
+        stride *= whole
+    return index
+
+
+def _key(seed: int, name: str) -> int:
+    digest = hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _hash(index: Tensor, *, key: int) -> Tensor:
+    """SplitMix64's finalizer of key + index · golden ratio; int64 products wrap as they must."""
+    x = index * _signed(_GOLDEN) + _signed(key)
+    x = (x ^ _shift_right(x, 30)) * _signed(_MIX_1)
+    x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
+    return x ^ _shift_right(x, 31)
+
+
+def _shift_right(x: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's own shift of a negative int64 drags the sign along."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The int64 with the bits of an unsigned 64-bit number."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _normal(bits: Tensor, table: Tensor) -> Tensor:
+    """fp64 standard normals from 64 random bits: interpolate between neighbouring quantiles."""
+    cell = _shift_right(bits, 64 - _TABLE_BITS)
+    fraction = (_shift_right(bits, 8) & ((1 << 43) - 1)).double() * 2.0**-43
+    low = table[cell]
+    return low + fraction * (table[cell + 1] - low)
+
+
+@functools.cache
+def _quantiles() -> Tensor:
+    """Inverse normal distribution at 2^13 + 1 points; the ends are pulled in by half a cell."""
+    cells = 1 << _TABLE_BITS
+    points = [min(max(i / cells, 0.5 / cells), 1 - 0.5 / cells) for i in range(cells + 1)]
+    normal = NormalDist()
+    return torch.tensor([normal.inv_cdf(point) for point in points], dtype=torch.float64)

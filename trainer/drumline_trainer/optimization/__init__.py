@@ -1,0 +1,1 @@
+"""How weights change: parameter groups, the learning rate, the clipped gradient."""

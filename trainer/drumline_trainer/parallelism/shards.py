@@ -1,0 +1,104 @@
+"""Which interval of a global tensor a rank holds: the language of initial weights and checkpoints.
+
+A `Box` is an axis-aligned piece of a tensor: offsets and a shape. Standard DTensor `Shard`
+placements cut a dimension into ceil(n / parts) pieces, the last ones shorter or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """Elements offsets[d] <= i < offsets[d] + shape[d] of every dimension d."""
+
+    offsets: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless both sides have the same number of dimensions."""
+        if len(self.offsets) != len(self.shape):
+            raise ValueError("offsets and shape differ in their number of dimensions")
+
+    @property
+    def elements(self) -> int:
+        """Number of elements; 1 for a box without dimensions."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """First index past the box in every dimension."""
+        return tuple(o + s for o, s in zip(self.offsets, self.shape, strict=True))
+
+    def intersection(self, other: Box) -> Box | None:
+        """The common part in global coordinates, or None where there is none."""
+        starts = tuple(map(max, self.offsets, other.offsets))
+        ends = tuple(map(min, self.ends, other.ends))
+        if any(start >= end for start, end in zip(starts, ends, strict=True)):
+            return None
+        return Box(offsets=starts, shape=tuple(e - s for s, e in zip(starts, ends, strict=True)))
+
+    def slices_within(self, outer: Box) -> tuple[slice, ...]:
+        """Index of this box in a tensor that holds `outer`."""
+        return tuple(
+            slice(o - base, o - base + size)
+            for o, base, size in zip(self.offsets, outer.offsets, self.shape, strict=True)
+        )
+
+
+def tiles(shape: Sequence[int], boxes: Sequence[Box]) -> bool:
+    """Whether the boxes cover a tensor of this shape exactly once.
+
+    Cost O(n log n) for row shards; boxes that share rows are compared pairwise.
+    """
+    whole = Box(offsets=(0,) * len(shape), shape=tuple(shape))
+    if sum(box.elements for box in boxes) != whole.elements:
+        return False
+    if any(whole.intersection(box) != box for box in boxes):
+        return False
+    if not shape:
+        return True
+    sharing_rows: list[Box] = []
+    for box in sorted(boxes, key=lambda box: box.offsets):
+        sharing_rows = [other for other in sharing_rows if other.ends[0] > box.offsets[0]]
+        if any(box.intersection(other) for other in sharing_rows):
+            return False
+        sharing_rows.append(box)
+    return True
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """This rank's own part of a sharded tensor: same storage, may have no elements."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def local_box(tensor: Tensor) -> Box:
+    """What this rank holds of a tensor; the whole of it where it is not sharded.
+
+    Raises:
+        ValueError: a placement that is neither Shard nor Replicate (strided or partial).
+    """
+    offsets, shape = [0] * tensor.dim(), list(tensor.shape)
+    if isinstance(tensor, DTensor):
+        coordinate = tensor.device_mesh.get_coordinate()
+        if coordinate is None:
+            raise ValueError("this rank is no part of the tensor's mesh")
+        for axis, placement in enumerate(tensor.placements):
+            if type(placement) is Replicate:
+                continue
+            if type(placement) is not Shard:
+                raise ValueError(f"cannot tell the interval of placement {placement}")
+            dim, parts = placement.dim, tensor.device_mesh.size(axis)
+            piece = -(-shape[dim] // parts)
+            start = min(coordinate[axis] * piece, shape[dim])
+            shape[dim] = min(piece, shape[dim] - start)
+            offsets[dim] += start
+    return Box(offsets=tuple(offsets), shape=tuple(shape))

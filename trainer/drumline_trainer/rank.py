@@ -1,0 +1,203 @@
+"""One rank process: join the others, train, leave with an exit code that says what happened.
+
+Made for a child forked from a process that has imported torch and done nothing else with it: the
+process group, CUDA and compute threads all begin here.
+
+The rendezvous store lives in another process (`serve_store`), so no rank's death takes it away; all
+keys carry the prefix `generation.attempt`, so a rank of an older attempt meets nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.contract import Env, ExitCode
+from drumline_trainer.heartbeat import Heartbeat
+from drumline_trainer.host import interface_of, threads_per_rank
+from drumline_trainer.metrics.flops import peak_flops
+from drumline_trainer.metrics.losses import LOSSES_FILE
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.mesh import device_of_rank
+from drumline_trainer.placement import Placement
+from drumline_trainer.train import train
+
+JOIN_TIMEOUT = timedelta(minutes=5)
+"""How long a rank waits for the store and for the other ranks to join."""
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+"""How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
+
+_PEER_LOST_WORDS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "connection refused",
+    "socket closed",
+    "remote process exited",
+    "ncclremoteerror",
+)
+"""Gloo and NCCL raise plain RuntimeErrors: their words are all there is to go by."""
+
+logger = logging.getLogger(__name__)
+
+
+def run_rank(
+    *,
+    config: TrainerConfig,
+    placement: Placement,
+    heartbeat: Callable[[Heartbeat], None] | None = None,
+    losses_file: Path | None = None,
+    write: Callable[[str], None] | None = None,
+) -> None:
+    """Train as this rank until the end.
+
+    Args:
+        config: the same for all ranks.
+        placement: which rank this is and where the store answers.
+        heartbeat: called from the training thread; must not block.
+        losses_file: where rank 0 writes every step's loss; by default beside the checkpoints.
+        write: receives progress lines on rank 0; standard output by default.
+
+    Raises:
+        Whatever ended the run; `exit_code_of` tells what it means.
+    """
+    torch.set_num_threads(threads_per_rank(placement.local_world_size))
+    device = device_of_rank(placement.local_rank)
+    if losses_file is None and placement.checkpoint_folder is not None:
+        losses_file = placement.checkpoint_folder / LOSSES_FILE
+    reporter = Reporter(
+        config=config,
+        placement=placement,
+        send=heartbeat,
+        write=write or _print,
+        losses_file=losses_file,
+        peak_flops=_peak_flops(device),
+    )
+    _make_deterministic()
+    _join(placement, device=device)
+    train(config, placement=placement, device=device, reporter=reporter)
+    dist.destroy_process_group()
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """What an exception out of `run_rank` means to the operator."""
+    match error:
+        case ConfigError():
+            return ExitCode.CONFIG
+        case CorruptCheckpointError():
+            return ExitCode.CORRUPT_CHECKPOINT
+        case StaleMembershipError() | ConnectionError() | dist.DistNetworkError():
+            return ExitCode.PEER_LOST
+        case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
+            return ExitCode.PEER_LOST
+        case _:
+            return ExitCode.APPLICATION
+
+
+def rank_main(
+    config: TrainerConfig, *, placement: Placement, losses_file: Path | None = None
+) -> ExitCode:
+    """`run_rank` as the whole of a process: errors go to the log, the meaning to the exit code."""
+    try:
+        run_rank(config=config, placement=placement, losses_file=losses_file)
+    except Exception as error:  # the process boundary
+        code = exit_code_of(error)
+        if code is ExitCode.APPLICATION:
+            logger.exception("rank %d failed", placement.rank)
+        else:
+            logger.error("rank %d: %s", placement.rank, error)  # noqa: TRY400 - one line says it
+        return code
+    return ExitCode.OK
+
+
+def serve_store(
+    port: int, *, address: str = "127.0.0.1", ready: Callable[[int], None] | None = None
+) -> None:
+    """Serve the rendezvous store and never return; for a process of its own.
+
+    Args:
+        port: TCP port; 0 lets the kernel choose.
+        address: the one address it listens on.
+        ready: told the port once it accepts connections.
+
+    Raises:
+        OSError: the port is taken or the address is not this machine's.
+    """
+    listener = listen(port, address=address)
+    store = store_on(listener)
+    if ready is not None:
+        ready(store.port)
+    threading.Event().wait()
+
+
+def listen(port: int, *, address: str) -> socket.socket:
+    """A listening socket for `store_on`; connections wait in its backlog until then."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=1024)
+
+
+def store_on(listener: socket.socket) -> dist.TCPStore:
+    """Serve a store on the socket, in a thread of this process, while the result is referenced."""
+    address, port = listener.getsockname()[:2]
+    return dist.TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=JOIN_TIMEOUT,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def _join(placement: Placement, *, device: torch.device) -> None:
+    """Connect to the store and to every other rank."""
+    address = placement.address or os.environ.get(Env.POD_IP, "")
+    if address:
+        # A pod's host name need not resolve, and Gloo would fall back to loopback or fail: both
+        # backends take an interface name from the environment, which every torch version reads.
+        interface = interface_of(address)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+    store = dist.TCPStore(
+        placement.store_host,
+        placement.store_port,
+        is_master=False,
+        wait_for_workers=False,
+        timeout=JOIN_TIMEOUT,
+    )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=dist.PrefixStore(f"{placement.generation}.{placement.attempt}", store),
+        rank=placement.rank,
+        world_size=placement.world_size,
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+
+
+def _make_deterministic() -> None:
+    """The same kernels in the same order: a resumed run must equal an undisturbed one bitwise."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # every tensor we make is filled
+
+
+def _peak_flops(device: torch.device) -> float | None:
+    return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
