@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+if TYPE_CHECKING:
+    from pydantic.config import JsonDict
 
 GROUP = "drumline.dev"
 VERSION = "v1alpha1"
@@ -20,26 +23,43 @@ LABEL_QUEUE = f"{GROUP}/queue"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One CEL rule (`x-kubernetes-validations`): `rule` must hold, else `message` names the fix."""
+    """One CEL rule (`x-kubernetes-validations`): `rule` must hold, else `message` names the fix.
+
+    A rule that mentions `oldSelf` is a transition rule: the server skips it on creation.
+    """
 
     rule: str
     message: str
+    message_expression: str | None = None
+    """CEL that gives a message with figures; the server falls back to `message` if it fails."""
     field_path: str | None = None
-    optional_old_self: bool = False
+    """The field to blame, relative to the object that carries the rule: `.nodes`."""
 
 
 class ApiModel(BaseModel):
     """Base of every part of a custom resource.
 
-    `rules` become CEL validations of this object in the CRD. Unknown fields are ignored here: the
-    API server has pruned or refused them already.
+    `rules` become CEL validations of this object in the CRD; the docstring under a field becomes
+    its description. Unknown fields are ignored here: the API server has pruned or refused them.
     """
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore"
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="ignore",
+        use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
 
+
+def keyed_by(key: str) -> JsonDict:
+    """Schema marker of a list whose items are told apart by `key`: duplicates are refused."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+DISTINCT: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
+"""Schema marker of a list of distinct scalars."""
 
 Name = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
@@ -57,3 +77,14 @@ LabelKey = Annotated[
 LabelValue = Annotated[
     str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 ]
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""RFC 3339, UTC."""
+
+
+def name_rule(*, kind: str, longest: int, why: str) -> Rule:
+    """The object's own name is a DNS label: it becomes part of names and a label's value."""
+    return Rule(
+        rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",
+        message=f"metadata.name: a {kind}'s name has at most {longest} characters and no dots"
+        f" ({why}); choose a shorter name",
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel
+from drumline.api.base import ApiModel, Timestamp
 
 
 class ConditionType(StrEnum):
@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition is what it is. `BlockReason` of the scheduler adds its own to Placed=False."""
+    """Why a condition is what it is; `BlockReason` of the scheduler adds those of Placed=False."""
 
     # Admitted, Placed, Running
     PLACED = "Placed"
@@ -68,11 +68,17 @@ class Reason(StrEnum):
 
 
 class Condition(ApiModel):
-    """As `metav1.Condition`."""
+    """One statement about the object, as `metav1.Condition`."""
 
     type: Annotated[str, Field(max_length=316)]
+    """What the statement is about."""
     status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
     reason: Annotated[str, Field(max_length=1024)]
+    """Why, from a closed list."""
     message: Annotated[str, Field(max_length=2048)] = ""
-    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """The reason with figures and names."""
+    last_transition_time: Timestamp
+    """When `status` last changed."""
     observed_generation: int | None = None
+    """metadata.generation the statement is about."""

@@ -1,9 +1,7 @@
 """TrainingJob: the thing an ML engineer writes.
 
 Exactly one of `trainer` (the bundled trainer) and `template` (any image and command) is given.
-Mutability: `suspend`, `priorityClassName`, deadlines, `recovery` and `ttlSecondsAfterFinished` at
-any time; queue, pool, placement, size and the rest of the trainer only while suspended; the model
-and the checkpoint's place never.
+What may change when is the table in `mutability`; the status half is in `jobstatus`.
 """
 
 from __future__ import annotations
@@ -12,130 +10,257 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, LabelKey, LabelValue, Name, Rule
-from drumline.api.conditions import Condition, Phase
-from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
+from drumline.api.base import ApiModel, LabelKey, LabelValue, Name, Rule, name_rule
+from drumline.api.jobstatus import Assignment, CheckpointStatus, TrainingJobStatus
+from drumline.api.mutability import SPEC_RULES, never
+from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration, relative_path
+from drumline_trainer.config import MODEL_PRESETS
+
+__all__ = [
+    "Assignment",
+    "CheckpointSpec",
+    "CheckpointStatus",
+    "DataSpec",
+    "RecoverySpec",
+    "TopologyRequest",
+    "TrainerSpec",
+    "TrainingJob",
+    "TrainingJobSpec",
+    "TrainingJobStatus",
+]
+
+RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class TopologyRequest(ApiModel):
     """Where in the network the gang must or should sit; level names come from the GpuPool."""
 
     required: Name | None = None
+    """Level the whole gang must share one domain of, for instance rack: it waits otherwise."""
     preferred: Name | None = None
+    """Level the gang should share one domain of; it is spread over as few as possible otherwise."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.required) || has(self.preferred)",
+            message="topology needs required, preferred or both; name a level of the GpuPool",
+        ),
+        Rule(
+            rule="!has(self.required) || !has(self.preferred) || self.required != self.preferred",
+            message="preferred is the level that required demands already; name a narrower one or"
+            " remove it",
+            field_path=".preferred",
+        ),
+    )
 
 
 class DataSpec(ApiModel):
     """Text to train on: a claim mounted read-only. Absent: the Python library's own sources."""
 
     claim_name: Name
-    path: Annotated[str, Field(max_length=512)] = ""
+    """PersistentVolumeClaim of the job's namespace that holds the text."""
+    path: RelativePath = ""
+    """Folder inside the claim, relative. Default: its root."""
     pattern: Annotated[str, Field(min_length=1, max_length=128)] = "**/*"
+    """Files of the folder that are read, as a glob. Default: all of them."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (relative_path("path"), relative_path("pattern"))
 
 
 class TrainerSpec(ApiModel):
     """The bundled trainer: what a user must know is typed, everything else goes to `overrides`."""
 
-    model: Annotated[str, Field(min_length=1, max_length=63)] = "tiny"
+    model: Annotated[
+        str, Field(min_length=1, max_length=63, json_schema_extra={"enum": list(MODEL_PRESETS)})
+    ] = "tiny"
+    """Built-in model. Default: tiny, which learns on two CPU cores. Never changes."""
     steps: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
+    """Optimizer steps to train for. Default: 100."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    """Sequences per step over all ranks; a multiple of nodes x gpusPerNode. Default: 16."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576)] = 128
+    """Tokens per sequence. Default: 128."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    """Type of the forward and backward passes; weights stay fp32. Default: fp32."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
+    """Decides initial weights and data order. Default: 0."""
     data: DataSpec | None = None
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
-    overrides: Annotated[dict[str, Any] | None, Field()] = None
+    """Text to train on. Default: the Python library's own sources."""
+    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
+    """Image of the trainer, best with a digest. Default: the one Drumline was installed with."""
+    overrides: Annotated[dict[str, Any], Field(max_length=32)] | None = None
+    """Any other field of the trainer's own configuration, for instance optimizer.learning_rate
+    written as {optimizer: {learning_rate: 0.001}}; at most 16 KiB as JSON. Checked by the operator
+    before the job asks for a GPU: condition InvalidConfig names what is wrong."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        never("model", instead="a checkpoint fits one model only, so create a new job"),
+    )
 
 
 class CheckpointSpec(ApiModel):
     """Durable checkpoints on a shared claim. Without a claim a restart begins at step 0."""
 
     claim_name: Name
-    path: Annotated[str, Field(max_length=512)] = ""
+    """PersistentVolumeClaim of the job's namespace, mountable by all nodes. Never changes."""
+    path: RelativePath = ""
+    """Folder inside the claim, relative. Default: a folder of this job alone; name one to continue
+    another job's checkpoints. Never changes."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
+    """Steps between two checkpoints. Default: 50."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
+    """How many of the newest verified checkpoints stay. Default: 3."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        relative_path("path"),
+        never("claimName", instead="create a new job and copy the checkpoints"),
+        never("path", instead="create a new job with this path"),
+    )
 
 
 class RecoverySpec(ApiModel):
-    """How often a job may be restarted before it fails; lost nodes and races are not charged."""
+    """How often a job may be restarted before it fails."""
 
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 3
+    """Restarts after an error of the training code itself; lost nodes and lost races are not
+    counted. Default: 3."""
+
+
+_RESOURCE_NAME = (
+    "key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-')"
+    " || (key.contains('/') && !key.matches('^([^/]*[.])?kubernetes[.]io/'))"
+)
+_RANKS = "(self.nodes * self.gpusPerNode)"
+_BATCH = "self.trainer.globalBatchSize"
 
 
 class TrainingJobSpec(ApiModel):
-    """Desired state of a TrainingJob."""
+    """What is to be trained, with which GPUs, where and for whom."""
 
     queue: Name
-    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """TrainingQueue whose quota the job uses. Changes only while suspended."""
+    priority_class_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+        ]
+        | None
+    ) = None
+    """PriorityClass that orders the job among others; its pods carry Drumline's own class. Absent:
+    the cluster's default class, else 0."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Pods of the gang, one on each node or share of a node. Default: 1. Changes only while
+    suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
     gpu_pool: Name | None = None
+    """GpuPool the gang must run in; absent: any pool the queue has quota in. Changes only while
+    suspended."""
     topology: TopologyRequest | None = None
+    """Where in the network the gang must or should sit. Changes only while suspended."""
     resources: ResourceList | None = None
+    """What each pod requests and is limited to besides its GPUs, for instance {cpu: 8, memory:
+    64Gi, rdma/hca: 1}. Changes only while suspended."""
     node_selector: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
+    """Labels the nodes must have, besides those of the pool. Changes only while suspended."""
     tolerations: Annotated[list[Toleration] | None, Field(max_length=32)] = None
+    """Taints the pods accept; that of GPU nodes is accepted already. Changes only while
+    suspended."""
     trainer: TrainerSpec | None = None
+    """The bundled trainer; {} trains the tiny model. Exactly one of trainer and template. Changes
+    only while suspended, its model never."""
     template: PodTemplate | None = None
+    """Any image and command of one's own, gang-scheduled the same way. Exactly one of trainer and
+    template. Changes only while suspended."""
     checkpoint: CheckpointSpec | None = None
+    """Where the bundled trainer keeps durable checkpoints; absent: a restart begins at step 0.
+    Changes only while suspended, its place never."""
     recovery: RecoverySpec = RecoverySpec()
+    """When a job is restarted and when it fails."""
     suspend: bool = False
+    """Releases all GPUs while true; the job resumes from its newest checkpoint. Default: false."""
     start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
+    """Seconds from admission until all pods run, image pulls excluded; then the gang gives its
+    GPUs back and queues again. Default: 300."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
+    """Seconds the job may run in all before it fails; absent: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    managed_by: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """Seconds after its end until the job is deleted; absent: it stays."""
+    managed_by: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=253,
+                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+            ),
+        ]
+        | None
+    ) = None
+    """Another controller that runs this job, as domain/name; Drumline then leaves it alone. Never
+    changes."""
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
-
-
-class Assignment(ApiModel):
-    """Which node each pod index got: `prefix + nodes[index]`."""
-
-    gpu_pool: str
-    prefix: str = ""
-    nodes: Annotated[list[str], Field(max_length=10_000)]
-
-    def node_names(self) -> tuple[str, ...]:
-        """Full node names, by pod index."""
-        return tuple(self.prefix + rest for rest in self.nodes)
-
-
-class CheckpointStatus(ApiModel):
-    """The newest checkpoint the job reported as committed and verified."""
-
-    step: int
-    digest: Annotated[str, Field(max_length=128)]
-
-
-class TrainingJobStatus(ApiModel):
-    """Observed state of a TrainingJob."""
-
-    observed_generation: int | None = None
-    phase: Phase | None = None
-    reason: Annotated[str | None, Field(max_length=64)] = None
-    message: Annotated[str | None, Field(max_length=2048)] = None
-    generation: int | None = None
-    epoch: int | None = None
-    assignment: Assignment | None = None
-    image: Annotated[str | None, Field(max_length=512)] = None
-    queued_at: Annotated[str | None, Field(json_schema_extra={"format": "date-time"})] = None
-    admitted_at: Annotated[str | None, Field(json_schema_extra={"format": "date-time"})] = None
-    generation_at: Annotated[str | None, Field(json_schema_extra={"format": "date-time"})] = None
-    started_at: Annotated[str | None, Field(json_schema_extra={"format": "date-time"})] = None
-    finished_at: Annotated[str | None, Field(json_schema_extra={"format": "date-time"})] = None
-    ready: Annotated[str | None, Field(max_length=32)] = None
-    restarts: int | None = None
-    step: int | None = None
-    total_steps: int | None = None
-    loss: Annotated[str | None, Field(max_length=32)] = None
-    tokens_per_second: int | None = None
-    checkpoint: CheckpointStatus | None = None
-    incident: Annotated[str | None, Field(max_length=8192)] = None
-    conditions: Annotated[list[Condition] | None, Field(max_length=16)] = None
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.trainer) != has(self.template)",
+            message="exactly one of trainer and template is required: `trainer: {}` trains the"
+            " built-in model, template runs an image of your own",
+        ),
+        Rule(
+            rule="!has(self.template) || !has(self.checkpoint)",
+            message="checkpoint is for the bundled trainer; with template, mount a claim by"
+            " template.volumes and remove checkpoint",
+            field_path=".checkpoint",
+        ),
+        Rule(
+            rule=f"{_RANKS} <= 100000",
+            message="nodes x gpusPerNode is over 100000 GPUs; lower one of them",
+            field_path=".nodes",
+        ),
+        Rule(
+            rule=f"!has(self.trainer) || {_BATCH} % {_RANKS} == 0",
+            message="trainer.globalBatchSize must be a multiple of nodes x gpusPerNode",
+            message_expression="'trainer.globalBatchSize: %d does not split evenly over %d ranks"
+            " (nodes x gpusPerNode); use a multiple, for instance %d'.format("
+            f"[{_BATCH}, {_RANKS}, ({_BATCH} / {_RANKS} + 1) * {_RANKS}])",
+            field_path=".trainer.globalBatchSize",
+        ),
+        Rule(
+            rule="!has(self.resources) || !self.resources.exists(key, key.contains('gpu')"
+            " || key.startsWith('nvidia.com/mig-'))",
+            message="resources: GPUs are asked for with gpusPerNode; remove them from resources",
+            field_path=".resources",
+        ),
+        Rule(
+            rule=f"!has(self.resources) || self.resources.all(key, {_RESOURCE_NAME})",
+            message="resources: only cpu, memory, ephemeral-storage, hugepages-<size> and devices"
+            " named domain/name are known; fix the name",
+            field_path=".resources",
+        ),
+        Rule(
+            rule="!has(self.resources) || self.resources.all(key,"
+            " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
+            message="resources: every amount must be greater than 0; remove the entry or raise it",
+            field_path=".resources",
+        ),
+        *SPEC_RULES,
+    )
 
 
 class TrainingJob(ApiModel):
-    """A gang of identical pods that trains one model."""
+    """A gang of identical pods that trains one model: all of them run, or none."""
 
     KIND: ClassVar[str] = "TrainingJob"
 
     spec: TrainingJobSpec
+    """What is wanted."""
     status: TrainingJobStatus | None = None
+    """What is; written by the operator."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        name_rule(
+            kind="TrainingJob",
+            longest=50,
+            why="its pods are named name-index-generation and carry it as a label",
+        ),
+    )

@@ -1,0 +1,68 @@
+"""What of a TrainingJob may change when: the table, and the transition rules made of it.
+
+A running gang was placed, admitted against a quota and configured from the spec, so most of it
+may change only while the job is suspended (the old object has `suspend: true`; resuming in the
+same update is fine). What a checkpoint depends on never changes: a new job continues from it.
+Everything not named here may change at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline.api.base import Rule
+
+ONLY_WHILE_SUSPENDED: Final = (
+    "queue",
+    "gpuPool",
+    "topology",
+    "nodes",
+    "gpusPerNode",
+    "resources",
+    "nodeSelector",
+    "tolerations",
+    "trainer",
+    "template",
+    "checkpoint",
+)
+"""Fields of `spec`."""
+
+
+def _unchanged(field: str) -> str:
+    same = f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return f"has(self.{field}) == has(oldSelf.{field}) && {same}"
+
+
+def only_while_suspended(field: str) -> Rule:
+    """`field` of the spec may change when the job was suspended before the change."""
+    return Rule(
+        rule=f"oldSelf.suspend || ({_unchanged(field)})",
+        message=f"{field} may change only while the job is suspended; set suspend: true first",
+        field_path=f".{field}",
+    )
+
+
+def never(field: str, *, instead: str) -> Rule:
+    """`field` may never change, appear or go; `instead` is what to do."""
+    return Rule(
+        rule=_unchanged(field),
+        message=f"{field} may never change; {instead}",
+        field_path=f".{field}",
+    )
+
+
+def never_added_or_removed(field: str, *, instead: str) -> Rule:
+    """`field` is there for the whole life of the object or not at all."""
+    return Rule(
+        rule=f"has(self.{field}) == has(oldSelf.{field})",
+        message=f"{field} can neither be added nor removed; {instead}",
+        field_path=f".{field}",
+    )
+
+
+SPEC_RULES: Final = (
+    *(only_while_suspended(field) for field in ONLY_WHILE_SUSPENDED),
+    never_added_or_removed("trainer", instead="create a new job"),
+    never_added_or_removed("checkpoint", instead="create a new job"),
+    never("managedBy", instead="create a new job"),
+)
