@@ -23,7 +23,8 @@ class Placement:
     store_host: str = "127.0.0.1"
     """Where `rank.serve_store` answers; never inside a rank."""
     store_port: int = 29500
-    generation: int = 1
+    generation: int = 0
+    """Raised by the operator alone, from 1; 0 is a run that nobody coordinates."""
     attempt: int = 0
     """Restart in place within the generation; (generation, attempt) orders all memberships."""
     checkpoint_folder: Path | None = None
@@ -46,8 +47,11 @@ class Placement:
 
     @property
     def membership(self) -> tuple[int, int]:
-        """(generation, attempt), compared lexicographically: lower ones are stale."""
-        return self.generation, self.attempt
+        """(generation, attempt), compared lexicographically: lower ones are stale.
+
+        Where nobody coordinates, each launch counts its attempts anew, so they order nothing.
+        """
+        return (self.generation, self.attempt) if self.generation else (0, 0)
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
 from drumline_trainer.config import ConfigError, TrainerConfig
@@ -147,10 +148,10 @@ def listen(port: int, *, address: str) -> socket.socket:
     return socket.create_server((address, port), family=family, backlog=1024)
 
 
-def store_on(listener: socket.socket) -> dist.TCPStore:
+def store_on(listener: socket.socket) -> TCPStore:
     """Serve a store on the socket, in a thread of this process, while the result is referenced."""
     address, port = listener.getsockname()[:2]
-    return dist.TCPStore(
+    return TCPStore(
         address,
         port,
         is_master=True,
@@ -169,7 +170,7 @@ def _join(placement: Placement, *, device: torch.device) -> None:
         interface = interface_of(address)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-    store = dist.TCPStore(
+    store = TCPStore(
         placement.store_host,
         placement.store_port,
         is_master=False,
@@ -180,7 +181,7 @@ def _join(placement: Placement, *, device: torch.device) -> None:
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=dist.PrefixStore(f"{placement.generation}.{placement.attempt}", store),
+        store=PrefixStore(f"{placement.generation}.{placement.attempt}", store),
         rank=placement.rank,
         world_size=placement.world_size,
         timeout=COLLECTIVE_TIMEOUT,
@@ -191,7 +192,8 @@ def _make_deterministic() -> None:
     """The same kernels in the same order: a resumed run must equal an undisturbed one bitwise."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # every tensor we make is filled
+    # every tensor we make is filled anyway
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _peak_flops(device: torch.device) -> float | None:

@@ -8,6 +8,7 @@ same losses up to the rounding of sums.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,7 +59,7 @@ def train(
     reporter.enter(Phase.RESTORING)
     tensors = training_tensors(model, optimizer)
     checkpoints = Checkpointer.open(placement, keep=config.checkpoint.keep, device=device)
-    restored = checkpoints and checkpoints.restore(tensors, placement=placement)
+    restored = checkpoints.restore(tensors, placement=placement) if checkpoints else None
     if restored is None:
         initialize(model, seed=config.seed)
         finished, cursor = 0, 0
@@ -132,10 +133,11 @@ def trainer_state(
     All randomness of a run is counter based (initial weights by name and index, samples by cursor),
     so seed and cursor are the whole state of its random number generators.
     """
+    value = float(loss)
     return {
         "cursor": cursor,
         "seed": config.seed,
-        "loss": float(loss),
+        "loss": value if math.isfinite(value) else None,
         "data": dataset.corpus.fingerprint(),
         "config": config.to_dict(),
     }

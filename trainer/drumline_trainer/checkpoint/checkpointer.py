@@ -1,4 +1,4 @@
-"""The checkpoints of one run: claim the folder, restore once, save and prune as training goes on."""
+"""The checkpoints of one run: claim the folder, restore once, save and prune as it goes on."""
 
 from __future__ import annotations
 

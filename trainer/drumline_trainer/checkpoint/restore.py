@@ -2,9 +2,9 @@
 
 Collective over all ranks. Rank 0 reads a manifest, checks it against its digest and sends its bytes
 to all, so everyone speaks of the same checkpoint. Each rank then verifies the files it needs (and
-its share of those nobody needs) before it opens one of them, and reads only the intervals of its own
-shards. One rank's "no" is everyone's: the checkpoint is passed over, named in the log and left in
-place. If checkpoints exist and none verifies that is an error, never a silent fresh start.
+its share of those nobody needs) before it opens one of them, and reads only the intervals of its
+own shards. One rank's "no" is everyone's: the checkpoint is passed over, named in the log and left
+in place. If checkpoints exist and none verifies that is an error, never a silent fresh start.
 """
 
 from __future__ import annotations

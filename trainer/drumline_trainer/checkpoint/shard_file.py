@@ -116,7 +116,7 @@ def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     for tensor in tensors.values():
         flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
         for start in range(0, flat.numel(), _CHUNK_BYTES):
-            yield memoryview(flat[start : start + _CHUNK_BYTES].cpu().numpy())
+            yield flat[start : start + _CHUNK_BYTES].cpu().numpy().data
 
 
 def _write_all(descriptor: int, chunk: bytes | memoryview) -> None:

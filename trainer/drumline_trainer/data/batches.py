@@ -1,9 +1,10 @@
 """Batches by cursor: the n-th sample of a run is a function of (seed, n) only.
 
 A window is `sequence_length + 1` bytes: inputs and, shifted by one, targets; windows start every
-`sequence_length` bytes, so each byte is a target once per epoch. The cursor counts samples the whole
-gang has consumed. A global batch is the samples cursor..cursor+B-1; rank r of w takes the r-th of
-its w equal slices. So a restart, or another number of ranks, continues with exactly the next sample.
+`sequence_length` bytes, so each byte is a target once per epoch. The cursor counts samples the
+whole gang has consumed. A global batch is the samples cursor..cursor+B-1; rank r of w takes the
+r-th of its w equal slices. So a restart, or another number of ranks, continues with exactly the
+next sample.
 """
 
 from __future__ import annotations
