@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.model import Cluster, ClusterSpec, cluster_folder, read_cluster
-from tests.cluster.native import start_native
-from tests.cluster.process import find, kill
+from tests.cluster.native import remove_native, start_native
+from tests.cluster.process import find
 from tests.cluster.progress import Progress, Say
 
 
@@ -26,7 +25,7 @@ def start(spec: ClusterSpec, *, say: Say) -> Cluster:
         if running is not None:
             progress.say(f"cluster {spec.name} already runs: {running.kubeconfig}")
             return running
-        _remove(spec.folder)
+        remove_native(spec.name)
         cluster = start_native(spec, progress=progress)
         cluster.save()
     progress.say(f"cluster {spec.name} is up: export KUBECONFIG={cluster.kubeconfig}")
@@ -46,14 +45,8 @@ def stop(name: str, *, say: Say) -> None:
     """Remove every trace of the cluster, from whatever moment of its life."""
     folder = cluster_folder(name)
     with _alone(folder):
-        _remove(folder)
+        remove_native(name)
     say(f"cluster {name} is gone")
-
-
-def _remove(folder: Path) -> None:
-    kill(folder)
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 @contextmanager

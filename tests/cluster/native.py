@@ -2,38 +2,85 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from tests.cluster import cgroups
 from tests.cluster.binaries import CONTROL_PLANE, ensure_binaries
 from tests.cluster.certificates import Authority, new_authority, write_kubeconfig
 from tests.cluster.control_plane import (
+    Place,
+    free_ports,
     loopback,
+    namespace,
     start_control_plane,
     wait_for_control_plane,
 )
-from tests.cluster.kwok import create_fake_nodes, ready_nodes, start_kwok
-from tests.cluster.model import Cluster, ClusterSpec, Provider
-from tests.cluster.process import Process, wait_until
-from tests.cluster.progress import Progress
+from tests.cluster.device_plugin import RESOURCE
+from tests.cluster.kwok import create_fake_nodes, is_ready, ready_nodes, start_kwok
+from tests.cluster.model import Cluster, ClusterSpec, NodeInfo, Provider, cluster_folder
+from tests.cluster.network import (
+    connect_node,
+    create_fabric,
+    delete_namespaces,
+    fabric_netns,
+    plan_node,
+)
+from tests.cluster.nodes import has_containerd, start_node
+from tests.cluster.process import Process, kill, spawn, wait_until
+from tests.cluster.rest import Api
+
+if TYPE_CHECKING:
+    from tests.cluster.progress import Progress
 
 
 def start_native(spec: ClusterSpec, *, progress: Progress) -> Cluster:
-    """Start the cluster; whatever happens on the way, `stop_native` removes it."""
+    """Start the cluster; whatever happens on the way, `remove_native` removes it."""
     binaries = ensure_binaries(_needed_binaries(spec), say=progress.say)
     spec.folder.mkdir(parents=True)
-    place = loopback()
     authority = new_authority()
+    place = _place(spec)
+    nodes = tuple(plan_node(spec, index) for index in range(spec.nodes))
     with progress.step("control plane"):
         processes = start_control_plane(
             spec.folder, place=place, authority=authority, binaries=binaries
         )
-        kubeconfig = _admin(spec.folder, authority, server=place.server)
-        wait_for_control_plane(spec.folder, kubeconfig=kubeconfig, needs=processes)
+        server, relay = _way_in(spec.folder, place)
+        kubeconfig = _admin(spec.folder, authority, server=server)
+        wait_for_control_plane(spec.folder, kubeconfig=kubeconfig, needs=[*processes, *relay])
+    if nodes:
+        _start_nodes(spec, nodes, place=place, authority=authority, progress=progress)
+        with progress.step(f"{len(nodes)} nodes Ready with {spec.gpus_per_node} GPUs each"):
+            wait_until(
+                lambda: _all_offer_gpus(kubeconfig, nodes),
+                what="nodes Ready",
+                timeout_seconds=90,
+                folder=spec.folder,
+            )
     if spec.kwok or spec.fake_nodes:
-        _start_fake_nodes(spec, kubeconfig=kubeconfig, netns=place.netns, progress=progress)
+        _start_fake_nodes(
+            spec, place=place, authority=authority, kubeconfig=kubeconfig, progress=progress
+        )
     return Cluster(
-        name=spec.name, provider=Provider.NATIVE, kubeconfig=kubeconfig, folder=spec.folder
+        name=spec.name,
+        provider=Provider.NATIVE,
+        kubeconfig=kubeconfig,
+        folder=spec.folder,
+        nodes=nodes,
+        netns=place.netns,
     )
+
+
+def remove_native(name: str) -> None:
+    """Remove every trace, from whatever moment of a start; needs nothing but the name."""
+    folder = cluster_folder(name)
+    kill(folder)
+    cgroups.delete(name)
+    delete_namespaces(name)
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def _needed_binaries(spec: ClusterSpec) -> list[str]:
@@ -45,22 +92,80 @@ def _needed_binaries(spec: ClusterSpec) -> list[str]:
     return wanted
 
 
-def _admin(folder: Path, authority: Authority, *, server: str) -> Path:
+def _place(spec: ClusterSpec) -> Place:
+    """Real nodes need a network of their own; without them loopback is enough."""
+    if spec.nodes == 0:
+        return loopback()
+    netns = fabric_netns(spec.name)
+    create_fabric(netns)
+    return namespace(netns)
+
+
+def _way_in(folder: Path, place: Place) -> tuple[str, list[Process]]:
+    """The API server's URL from this machine, with the relay that makes it so, if needed."""
+    if place.netns is None:
+        return place.server, []
+    (port,) = free_ports(1)
+    target = f"{place.address}:{place.api_port}"
+    command = [sys.executable, "-I", Path(__file__).with_name("relay.py"), str(port), place.netns]
+    return f"https://127.0.0.1:{port}", [spawn([*command, target], folder=folder, role="relay")]
+
+
+def _admin(folder: Path, authority: Authority, *, server: str, name: str = "kubeconfig") -> Path:
     pair = authority.issue(common_name="drumline-admin", organization="system:masters")
-    return write_kubeconfig(folder / "kubeconfig", server=server, authority=authority, pair=pair)
+    return write_kubeconfig(folder / name, server=server, authority=authority, pair=pair)
+
+
+def _start_nodes(
+    spec: ClusterSpec,
+    nodes: tuple[NodeInfo, ...],
+    *,
+    place: Place,
+    authority: Authority,
+    progress: Progress,
+) -> None:
+    with progress.step(f"{len(nodes)} nodes: network, containerd, kubelet"):
+        for node in nodes:
+            connect_node(node, fabric=fabric_netns(spec.name))
+            start_node(
+                node,
+                cluster_name=spec.name,
+                folder=spec.folder,
+                server=place.server,
+                authority=authority,
+            )
+        wait_until(
+            lambda: all(has_containerd(node, folder=spec.folder) for node in nodes),
+            what="containerd of every node",
+            timeout_seconds=60,
+            folder=spec.folder,
+        )
+
+
+def _all_offer_gpus(kubeconfig: Path, nodes: tuple[NodeInfo, ...]) -> bool:
+    with Api(kubeconfig) as api:
+        found = {
+            each["metadata"]["name"]: each for each in api.request("GET", "/api/v1/nodes")["items"]
+        }
+    return all(
+        node.name in found
+        and is_ready(found[node.name])
+        and found[node.name]["status"]["allocatable"].get(RESOURCE) == str(node.gpus)
+        for node in nodes
+    )
 
 
 def _start_fake_nodes(
-    spec: ClusterSpec, *, kubeconfig: Path, netns: str | None, progress: Progress
-) -> Process:
+    spec: ClusterSpec, *, place: Place, authority: Authority, kubeconfig: Path, progress: Progress
+) -> None:
+    inside = _admin(spec.folder, authority, server=place.server, name="kwok.kubeconfig")
     with progress.step(f"KWOK and {spec.fake_nodes} fake nodes"):
-        kwok = start_kwok(spec.folder, kubeconfig=kubeconfig, netns=netns)
+        kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns)
         create_fake_nodes(kubeconfig, count=spec.fake_nodes)
         wait_until(
-            lambda: ready_nodes(kubeconfig) >= spec.fake_nodes,
+            lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,
             what="fake nodes Ready",
             timeout_seconds=60 + spec.fake_nodes / 50,
             folder=spec.folder,
             needs=[kwok],
         )
-    return kwok
