@@ -1,0 +1,219 @@
+"""Real agents as processes, each on a loopback address of its own, and a client that is not ours.
+
+Every wait is for something the agent says or for the end of its process; the timeouts only turn a
+hang into a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from drumline_trainer.contract import (
+    SIGNATURE_HEADER,
+    AgentStatus,
+    Env,
+    FinalReport,
+    GenerationRecord,
+    Member,
+    host_name,
+    sign,
+)
+
+ROOT = Path(__file__).parents[3]
+TOKEN = b"0123456789abcdef0123456789abcdef"
+JOB_UID = "11111111-2222-3333-4444-555555555555"
+PORT = 29400
+HANG_SECONDS = 120.0
+
+
+@dataclass
+class Agent:
+    """One agent process and everything it has printed."""
+
+    index: int
+    address: str
+    folder: Path
+    process: asyncio.subprocess.Process
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def pod_uid(self) -> str:
+        return f"pod-{self.index}"
+
+    async def until_line(self, wanted: str) -> str:
+        """Read on until a line contains `wanted`."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(HANG_SECONDS):
+            while line := await self.process.stdout.readline():
+                self.lines.append(line.decode().rstrip("\n"))
+                if wanted in self.lines[-1]:
+                    return self.lines[-1]
+        raise AssertionError(f"agent {self.index} ended without {wanted!r}:\n{self.text}")
+
+    async def event(self, name: str) -> dict[str, Any]:
+        """Read on until the agent logs this event."""
+        return json.loads(await self.until_line(f'"event":"{name}"'))
+
+    async def ended(self) -> int:
+        """Read to the end; the exit code."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(HANG_SECONDS):
+            rest = await self.process.stdout.read()
+            self.lines += rest.decode().splitlines()
+            return await self.process.wait()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """All events of this name printed so far."""
+        return [json.loads(line) for line in self.lines if f'"event":"{name}"' in line]
+
+    def printed(self, rank: int) -> list[str]:
+        """What a rank printed so far."""
+        prefix = f"[rank {rank}] "
+        return [line.removeprefix(prefix) for line in self.lines if line.startswith(prefix)]
+
+    @property
+    def report(self) -> FinalReport:
+        return FinalReport.parse((self.folder / "termination-log").read_bytes())
+
+    async def call(
+        self, method: str, path: str, *, body: bytes = b"", signature: str = ""
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """One request through the standard library's client: status, body, headers."""
+        return await asyncio.to_thread(self._call, method, path, body, signature)
+
+    def _call(
+        self, method: str, path: str, body: bytes, signature: str
+    ) -> tuple[int, bytes, dict[str, str]]:
+        connection = http.client.HTTPConnection(self.address, PORT, timeout=30)
+        try:
+            headers = {SIGNATURE_HEADER: signature} if signature else {}
+            connection.request(method, path, body=body or None, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(), dict(answer.getheaders())
+        finally:
+            connection.close()
+
+    async def push(self, record: GenerationRecord, *, token: bytes = TOKEN) -> tuple[int, bytes]:
+        """Push a record as the operator does."""
+        body = record.encode()
+        status, answer, _ = await self.call(
+            "PUT", "/v1/record", body=body, signature=sign(token, b"record", body)
+        )
+        return status, answer
+
+    async def status(self) -> AgentStatus:
+        """Signed read of the status."""
+        code, body, _ = await self.call(
+            "GET", "/v1/status", signature=sign(TOKEN, b"get", b"/v1/status")
+        )
+        assert code == 200
+        return AgentStatus.parse(body)
+
+
+@dataclass
+class Band:
+    """Makes the agents of one job, and stops them all at the end."""
+
+    folder: Path
+    prefix: str = field(
+        default_factory=lambda: f"127.{random.randint(1, 254)}.{random.randint(0, 254)}"
+    )
+    agents: list[Agent] = field(default_factory=list)
+
+    def address(self, index: int) -> str:
+        return f"{self.prefix}.{index + 1}"
+
+    async def start(
+        self, index: int, *, program: str = "run", variables: dict[str, str] | None = None
+    ) -> Agent:
+        """Start one agent. `variables` are added to its environment."""
+        folder = self.folder / f"agent-{index}-{len(self.agents)}"
+        folder.mkdir()
+        (folder / "token").write_bytes(TOKEN)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "drumline_trainer.agent",
+            program,
+            env={**self._environment(index, folder=folder), **(variables or {})},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=1 << 20,
+        )
+        agent = Agent(index=index, address=self.address(index), folder=folder, process=process)
+        self.agents.append(agent)
+        return agent
+
+    async def start_ready(
+        self, count: int, *, program: str = "run", variables: dict[str, str] | None = None
+    ) -> list[Agent]:
+        """Start agents 0..count-1 and wait until all are ready."""
+        agents = [
+            await self.start(index, program=program, variables=variables) for index in range(count)
+        ]
+        for agent in agents:
+            await agent.event("agent_ready" if program == "run" else "agent_started")
+        return agents
+
+    def record(self, *, agents: int, ranks: int, generation: int = 1) -> GenerationRecord:
+        """The record that names the first `agents` agents with `ranks` ranks each."""
+        return GenerationRecord(
+            job_uid=JOB_UID,
+            generation=generation,
+            epoch=1,
+            members=tuple(
+                Member(
+                    index=index,
+                    pod_uid=f"pod-{index}",
+                    address=self.address(index),
+                    host=host_name("job", index),
+                    ranks=ranks,
+                )
+                for index in range(agents)
+            ),
+        )
+
+    async def stop(self) -> None:
+        for agent in self.agents:
+            if agent.process.returncode is None:
+                agent.process.send_signal(signal.SIGKILL)
+                await agent.process.communicate()
+
+    def _environment(self, index: int, *, folder: Path) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "trainer"), str(ROOT)]),
+            Env.NAMESPACE: "default",
+            Env.JOB: "job",
+            Env.JOB_UID: JOB_UID,
+            Env.POD_UID: f"pod-{index}",
+            Env.POD_IP: self.address(index),
+            Env.INDEX: str(index),
+            Env.GENERATION: "1",
+            "DRUMLINE_AGENT_ADDRESS": self.address(index),
+            "DRUMLINE_AGENT_PORT": str(PORT),
+            "DRUMLINE_TOKEN_FILE": str(folder / "token"),
+            "DRUMLINE_GANG_FOLDER": str(folder / "gang"),
+            "DRUMLINE_TERMINATION_LOG": str(folder / "termination-log"),
+            "DRUMLINE_PEER_LOST_SECONDS": "5",
+        }
+
+
+def free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as listener:
+        return listener.getsockname()[1]

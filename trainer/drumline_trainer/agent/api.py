@@ -1,0 +1,116 @@
+"""Routes of the agent's HTTP API, and who may call them.
+
+GET  /healthz        the event loop turns (liveness); anyone
+GET  /readyz         ranks can start at once (readiness); anyone
+GET  /metrics        Prometheus; anyone
+PUT  /v1/record      a generation record, signed by the operator over ("record", body)
+GET  /v1/record      the current one, with its signature; signed over ("get", path)
+GET  /v1/status      `contract.AgentStatus`; signed over ("get", path)
+PUT  /v1/departures  another member has ended; signed over ("departure", body)
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent import departures as departure_words
+from drumline_trainer.agent import metrics
+from drumline_trainer.agent.departures import Departure, Departures
+from drumline_trainer.agent.fanout import RECORD_PATH
+from drumline_trainer.agent.http_message import HttpError, Request, Response
+from drumline_trainer.agent.record_book import Refused
+from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, verify
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.board import Board
+    from drumline_trainer.agent.record_book import RecordBook
+
+STATUS_PATH = "/v1/status"
+
+
+class Api:
+    """Answers requests from what the agent knows."""
+
+    def __init__(
+        self, *, token: bytes, book: RecordBook, board: Board, departures: Departures
+    ) -> None:
+        self._token = token
+        self._book = book
+        self._board = board
+        self._departures = departures
+
+    async def answer(self, request: Request) -> Response:
+        """Route one request.
+
+        Raises:
+            HttpError: 401, 404, 405 and whatever a route refuses.
+        """
+        match request.method, request.path:
+            case "GET", "/healthz":
+                return _text("ok")
+            case "GET", "/readyz":
+                return self._readiness()
+            case "GET", "/metrics":
+                return Response(
+                    status=200,
+                    body=metrics.render(self._board),
+                    content_type=metrics.CONTENT_TYPE,
+                )
+            case "GET", str(path) if path == STATUS_PATH:
+                self._check(request, b"get", STATUS_PATH.encode())
+                return Response(status=200, body=self._board.status.encode())
+            case "GET", str(path) if path == RECORD_PATH:
+                self._check(request, b"get", RECORD_PATH.encode())
+                return self._current_record(request)
+            case "PUT", str(path) if path == RECORD_PATH:
+                return self._offer(request)
+            case "PUT", departure_words.PATH:
+                self._check(request, departure_words.SIGNED_AS, request.body)
+                return self._note(request.body)
+            case _:
+                raise HttpError(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path}")
+
+    def _check(self, request: Request, *parts: bytes) -> None:
+        signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
+        if not verify(self._token, signature, *parts):
+            raise HttpError(HTTPStatus.UNAUTHORIZED, "wrong signature")
+
+    def _readiness(self) -> Response:
+        if self._board.ready:
+            return _text("ready")
+        return _text("starting", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _current_record(self, request: Request) -> Response:
+        current = self._book.current
+        if current is None:
+            raise HttpError(HTTPStatus.NOT_FOUND, "no record yet")
+        if request.headers.get("if-none-match") == f'"{current.generation}"':
+            return Response(status=HTTPStatus.NOT_MODIFIED)
+        return Response(
+            status=200, body=current.body, headers={SIGNATURE_HEADER: current.signature}
+        )
+
+    def _offer(self, request: Request) -> Response:
+        signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
+        verdict = self._book.offer(request.body, signature=signature)
+        state: dict[str, object] = {"generation": self._book.generation}
+        if isinstance(verdict, Refused):
+            return _json({**state, "error": verdict.reason}, status=verdict.status)
+        return _json(state)
+
+    def _note(self, body: bytes) -> Response:
+        try:
+            self._departures.note(Departure.parse(body))
+        except ContractError as error:
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return _json({})
+
+
+def _text(text: str, *, status: int = 200) -> Response:
+    return Response(status=status, body=text.encode(), content_type="text/plain")
+
+
+def _json(value: dict[str, object], *, status: int = 200) -> Response:
+    return Response(status=status, body=json.dumps(value).encode())

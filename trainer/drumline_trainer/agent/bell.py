@@ -1,0 +1,29 @@
+"""Waiting for state to change, without polling and without a lock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class Bell:
+    """Rung by whoever changes state; wakes everyone who waits for a condition on it."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Have every waiter look again."""
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def until(self, look: Callable[[], T | None]) -> T:
+        """The first answer of `look` that is not None; asked now and after each ring."""
+        while (found := look()) is None:
+            await self._rung.wait()
+        return found

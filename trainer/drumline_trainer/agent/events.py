@@ -1,0 +1,46 @@
+"""The agent's own log: one JSON object a line, on the same stream as its ranks' lines.
+
+One stream keeps the order in `kubectl logs`: what a rank said, then what the agent did about it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+
+
+class Event(StrEnum):
+    """Everything an agent logs."""
+
+    AGENT_STARTED = "agent_started"
+    AGENT_READY = "agent_ready"
+    RECORD_ACCEPTED = "record_accepted"
+    RECORD_REFUSED = "record_refused"
+    RECORD_DELIVERED = "record_delivered"
+    RECORD_UNDELIVERABLE = "record_undeliverable"
+    RANKS_STARTED = "ranks_started"
+    RANK_EXITED = "rank_exited"
+    STORE_EXITED = "store_exited"
+    MEMBER_DEPARTED = "member_departed"
+    MEMBER_LOST = "member_lost"
+    TERMINATION_REQUESTED = "termination_requested"
+    GENERATION_SUPERSEDED = "generation_superseded"
+    GANG_FAILED = "gang_failed"
+    GANG_FILES_WRITTEN = "gang_files_written"
+    ZYGOTE_GONE = "zygote_gone"
+    HEARTBEAT_REFUSED = "heartbeat_refused"
+    FINISHED = "finished"
+
+
+def log(event: Event, **fields: object) -> None:
+    """Write one event; fields must be JSON values."""
+    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
+    write_line(json.dumps(line, separators=(",", ":")).encode())
+
+
+def write_line(line: bytes) -> None:
+    """Write one line of output and flush it."""
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()

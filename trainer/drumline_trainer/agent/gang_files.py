@@ -1,0 +1,68 @@
+"""The files a pod with a template of its own finds its gang by; pure rendering, one atomic write.
+
+hosts         mounted over /etc/hosts: every member by name, without DNS
+hostfile      for Open MPI's mpirun: `host slots=ranks`
+members.json  everything the record says about the members
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drumline_trainer.contract import GenerationRecord
+
+_LOCAL = """\
+# Written by Drumline for one generation of a gang.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::\tip6-localnet
+fe00::\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+"""
+
+
+def render(record: GenerationRecord, *, own_index: int, own_name: str) -> dict[str, str]:
+    """Contents by file name. `own_name` is this pod's hostname, which must resolve too."""
+    return {
+        "hosts": _hosts(record, own_index=own_index, own_name=own_name),
+        "hostfile": "".join(f"{one.host} slots={one.ranks}\n" for one in record.members),
+        "members.json": _members(record, own_index=own_index),
+    }
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write the files; each appears whole or not at all. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        unfinished = folder / f".{name}.unfinished"
+        unfinished.write_text(text)
+        unfinished.chmod(0o644)
+        unfinished.rename(folder / name)
+
+
+def _hosts(record: GenerationRecord, *, own_index: int, own_name: str) -> str:
+    lines = [
+        f"{member.address}\t{member.host}"
+        + (f" {own_name}" if member.index == own_index and own_name != member.host else "")
+        for member in record.members
+    ]
+    return _LOCAL + "".join(f"{line}\n" for line in lines)
+
+
+def _members(record: GenerationRecord, *, own_index: int) -> str:
+    whole = {
+        "generation": record.generation,
+        "index": own_index,
+        "world_size": record.world_size,
+        "members": [
+            {**asdict(member), "first_rank": record.first_rank(member.index)}
+            for member in record.members
+        ],
+    }
+    return json.dumps(whole, indent=1) + "\n"

@@ -1,0 +1,111 @@
+"""The newest generation record this agent accepted.
+
+Only the operator makes records; agents hand them on unchanged, with their signature, so it does not
+matter from whom one comes. A record counts when its signature fits the job's token, it is for this
+job, its generation is higher than the current one and it names this pod's uid at this pod's index.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from drumline_trainer.agent.bell import Bell
+from drumline_trainer.agent.events import Event, log
+from drumline_trainer.contract import ContractError, GenerationRecord, verify
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedRecord:
+    """A record with the bytes it came in, fit to be handed on."""
+
+    record: GenerationRecord
+    body: bytes
+    signature: str
+
+    @property
+    def generation(self) -> int:
+        """Number of the membership."""
+        return self.record.generation
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The record is now the current one, or was so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The record changed nothing."""
+
+    status: HTTPStatus
+    reason: str
+
+
+class RecordBook:
+    """Holds the current record; `after` waits for a newer one."""
+
+    def __init__(
+        self, *, token: bytes, job_uid: str, pod_uid: str, index: int, lowest_generation: int
+    ) -> None:
+        self._token = token
+        self._job_uid = job_uid
+        self._pod_uid = pod_uid
+        self._index = index
+        self._before = lowest_generation - 1
+        self._bell = Bell()
+        self.current: SignedRecord | None = None
+
+    @property
+    def generation(self) -> int:
+        """Every record up to this one is refused."""
+        return self._before if self.current is None else self.current.generation
+
+    def offer(self, body: bytes, *, signature: str) -> Accepted | Refused:
+        """Judge a record from the network, and make it current if it is newer."""
+        if not verify(self._token, signature, b"record", body):
+            return Refused(HTTPStatus.UNAUTHORIZED, "wrong signature")
+        try:
+            record = GenerationRecord.parse(body)
+        except ContractError as error:
+            return Refused(HTTPStatus.BAD_REQUEST, str(error))
+        if self.current is not None and body == self.current.body:
+            return Accepted()
+        refused = self._objection(record)
+        if refused is not None:
+            log(Event.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
+            return refused
+        self.current = SignedRecord(record=record, body=body, signature=signature)
+        log(
+            Event.RECORD_ACCEPTED,
+            generation=record.generation,
+            epoch=record.epoch,
+            members=len(record.members),
+            world_size=record.world_size,
+        )
+        self._bell.ring()
+        return Accepted()
+
+    async def after(self, generation: int) -> SignedRecord:
+        """The current record, as soon as it is of a higher generation."""
+
+        def newer() -> SignedRecord | None:
+            known = self.current
+            return known if known is not None and known.generation > generation else None
+
+        return await self._bell.until(newer)
+
+    def _objection(self, record: GenerationRecord) -> Refused | None:
+        if record.job_uid != self._job_uid:
+            return Refused(HTTPStatus.FORBIDDEN, "record of another job")
+        if record.generation <= self.generation:
+            return Refused(
+                HTTPStatus.CONFLICT,
+                f"generation {record.generation} is not above {self.generation}",
+            )
+        here = [member for member in record.members if member.index == self._index]
+        if not here or here[0].pod_uid != self._pod_uid:
+            return Refused(
+                HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
+            )
+        return None

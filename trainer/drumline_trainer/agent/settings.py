@@ -1,0 +1,131 @@
+"""Everything the agent reads from its environment, read once; no other file of the room does.
+
+The words of `contract.Env` come from the operator. Those of `AgentEnv` have defaults that are right
+in a pod; they exist for images that bring another trainer and for running agents outside of pods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drumline_trainer.contract import AGENT_PORT, GANG_FOLDER, STORE_PORT, TOKEN_FILE, Env
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class SettingsError(ValueError):
+    """The environment is not one an agent can start in; names the variable."""
+
+
+class AgentEnv(StrEnum):
+    """Optional variables of the agent itself."""
+
+    ADDRESS = "DRUMLINE_AGENT_ADDRESS"
+    """Address the HTTP API binds to; all addresses of the pod by default."""
+    PORT = "DRUMLINE_AGENT_PORT"
+    """Port of the HTTP API, the same in all agents of a job."""
+    STORE_PORT = "DRUMLINE_STORE_PORT"
+    """First of the rendezvous store's ports."""
+    TOKEN_FILE = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
+    GANG_FOLDER = "DRUMLINE_GANG_FOLDER"
+    TERMINATION_LOG = "DRUMLINE_TERMINATION_LOG"
+    GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
+    """The pod's terminationGracePeriodSeconds."""
+    PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
+    """An agent that answers nobody for so long counts as gone."""
+    RANK_MODULE = "DRUMLINE_RANK_MODULE"
+    """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """One agent's view of its pod."""
+
+    namespace: str
+    job: str
+    job_uid: str
+    pod_uid: str
+    pod_ip: str
+    index: int
+    generation: int
+    """Generation this pod was created for: records below it are refused."""
+    checkpoint_folder: Path | None
+    config: str
+    """The trainer's configuration as JSON; only a rank reads it."""
+    token: bytes
+    address: str
+    port: int
+    store_port: int
+    gang_folder: Path
+    termination_log: Path
+    grace_seconds: float
+    peer_lost_seconds: float
+    rank_module: str
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> AgentSettings:
+        """Read and check the environment.
+
+        Raises:
+            SettingsError: a variable is missing or malformed, or the token cannot be read.
+        """
+        pod_ip = _text(environ, Env.POD_IP)
+        folder = environ.get(Env.CHECKPOINT_FOLDER, "")
+        everywhere = "::" if ":" in pod_ip else "0.0.0.0"
+        return cls(
+            namespace=_text(environ, Env.NAMESPACE),
+            job=_text(environ, Env.JOB),
+            job_uid=_text(environ, Env.JOB_UID),
+            pod_uid=_text(environ, Env.POD_UID),
+            pod_ip=pod_ip,
+            index=_integer(environ, Env.INDEX),
+            generation=_integer(environ, Env.GENERATION, low=1),
+            checkpoint_folder=Path(folder) if folder else None,
+            config=environ.get(Env.CONFIG, "{}"),
+            token=_token(Path(environ.get(AgentEnv.TOKEN_FILE, TOKEN_FILE))),
+            address=environ.get(AgentEnv.ADDRESS, everywhere),
+            port=_integer(environ, AgentEnv.PORT, default=AGENT_PORT, low=1),
+            store_port=_integer(environ, AgentEnv.STORE_PORT, default=STORE_PORT, low=1),
+            gang_folder=Path(environ.get(AgentEnv.GANG_FOLDER, GANG_FOLDER)),
+            termination_log=Path(environ.get(AgentEnv.TERMINATION_LOG, "/dev/termination-log")),
+            grace_seconds=_integer(environ, AgentEnv.GRACE_SECONDS, default=30, low=1),
+            peer_lost_seconds=_integer(environ, AgentEnv.PEER_LOST_SECONDS, default=30, low=1),
+            rank_module=environ.get(AgentEnv.RANK_MODULE, "drumline_trainer.rank"),
+        )
+
+
+def _text(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name, "")
+    if not value:
+        raise SettingsError(f"{name}: must be set")
+    return value
+
+
+def _integer(
+    environ: Mapping[str, str],
+    name: str,
+    *,
+    default: int | None = None,
+    low: int = 0,
+    high: int = 1 << 53,
+) -> int:
+    if default is not None and not environ.get(name):
+        return default
+    text = _text(environ, name)
+    if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+        raise SettingsError(f"{name}: must be an integer in {low}..{high}, not {text!r}")
+    return int(text)
+
+
+def _token(path: Path) -> bytes:
+    try:
+        token = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"token file: {error}") from None
+    if not token:
+        raise SettingsError(f"token file: {path} is empty")
+    return token

@@ -1,0 +1,149 @@
+"""The agent's end of the zygote: starts it, has it fork and signal, hears what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drumline_trainer.agent import zygote as protocol
+from drumline_trainer.agent.verdict import Failed, describe, pod_code
+from drumline_trainer.contract import ExitCode
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.reaper import Reaper
+
+KILL_SECONDS = 5.0
+"""A killed process can be stuck in the kernel for longer: then it is left to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteFacts:
+    """What the zygote says of itself when it is warm."""
+
+    seconds: float
+    """Time it took to import."""
+    threads: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """A process forked by the zygote."""
+
+    name: str
+    exited: asyncio.Future[int] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Its exit code, negative for a signal."""
+
+
+class ZygoteClient:
+    """Handle of the one zygote of an agent."""
+
+    def __init__(self, *, module: str, reaper: Reaper) -> None:
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[ZygoteFacts] = loop.create_future()
+        self.gone: asyncio.Future[Failed] = loop.create_future()
+        """Why there is no zygote any more."""
+        self._children: dict[str, Child] = {}
+        self._failure = ""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._pid = _spawn(module=module, descriptor=theirs.fileno())
+        self._ended = reaper.watch(self._pid)
+        self._ended.add_done_callback(self._on_end)
+        loop.add_reader(self._channel, self._hear)
+
+    async def warm(self) -> ZygoteFacts:
+        """Wait until it can fork."""
+        return await asyncio.shield(self._ready)
+
+    async def ended(self) -> Failed:
+        """Wait for `gone`."""
+        return await asyncio.shield(self.gone)
+
+    def fork(self, name: str, order: dict[str, Any], *, descriptors: list[int]) -> Child:
+        """Have a child forked; the descriptors are closed here once they have been sent."""
+        child = Child(name=name)
+        self._children[name] = child
+        try:
+            protocol.say(self._channel, {"fork": name, "order": order}, descriptors)
+        except OSError:
+            self._lose(child)  # the zygote is gone: `gone` says so too
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return child
+
+    def signal(self, child: Child, number: int) -> None:
+        """Signal a child's process group; nothing happens if it has ended."""
+        if child.exited.done():
+            return
+        try:
+            protocol.say(self._channel, {"signal": child.name, "number": int(number)})
+        except OSError:
+            self._lose(child)
+
+    async def close(self) -> None:
+        """Kill the zygote; the kernel kills its children with it."""
+        if not self._ended.done():
+            os.kill(self._pid, signal.SIGKILL)
+        await asyncio.wait([self._ended], timeout=KILL_SECONDS)
+        asyncio.get_running_loop().remove_reader(self._channel)
+        self._channel.close()
+
+    def _hear(self) -> None:
+        try:
+            body = self._channel.recv(protocol.MAX_MESSAGE_BYTES)
+        except ConnectionResetError:
+            body = b""
+        if not body:
+            asyncio.get_running_loop().remove_reader(self._channel)
+            return
+        match json.loads(body):
+            case {"ready": facts}:
+                self._ready.set_result(ZygoteFacts(**facts))
+            case {"failed": reason}:
+                self._failure = reason
+            case {"exited": name, "code": code}:
+                child = self._children.pop(name)
+                if not child.exited.done():
+                    child.exited.set_result(code)
+            case _:
+                pass
+
+    def _on_end(self, ended: asyncio.Future[int]) -> None:
+        code = ended.result()
+        reason = self._failure or f"the zygote ended: {describe(code)}"
+        self.gone.set_result(
+            Failed(exit_code=pod_code(code) or ExitCode.APPLICATION, reason=reason)
+        )
+        for child in list(self._children.values()):
+            self._lose(child)
+
+    def _lose(self, child: Child) -> None:
+        if not child.exited.done():
+            child.exited.set_result(-signal.SIGKILL)  # the kernel kills it with its parent
+
+
+def _spawn(*, module: str, descriptor: int) -> int:
+    os.set_inheritable(descriptor, True)
+    # numpy's OpenBLAS starts its threads on import; a forking process must not have any.
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    return os.posix_spawn(
+        sys.executable,
+        [
+            sys.executable,
+            "-m",
+            "drumline_trainer.agent.zygote",
+            module,
+            str(descriptor),
+            str(os.getpid()),
+        ],
+        environment,
+    )
