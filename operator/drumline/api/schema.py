@@ -180,7 +180,7 @@ def _inline(
 
 
 def _prose(text: str) -> str:
-    """Docstring lines joined into paragraphs; reST's double backticks become single ones."""
+    """Docstring lines joined into paragraphs."""
     paragraphs = re.split(r"\n\s*\n", text.strip())
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 

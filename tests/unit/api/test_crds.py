@@ -1,0 +1,100 @@
+"""What is checked in is what the models say, and says enough to `kubectl explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drumline.api import crds
+from drumline.api.base import GROUP, VERSION
+from drumline.api.podtemplate import RESERVED_ENV
+from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.kube import resources
+from drumline.lifecycle.environment import launcher_variables
+from drumline.lifecycle.job import Job
+from drumline_trainer.config import MODEL_PRESETS
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("folder", crds.FOLDERS)
+def test_checked_in_files_are_what_the_models_say(folder: str) -> None:
+    assert crds.stale_files(ROOT / folder) == []
+    assert {path.name for path in (ROOT / folder).iterdir()} == {
+        definition.file_name for definition in crds.DEFINITIONS
+    }
+
+
+def test_drift_is_told_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--folder", str(tmp_path)]
+    assert crds.main([*arguments, "--check"]) == 1
+    assert crds.main(arguments) == 0
+    assert crds.main([*arguments, "--check"]) == 0
+    stale = tmp_path / "gpupools.yaml"
+    stale.write_text(stale.read_text() + "# edited\n")
+    capsys.readouterr()
+    assert crds.main([*arguments, "--check"]) == 1
+    assert str(stale) in capsys.readouterr().err
+
+
+def described(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for name, below in schema.get("properties", {}).items():
+        yield f"{path}.{name}", below.get("description", "")
+        yield from described(below, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from described(schema[key], path)
+
+
+@pytest.mark.parametrize("definition", crds.DEFINITIONS, ids=lambda one: one.kind)
+def test_every_field_is_described(definition: crds.Definition) -> None:
+    (version,) = definition.manifest()["spec"]["versions"]
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    fields = {half: properties[half] for half in ("spec", "status")}
+    bare = [path for path, text in described({"properties": fields}, "") if len(text) < 8]
+    assert bare == []
+
+
+def test_models_offered_are_those_the_trainer_has() -> None:
+    job = crds.DEFINITIONS[0].manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    trainer = job["properties"]["spec"]["properties"]["trainer"]["properties"]
+    assert trainer["model"]["enum"] == list(MODEL_PRESETS)
+
+
+def test_the_client_names_the_kinds_as_the_crds_do() -> None:
+    for definition, resource in zip(
+        crds.DEFINITIONS,
+        (resources.TRAINING_JOBS, resources.TRAINING_QUEUES, resources.GPU_POOLS),
+        strict=True,
+    ):
+        assert resource.api_version == f"{GROUP}/{VERSION}"
+        assert (resource.kind, resource.plural) == (definition.kind, definition.plural)
+        assert resource.namespaced == (definition.scope == "Namespaced")
+
+
+def test_files_are_yaml_without_anchors() -> None:
+    for definition in crds.DEFINITIONS:
+        text = definition.text()
+        assert yaml.safe_load(text) == definition.manifest()
+        assert text.startswith(crds.HEADER)
+        assert "&id" not in text
+
+
+def test_every_launch_variable_is_reserved() -> None:
+    assert len(set(RESERVED_ENV)) == len(RESERVED_ENV)
+    for nodes, gpus in ((1, 1), (2, 1), (2, 2)):
+        job = Job(
+            namespace="team",
+            name="job",
+            uid="u",
+            resource_version="1",
+            object_generation=1,
+            created_at=0.0,
+            spec=TrainingJobSpec(queue="q", nodes=nodes, gpus_per_node=gpus),
+            status=TrainingJobStatus(),
+        )
+        assert set(launcher_variables(job, index=0)) <= set(RESERVED_ENV)
