@@ -142,9 +142,13 @@ class Desk:
         if question in self._refused:
             return self._refused[question]
         places = find_places(index=search.index, demand=search.demand)
-        if places is None:
-            return self._refused.setdefault(question, why_blocked(search))
-        return places
+        if places is not None:
+            return places
+        refusal = why_blocked(search)
+        if not beside:
+            # A repair's refusal leaves its own pods out of the count: it is nobody else's.
+            self._refused[question] = refusal
+        return refusal
 
     def _hopeless(self, *, gang: Gang, view: PoolView) -> Refusal | None:
         search = self._searching(gang=gang, view=view, pods=gang.nodes, beside=())

@@ -63,11 +63,11 @@ class Search:
         return self.view.tree.domains[self.depth][identity]
 
     def emptied(self, *, everywhere: bool) -> list[int]:
-        """Slots by domain if nobody held anything."""
+        """Slots by domain if nobody else held anything; a gang's own places never make room."""
         return domain_slots(
             view=self.view,
             shape=self.shape,
-            amounts=self.view.capacity,
+            amounts=self.view.emptied_but_for(self.gang),
             depth=self.depth,
             everywhere=everywhere,
         )
@@ -97,13 +97,14 @@ def never_fits(search: Search) -> Refusal | None:
     if best is not None and slots[best] >= search.demand.pods:
         return None
     room = 0 if best is None else slots[best]
-    place = (
-        "it" if best is None or not search.depth else f"the largest, {search.domain(best).name},"
-    )
-    if not room:
-        tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    name = search.domain(best).name if best is not None else ""
+    such = counted(room, "such pod")
+    if search.demand.beside:
+        tail = f"{name or 'it'} has room for {such} even with nobody else in it"
+    elif room:
+        tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
     else:
-        tail = f"{place} has room for {counted(room, 'such pod')} even when empty"
+        tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
     return search.refuse(
         BlockReason.EXCEEDS_CLUSTER,
         f"{tail}: ask for less or add nodes",
@@ -193,7 +194,8 @@ def _blockers(*, search: Search, identity: int) -> list[Holder | None]:
     """Who has to leave a domain before the pods fit; None stands for foreign pods."""
     domain, view = search.domain(identity), search.view
     inside = range(domain.start, domain.stop)
-    holders = [h for h in view.holders.values() if not h.places.keys().isdisjoint(inside)]
+    others = (h for h in view.holders.values() if h.gang.uid != search.gang.uid)
+    holders = [h for h in others if not h.places.keys().isdisjoint(inside)]
     holders.sort(key=lambda h: (h.gang.priority, -_held(h, domain), h.gang.uid))
     foreign = [i for i in inside if any(view.foreign(i))]
 

@@ -45,10 +45,8 @@ def find_places(*, index: SlotIndex, demand: Demand) -> Places | None:
 def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> list[int]:
     """Ids of the domains of one depth that the demand may use, fitting or not."""
     row = index.tree.domains[depth]
-    if demand.beside:
-        near = survivors(index=index, demand=demand, depth=depth)
-        return sorted(identity for identity in near if row[identity].known)
-    return [identity for identity, domain in enumerate(row) if domain.known]
+    near = survivors(index=index, demand=demand, depth=depth) if demand.beside else range(len(row))
+    return sorted(i for i in near if row[i].known and row[i].known_at(demand.required_depth))
 
 
 def survivors(*, index: SlotIndex, demand: Demand, depth: int) -> Mapping[int, int]:

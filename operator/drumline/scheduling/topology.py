@@ -31,6 +31,10 @@ class Domain:
         """Whether its nodes carry the label of its level (the pool itself is always known)."""
         return not self.path or self.path[-1] != ""
 
+    def known_at(self, depth: int) -> bool:
+        """Whether the domain around it at a wider depth is known too: labels may skip a level."""
+        return not depth or self.path[depth - 1] != ""
+
     @property
     def name(self) -> str:
         """The path as people write it."""

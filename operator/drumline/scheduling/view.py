@@ -125,6 +125,16 @@ class PoolView:
 
         return undo
 
+    def emptied_but_for(self, gang: Gang) -> list[Vector]:
+        """What would be free if only this gang were left."""
+        own = self.holders.get(gang.uid)
+        if own is None:
+            return self.capacity
+        left = list(self.capacity)
+        for ordinal, pods in own.places.items():
+            left[ordinal] = tuple(map(sub, left[ordinal], (n * pods for n in own.request)))
+        return left
+
     def foreign(self, ordinal: int) -> Vector:
         """What pods of no admitted job hold on a node, terminating ones included."""
         return tuple(max(0, amount) for amount in self._used[ordinal])

@@ -1,0 +1,287 @@
+"""The engine against an oracle that tries every way to seat a gang on a small cluster.
+
+The oracle knows no slots, no tree and no index: it enumerates all multisets of nodes and adds up
+requests. Gang by gang, in the documented order, it is told what the engine decided before and asked
+whether a place existed (never a false no), which domain was the tightest (best fit), how many
+racks are enough (few domains) and which reason is the true one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations_with_replacement
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.scheduling import (
+    FOREIGN_PODS,
+    Admitted,
+    Blocked,
+    BlockReason,
+    Gang,
+    Node,
+    Placed,
+    Queue,
+    Resources,
+    Snapshot,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
+from drumline.scheduling.invariants import violations
+from tests.unit.scheduling.builders import after, cluster, gang, pod, room, run
+
+PROPERTY = settings(max_examples=300, derandomize=True, deadline=None)
+LEVELS = ("block", "rack", "host")
+TAINT = Taint(key="gpu", effect=TaintEffect.NO_SCHEDULE)
+WAITING = {
+    BlockReason.INSUFFICIENT_GPUS,
+    BlockReason.INSUFFICIENT_RESOURCES,
+    BlockReason.TOPOLOGY_DOES_NOT_FIT,
+}
+
+
+@st.composite
+def nodes(draw: st.DrawFn, *, labelled: bool = False) -> list[Node]:
+    """Up to 6 nodes of 2 blocks of 2 racks; rack names repeat in both blocks."""
+    missing = [] if labelled else [""]
+    found: list[Node] = []
+    for i in range(draw(st.integers(1, 6))):
+        gpus = draw(st.sampled_from([1, 2, 4]))
+        found.append(
+            Node(
+                name=f"n{i}",
+                pool="h100",
+                domains=(
+                    draw(st.sampled_from(["b0", "b1", *missing])),
+                    draw(st.sampled_from(["r0", "r1", *missing])),
+                    f"n{i}",
+                ),
+                allocatable=room(gpus, cpu=draw(st.sampled_from([4, 64])), pods=4),
+                used=Resources(gpus=draw(st.sampled_from([0, 0, 0, 1, 3])), cpu_millis=1000),
+                unschedulable=draw(st.sampled_from([False, False, False, True])),
+                taints=draw(st.sampled_from([(), (), (TAINT,)])),
+            )
+        )
+    return found
+
+
+@st.composite
+def gangs(draw: st.DrawFn, *, name: str) -> Gang:
+    level = st.sampled_from([None, None, *LEVELS])
+    return gang(
+        name,
+        nodes=draw(st.integers(1, 4)),
+        at=draw(st.integers(0, 2)),
+        priority=draw(st.integers(0, 1)),
+        per_pod=pod(draw(st.integers(0, 3)), cpu=draw(st.sampled_from([0, 1, 3]))),
+        required_level=draw(level),
+        preferred_level=draw(level),
+        tolerations=draw(st.sampled_from([(), (Toleration(key="gpu"),)])),
+    )
+
+
+@st.composite
+def waiting(draw: st.DrawFn) -> list[Gang]:
+    return [draw(gangs(name=f"g{i}")) for i in range(draw(st.integers(1, 3)))]
+
+
+def snapshot_of(found: list[Node]) -> Snapshot:
+    return cluster(*found, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": 12}),))
+
+
+def usable(one: Gang, node: Node) -> bool:
+    tainted = bool(node.taints) and not one.tolerations
+    return node.ready and not node.unschedulable and not tainted
+
+
+def free_of(snapshot: Snapshot) -> dict[str, Resources]:
+    free = {node.name: node.allocatable - node.used for node in snapshot.nodes}
+    for held in snapshot.admitted:
+        for index in held.reserved:
+            free[held.assignment[index]] -= held.gang.per_pod
+    return free
+
+
+def path_at(node: Node, level: str | None) -> tuple[str, ...] | None:
+    """The node's domain path at a level; None where it has no label there."""
+    if level is None:
+        return ()
+    path = node.domains[: LEVELS.index(level) + 1]
+    return path if path[-1] else None
+
+
+def seatings(
+    one: Gang, found: list[Node], free: dict[str, Resources], level: str | None
+) -> Iterator[tuple[Node, ...]]:
+    """Every multiset of nodes that can hold the gang inside one domain of the level."""
+    for seats in combinations_with_replacement(found, one.nodes):
+        paths = {path_at(node, level) for node in seats}
+        if len(paths) != 1 or None in paths:
+            continue
+        load = Counter(node.name for node in seats)
+        if all(one.per_pod.times(count).fits_in(free[name]) for name, count in load.items()):
+            yield seats
+
+
+def feasible(one: Gang, found: list[Node], free: dict[str, Resources], level: str | None) -> bool:
+    return next(seatings(one, found, free, level), None) is not None
+
+
+def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
+    """The reasons that brute force allows for a gang that was refused."""
+    nominal = snapshot.queues[0].nominal["h100"]
+    usage = sum(held.gang.gpus for held in snapshot.admitted)
+    everything = list(snapshot.nodes)
+    empty = {node.name: node.allocatable for node in everything}
+    if one.gpus > nominal:
+        return {BlockReason.EXCEEDS_QUOTA}
+    if not feasible(one, everything, empty, one.required_level):
+        return {BlockReason.EXCEEDS_CLUSTER}
+    if one.gpus and usage + one.gpus > nominal:
+        return {BlockReason.QUOTA_EXHAUSTED}
+    open_nodes = [node for node in everything if usable(one, node)]
+    if not feasible(one, open_nodes, empty, one.required_level):
+        return {BlockReason.NODES_UNAVAILABLE}
+    if feasible(one, open_nodes, free_of(snapshot), None):
+        return {BlockReason.TOPOLOGY_DOES_NOT_FIT}
+    gpus_only = {
+        name: Resources(gpus=free.gpus, cpu_millis=1 << 40, pods=1 << 40)
+        for name, free in free_of(snapshot).items()
+    }
+    if feasible(one, open_nodes, gpus_only, one.required_level):
+        return {BlockReason.INSUFFICIENT_RESOURCES}
+    return {BlockReason.INSUFFICIENT_GPUS}
+
+
+def in_turn(pending: list[Gang]) -> list[Gang]:
+    return sorted(pending, key=lambda one: (-one.priority, one.queued_at, one.uid))
+
+
+@PROPERTY
+@given(found=nodes(), pending=waiting())
+def test_yes_and_no_are_what_brute_force_says(found: list[Node], pending: list[Gang]) -> None:
+    snapshot = snapshot_of(found)
+    decisions = run(snapshot, *pending)
+    assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
+    answers = {one.uid: one for one in (*decisions.placed, *decisions.blocked)}
+    for one in in_turn(pending):
+        usage = sum(held.gang.gpus for held in snapshot.admitted)
+        open_nodes = [node for node in found if usable(one, node)]
+        in_quota = not one.gpus or usage + one.gpus <= 12
+        fits = in_quota and feasible(one, open_nodes, free_of(snapshot), one.required_level)
+        match answers[one.uid]:
+            case Placed() as placed:
+                assert fits
+                snapshot = after(snapshot, [one], replace(decisions, placed=(placed,), blocked=()))
+            case Blocked() as blocked:
+                assert not fits
+                assert {blocked.reason} == true_reason(one, snapshot)
+
+
+@PROPERTY
+@given(found=nodes(), one=gangs(name="g"))
+def test_the_tightest_domain_of_the_narrowest_level_that_fits_is_taken(
+    found: list[Node], one: Gang
+) -> None:
+    snapshot = snapshot_of(found)
+    decisions = run(snapshot, one)
+    if not decisions.placed:
+        return
+    free = free_of(snapshot)
+    open_nodes = [node for node in found if usable(one, node)]
+    wide_to_narrow = [None, *LEVELS]
+    asked = max(wide_to_narrow.index(one.required_level), wide_to_narrow.index(one.preferred_level))
+    if one.required_level:  # a rack counts only where its required block is known as well
+        open_nodes = [node for node in open_nodes if path_at(node, one.required_level)]
+    level = next(
+        wide_to_narrow[depth]
+        for depth in range(asked, -1, -1)
+        if feasible(one, open_nodes, free, wide_to_narrow[depth])
+    )
+    gpus: Counter[tuple[str, ...]] = Counter()
+    for node in open_nodes:
+        if (path := path_at(node, level)) is not None:
+            gpus[path] += max(0, free[node.name].gpus)
+    fitting = {path_at(seats[0], level) for seats in seatings(one, open_nodes, free, level)}
+    by_name = {node.name: node for node in found}
+    taken = {path_at(by_name[name], level) for name in decisions.placed[0].assignment}
+    assert len(taken) == 1
+    assert gpus[taken.pop() or ()] == min(gpus[path or ()] for path in fitting)
+
+
+@PROPERTY
+@given(found=nodes(labelled=True), one=gangs(name="g"))
+def test_a_gang_is_spread_over_as_few_blocks_as_can_hold_it_and_its_indices_are_contiguous(
+    found: list[Node], one: Gang
+) -> None:
+    one = replace(one, required_level=None, preferred_level=None)
+    snapshot = snapshot_of(found)
+    decisions = run(snapshot, one)
+    if not decisions.placed:
+        return
+    by_name = {node.name: node for node in found}
+    open_nodes = [node for node in found if usable(one, node)]
+    paths = [by_name[name].domains for name in decisions.placed[0].assignment]
+    fewest = min(
+        len({node.domains[0] for node in seats})
+        for seats in seatings(one, open_nodes, free_of(snapshot), None)
+    )
+    assert len({path[0] for path in paths}) == fewest
+    assert paths == sorted(paths)
+
+
+@PROPERTY
+@given(found=nodes(), others=waiting(), one=gangs(name="late"))
+def test_the_named_blockers_make_room_by_leaving_and_each_of_them_is_necessary(
+    found: list[Node], others: list[Gang], one: Gang
+) -> None:
+    empty = snapshot_of(found)
+    snapshot = after(empty, others, run(empty, *others))
+    blocked = next(iter(run(snapshot, one).blocked), None)
+    if blocked is None or blocked.reason not in {*WAITING, BlockReason.QUOTA_EXHAUSTED}:
+        return
+    assert blocked.blockers
+    if blocked.reason is BlockReason.QUOTA_EXHAUSTED:
+        gone = run(without(snapshot, blocked.blockers), one).blocked
+        assert not gone or gone[0].reason is not BlockReason.QUOTA_EXHAUSTED
+    else:
+        assert run(without(snapshot, blocked.blockers), one).placed
+    for kept in blocked.blockers:
+        rest = tuple(key for key in blocked.blockers if key != kept)
+        best = run(without(snapshot, rest), one).blocked
+        if blocked.reason is BlockReason.QUOTA_EXHAUSTED:
+            assert best[0].reason is BlockReason.QUOTA_EXHAUSTED
+        elif one.required_level is None:
+            assert best
+
+
+def without(snapshot: Snapshot, keys: tuple[str, ...]) -> Snapshot:
+    left: tuple[Admitted, ...] = tuple(
+        held for held in snapshot.admitted if held.gang.key not in keys
+    )
+    found = snapshot.nodes
+    if FOREIGN_PODS in keys:
+        found = tuple(replace(node, used=Resources()) for node in found)
+    return replace(snapshot, nodes=found, admitted=left)
+
+
+@PROPERTY
+@given(found=nodes(), pending=waiting(), data=st.data())
+def test_the_order_of_the_input_decides_nothing(
+    found: list[Node], pending: list[Gang], data: st.DataObject
+) -> None:
+    late = gang("late", nodes=2)
+    snapshot = snapshot_of(found)
+    snapshot = after(snapshot, pending, run(snapshot, *pending))
+    held = {one.gang.uid for one in snapshot.admitted}
+    left = [one for one in (*pending, late) if one.uid not in held]
+    shuffled = replace(
+        snapshot,
+        nodes=tuple(data.draw(st.permutations(snapshot.nodes))),
+        admitted=tuple(data.draw(st.permutations(snapshot.admitted))),
+    )
+    assert run(shuffled, *data.draw(st.permutations(left))) == run(snapshot, *left)

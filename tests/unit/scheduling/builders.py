@@ -1,0 +1,128 @@
+"""Small clusters and gangs in one line each, and the world after a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Gang,
+    Node,
+    Policy,
+    Pool,
+    Queue,
+    Resources,
+    Snapshot,
+    WaitingRule,
+    decide,
+)
+
+BEST_EFFORT = Policy()
+STRICT = Policy(waiting=WaitingRule.STRICT)
+
+
+def pod(gpus: int = 1, *, cpu: int = 0, extended: tuple[tuple[str, int], ...] = ()) -> Resources:
+    return Resources(gpus=gpus, cpu_millis=cpu * 1000, pods=1, extended=extended)
+
+
+def room(
+    gpus: int = 2, *, cpu: int = 64, pods: int = 110, extended: tuple[tuple[str, int], ...] = ()
+) -> Resources:
+    return Resources(gpus=gpus, cpu_millis=cpu * 1000, pods=pods, extended=extended)
+
+
+def node(name: str, *domains: str, gpus: int = 2, pool: str = "h100", **changes: Any) -> Node:
+    return replace(Node(name=name, pool=pool, allocatable=room(gpus), domains=domains), **changes)
+
+
+def gang(
+    name: str,
+    *,
+    nodes: int = 1,
+    gpus: int = 1,
+    at: float = 0.0,
+    queue: str = "research",
+    **changes: Any,
+) -> Gang:
+    base = Gang(
+        key=f"training/{name}",
+        uid=f"uid-{name}",
+        queue=queue,
+        nodes=nodes,
+        per_pod=pod(gpus),
+        queued_at=at,
+    )
+    return replace(base, **changes)
+
+
+def admitted(one: Gang, *assignment: str, pool: str = "h100", **changes: Any) -> Admitted:
+    """A running gang whose pods the nodes' `used` already shows (see `cluster`)."""
+    return replace(Admitted(gang=one, pool=pool, assignment=assignment), **changes)
+
+
+def cluster(
+    *nodes: Node,
+    levels: tuple[str, ...] = ("rack",),
+    queues: tuple[Queue, ...] | None = None,
+    running: Iterable[Admitted] = (),
+    pools: tuple[str, ...] = ("h100",),
+) -> Snapshot:
+    """A snapshot in which `used` holds the running gangs' bound pods beside what is given."""
+    held = tuple(running)
+    return Snapshot(
+        nodes=tuple(replace(one, used=one.used + bound(one.name, held)) for one in nodes),
+        pools=tuple(Pool(name=name, levels=levels) for name in pools),
+        queues=queues or (Queue(name="research", nominal=dict.fromkeys(pools, 10_000)),),
+        admitted=held,
+    )
+
+
+def bound(name: str, held: Iterable[Admitted]) -> Resources:
+    """What the bound pods of these gangs request on a node."""
+    total = Resources()
+    for one in held:
+        for index, place in enumerate(one.assignment):
+            if place == name and index not in one.reserved and index not in one.lost:
+                total += one.gang.per_pod
+    return total
+
+
+def racks(*, count: int = 2, nodes: int = 2, gpus: int = 2) -> list[Node]:
+    """`count` racks of `nodes` nodes: rack-0 has n0, n1, ...; names sort across racks."""
+    return [
+        node(f"n{rack * nodes + i}", f"rack-{rack}", gpus=gpus)
+        for rack in range(count)
+        for i in range(nodes)
+    ]
+
+
+def run(
+    snapshot: Snapshot, *pending: Gang, policy: Policy = BEST_EFFORT, now: float = 0.0
+) -> Decisions:
+    return decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+
+
+def after(snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions) -> Snapshot:
+    """The snapshot with the decisions assumed: new places are promised, nobody is bound yet."""
+    gangs = {one.uid: one for one in pending}
+    held = {one.gang.uid: one for one in snapshot.admitted}
+    for placed in decisions.placed:
+        if placed.replaced:
+            before = held[placed.uid]
+            held[placed.uid] = replace(
+                before,
+                assignment=placed.assignment,
+                lost=frozenset(),
+                reserved=before.reserved | frozenset(placed.replaced),
+            )
+        else:
+            held[placed.uid] = Admitted(
+                gang=gangs[placed.uid],
+                pool=placed.pool,
+                assignment=placed.assignment,
+                reserved=frozenset(range(len(placed.assignment))),
+            )
+    return replace(snapshot, admitted=tuple(held.values()))

@@ -1,0 +1,114 @@
+"""Lost places of admitted gangs are filled first, near the others, and nothing else moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline.scheduling import BlockReason, Node
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, racks, run
+
+LOST_1 = frozenset({1})
+
+
+def test_a_lost_place_is_filled_in_the_same_rack_and_the_others_stay() -> None:
+    broken = admitted(gang("a", nodes=2, gpus=2), "n3", "gone", lost=LOST_1)
+    placed = run(cluster(*racks(nodes=3), running=[broken])).placed[0]
+    assert (placed.assignment, placed.replaced) == (("n3", "n4"), (1,))
+    assert (placed.level, placed.domain) == ("rack", ("rack-1",))
+
+
+def test_without_room_in_the_rack_a_repair_goes_wider_unless_the_rack_is_required() -> None:
+    broken = admitted(gang("a", nodes=3, gpus=2), "n0", "gone", "n1", lost=LOST_1)
+    assert run(cluster(*racks(), running=[broken])).placed[0].assignment == ("n0", "n2", "n1")
+    strict = replace(broken, gang=replace(broken.gang, required_level="rack"))
+    blocked = run(cluster(*racks(nodes=2), running=[strict])).blocked[0]
+    assert (blocked.reason, blocked.blockers) == (BlockReason.EXCEEDS_CLUSTER, ())
+    assert blocked.message == (
+        "needs 2 GPUs in one rack beside its other pods; rack-0 has room for 0 such pods"
+        " even with nobody else in it: ask for less or add nodes"
+    )
+
+
+def test_a_repair_waits_for_who_sits_in_its_rack() -> None:
+    broken = admitted(gang("a", nodes=2, gpus=2, required_level="rack"), "n0", "gone", lost=LOST_1)
+    other = admitted(gang("b", gpus=1), "n1")
+    blocked = run(cluster(*racks(), running=[broken, other])).blocked[0]
+    assert blocked.reason is BlockReason.TOPOLOGY_DOES_NOT_FIT
+    assert blocked.blockers == ("training/b",)
+    assert blocked.message == (
+        "needs 2 GPUs in one rack beside its other pods; the best rack, rack-0, has 1 of 4 free"
+        " (the whole pool has room for 2 such pods); training/b holds 1 (priority 0)"
+    )
+
+
+def test_s10_what_cannot_be_repaired_does_not_keep_another_from_its_repair() -> None:
+    pinned = {"nodes": 2, "gpus": 2, "required_level": "rack"}
+    stuck = admitted(gang("a", **pinned), "n0", "gone-0", lost=LOST_1)
+    lucky = admitted(gang("b", **pinned), "n2", "gone-1", lost=LOST_1)
+    nodes = [one for one in racks() if one.name != "n1"]
+    decisions = run(cluster(*nodes, running=[stuck, lucky]))
+    assert [(one.key, one.assignment) for one in decisions.placed] == [("training/b", ("n2", "n3"))]
+    assert [one.key for one in decisions.blocked] == ["training/a"]
+
+
+def test_s11_one_spare_node_goes_to_one_of_two_broken_gangs() -> None:
+    first = admitted(gang("a", nodes=2, gpus=2), "n0", "gone-0", lost=LOST_1)
+    second = admitted(gang("b", nodes=2, gpus=2), "n1", "gone-1", lost=LOST_1)
+    decisions = run(cluster(*racks()[:3], running=[second, first]))
+    assert [one.assignment for one in decisions.placed] == [("n0", "n2")]
+    assert [one.key for one in decisions.blocked] == ["training/b"]
+
+
+def test_s12_the_returned_node_goes_to_the_broken_gang_and_not_to_a_fresh_one() -> None:
+    broken = admitted(gang("old", nodes=2, gpus=2, at=9), "n0", "n1", lost=LOST_1)
+    fresh = gang("fresh", gpus=2, priority=9)
+    decisions = run(cluster(*racks(count=1), running=[broken]), fresh)
+    assert decisions.placed[0].assignment == ("n0", "n1")
+    assert decisions.blocked[0].key == "training/fresh"
+
+
+def test_all_lost_places_are_filled_or_none() -> None:
+    broken = admitted(gang("a", nodes=3, gpus=2), "n0", "x", "y", lost=frozenset({1, 2}))
+    decisions = run(cluster(*racks(count=1), running=[broken]))
+    assert decisions.placed == ()
+    decisions = run(cluster(*racks(count=1, nodes=3), running=[broken]))
+    assert decisions.placed[0].assignment == ("n0", "n1", "n2")
+
+
+def test_a_repair_needs_no_quota_again() -> None:
+    broken = admitted(gang("a", nodes=2, queue="gone"), "n0", "x", lost=LOST_1)
+    assert run(cluster(*racks(), running=[broken])).placed[0].assignment == ("n0", "n0")
+
+
+def test_a_gang_that_lost_everything_is_placed_anew_in_one_required_domain() -> None:
+    everything = frozenset({0, 1})
+    broken = admitted(gang("a", nodes=2, gpus=2, required_level="rack"), "x", "y", lost=everything)
+    other = admitted(gang("b"), "n0")
+    placed = run(cluster(*racks(), running=[broken, other])).placed[0]
+    assert (placed.assignment, placed.replaced) == (("n2", "n3"), (0, 1))
+
+
+def test_a_repair_that_backs_off_waits() -> None:
+    broken = admitted(gang("a", nodes=2, retry_at=5.0), "n0", "x", lost=LOST_1)
+    decisions = run(cluster(*racks(), running=[broken]))
+    assert (decisions.blocked[0].reason, decisions.retry_at) == (BlockReason.BACKING_OFF, 5.0)
+
+
+def test_nobody_guesses_a_rack_when_the_labels_of_the_others_are_gone() -> None:
+    broken = admitted(gang("a", nodes=2, gpus=2, required_level="rack"), "n0", "x", lost=LOST_1)
+    nodes: list[Node] = [node("n0"), *racks()[1:]]
+    for snapshot in (
+        cluster(*nodes, running=[broken]),
+        cluster(*racks()[1:], running=[broken]),
+    ):
+        blocked = run(snapshot).blocked[0]
+        assert blocked.reason is BlockReason.NODES_UNAVAILABLE
+        assert blocked.message == (
+            "has to stay in one rack, but no node of its other pods carries that label any more"
+        )
+
+
+def test_a_repair_whose_pool_is_gone_says_so() -> None:
+    broken = admitted(gang("a", nodes=2), "n0", "x", lost=LOST_1, pool="a100")
+    blocked = run(cluster(*racks(), running=[broken])).blocked[0]
+    assert blocked.reason is BlockReason.POOL_NOT_FOUND
