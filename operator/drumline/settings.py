@@ -30,8 +30,8 @@ class Settings:
     """DRUMLINE_SIGNING_KEY_FILE: the key that all job tokens are derived from."""
     priority_class: str = "drumline-training-pods"
     """DRUMLINE_PRIORITY_CLASS: of every training pod; a job's own priority is in its object."""
-    lease_seconds: float = 15.0
-    """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease."""
+    lease_seconds: int = 15
+    """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease; 13 or more."""
     progress_seconds: float = 60.0
     """DRUMLINE_PROGRESS_SECONDS: at least this long between two refreshes of a job's figures."""
     log_level: str = "info"
@@ -67,7 +67,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
         signing_key_file=Path(read.text("SIGNING_KEY_FILE", str(defaults.signing_key_file))),
         priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),
-        lease_seconds=read.number("LEASE_SECONDS", defaults.lease_seconds, low=3.0),
+        lease_seconds=int(read.number("LEASE_SECONDS", defaults.lease_seconds, low=13)),
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         log_level=log_level,
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def secret_name(job: Job) -> str:
-    """Name of the job's token Secret."""
-    return f"{job.name}-drumline-token"
+def child_name(job: Job) -> str:
+    """Name of the job's three children. It carries the uid: a namesake's are never mistaken."""
+    return f"{job.name}-{job.uid[:8]}"
 
 
 def owner_reference(job: Job) -> Json:
@@ -47,7 +47,7 @@ def token_secret(job: Job, token: bytes) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(job, secret_name(job)),
+        "metadata": _metadata(job),
         "type": "Opaque",
         "immutable": True,
         "data": {"token": base64.b64encode(token).decode()},
@@ -62,7 +62,7 @@ def disruption_budget(job: Job) -> Json:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(job, job.name),
+        "metadata": _metadata(job),
         "spec": {
             "minAvailable": job.spec.nodes,
             "selector": {"matchLabels": {LABEL_JOB_UID: job.uid}},
@@ -81,7 +81,7 @@ def network_policy(job: Job, *, operator_namespace: str) -> Json:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(job, job.name),
+        "metadata": _metadata(job),
         "spec": {
             "podSelector": gang,
             "policyTypes": ["Ingress"],
@@ -96,9 +96,9 @@ def network_policy(job: Job, *, operator_namespace: str) -> Json:
     }
 
 
-def _metadata(job: Job, name: str) -> Json:
+def _metadata(job: Job) -> Json:
     return {
-        "name": name,
+        "name": child_name(job),
         "namespace": job.namespace,
         "labels": {LABEL_JOB: job.name, LABEL_JOB_UID: job.uid},
         "ownerReferences": [owner_reference(job)],

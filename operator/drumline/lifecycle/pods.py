@@ -18,7 +18,7 @@ from drumline.api.base import (
     LABEL_JOB_UID,
     LABEL_QUEUE,
 )
-from drumline.lifecycle.children import owner_reference, secret_name
+from drumline.lifecycle.children import child_name, owner_reference
 from drumline.lifecycle.environment import launcher_variables
 from drumline.lifecycle.trainerconfig import (
     CHECKPOINT_FOLDER,
@@ -324,7 +324,7 @@ def _volume(volume: Volume) -> Json:
 def _token_volume(job: Job) -> Json:
     return {
         "name": "drumline-token",
-        "secret": {"secretName": secret_name(job), "defaultMode": 0o440},
+        "secret": {"secretName": child_name(job), "defaultMode": 0o440},
     }
 
 

@@ -1,0 +1,250 @@
+"""The composition root: one process, one event loop.
+
+Stand by for the Lease -> lists and watches (begun only then, so that what an earlier leader wrote
+last is seen) -> Kopf, workers, scheduler, reporter. Whatever ends or fails ends the process: the
+kubelet starts a fresh one, and nothing that matters lived only here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from drumline.controller import triggers
+from drumline.controller.agents import AgentClient
+from drumline.controller.clusterstate import ClusterState
+from drumline.controller.executor import Executor
+from drumline.controller.informers import Informers, connect
+from drumline.controller.reconciler import Reconciler, StatusWriter
+from drumline.controller.reporter import Reporter
+from drumline.controller.scheduler import SchedulerLoop
+from drumline.controller.workers import work
+from drumline.controller.workqueue import WorkQueue
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, discover
+from drumline.kube.errors import NotLeader
+from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.lifecycle.pods import PodSettings
+from drumline.telemetry import http, logs
+from drumline.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from drumline.settings import Settings
+
+log = logs.get("drumline.controller.app")
+
+WORKERS = 32
+LEASE_NAME = "drumline-operator"
+
+
+class Stopped(Exception):  # noqa: N818 - the ordinary end
+    """The process was asked to end."""
+
+
+class Operator:
+    """One operator process.
+
+    Args:
+        settings: what the Deployment says.
+        credentials: who we are to the API server; found in the environment by default.
+    """
+
+    def __init__(self, settings: Settings, *, credentials: Credentials | None = None) -> None:
+        self._settings = settings
+        self._credentials = credentials or discover(os.environ)
+        self._metrics = Metrics()
+        self._informers: Informers | None = None
+        self._leading = False
+        self._stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Stand by, lead, end when asked to.
+
+        Raises:
+            OSError: the signing key cannot be read.
+            ExceptionGroup: what made the process end.
+        """
+        settings = self._settings
+        signing_key = _signing_key(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        fence = _Fence()
+        async with (
+            KubeClient(
+                self._credentials, fence=fence, observe=self._metrics.observe_request
+            ) as client,
+            http.serve(
+                host=settings.http_host,
+                port=settings.http_port,
+                metrics=self._metrics,
+                healthy=self._unhealthy,
+                ready=self._unready,
+            ) as port,
+        ):
+            elector = LeaderElector(
+                client,
+                namespace=settings.namespace,
+                name=LEASE_NAME,
+                identity=settings.identity,
+                timing=LeaseTiming(duration_seconds=settings.lease_seconds),
+            )
+            fence.elector = elector
+            log.info("operator_started", identity=settings.identity, port=port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._ended())
+                    group.create_task(self._serve(client, elector, signing_key))
+            except* Stopped:
+                log.info("operator_stopped")
+
+    async def _serve(self, client: KubeClient, elector: LeaderElector, key: bytes) -> None:
+        epoch = await elector.acquire()
+        self._metrics.leader.set(1)
+        log.info("elected", epoch=epoch)
+        self._leading = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(elector.hold())
+                group.create_task(self._lead(client, epoch, key))
+        finally:
+            await elector.release()
+
+    async def _lead(self, client: KubeClient, epoch: int, key: bytes) -> None:
+        async with AgentClient() as agents, asyncio.TaskGroup() as group:
+            state = ClusterState()
+            queue = WorkQueue(clock=time.monotonic)
+            wake = asyncio.Event()
+            informers = Informers.of(client, metrics=self._metrics)
+            writer = StatusWriter(client=client, state=state, wake_scheduler=wake.set)
+            pods = self._pod_settings()
+            reconciler = Reconciler(
+                writer=writer,
+                executor=Executor(
+                    client=client,
+                    agents=agents,
+                    pods=pods,
+                    signing_key=key,
+                    gpu_resource=_gpu_resource(state),
+                    clock=time.time,
+                ),
+                agents=agents,
+                state=state,
+                epoch=epoch,
+                progress_seconds=self._settings.progress_seconds,
+                metrics=self._metrics,
+                clock=time.time,
+            )
+            connect(
+                informers,
+                state,
+                enqueue=queue.add,
+                wake_scheduler=wake.set,
+                forget=reconciler.forget,
+            )
+            for informer in informers.all():
+                group.create_task(informer.run())
+            await informers.wait_synced()
+            self._informers = informers
+            log.info(
+                "synced", jobs=len(informers.jobs.values()), nodes=len(informers.nodes.values())
+            )
+            scheduler = SchedulerLoop(
+                state=state,
+                writer=writer,
+                pods=pods,
+                epoch=epoch,
+                metrics=self._metrics,
+                clock=time.time,
+                wake=wake,
+                enqueue=queue.add,
+            )
+            reporter = Reporter(
+                client=client,
+                state=state,
+                queues=informers.queues,
+                pools=informers.pools,
+                metrics=self._metrics,
+            )
+            for _ in range(WORKERS):
+                group.create_task(work(queue=queue, reconciler=reconciler, metrics=self._metrics))
+            group.create_task(scheduler.run())
+            group.create_task(reporter.run())
+            group.create_task(self._watch_jobs(informers, queue))
+            wake.set()
+
+    async def _watch_jobs(self, informers: Informers, queue: WorkQueue) -> None:
+        """Kopf's events wake keys once our own cache has seen what Kopf saw."""
+
+        async def catch_up(key: str, version: str) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await informers.jobs.wait_version(version)
+            queue.add(key)
+
+        async with asyncio.TaskGroup() as group:
+
+            def trigger(key: str, version: str) -> None:
+                if informers.jobs.has_reached(version):
+                    queue.add(key)
+                else:
+                    group.create_task(catch_up(key, version))
+
+            await triggers.run(credentials=self._credentials, enqueue=trigger, stop=self._stop)
+        raise Stopped
+
+    async def _ended(self) -> None:
+        await self._stop.wait()
+        raise Stopped
+
+    def _pod_settings(self) -> PodSettings:
+        settings = self._settings
+        return PodSettings(
+            trainer_image=settings.trainer_image,
+            join_image=settings.operator_image,
+            priority_class=settings.priority_class,
+            operator_namespace=settings.namespace,
+            trainer_pod=settings.trainer_pod,
+        )
+
+    def _unhealthy(self) -> str | None:
+        if self._informers is None:
+            return None
+        return self._informers.stale(time.monotonic(), metrics=self._metrics)
+
+    def _unready(self) -> str | None:
+        """A follower is ready to take over; a leader is once its caches are full."""
+        filling = self._leading and self._informers is None
+        return "the caches are not filled yet" if filling else None
+
+
+class _Fence:
+    """Between the client and the elector, which needs the client to be made first."""
+
+    def __init__(self) -> None:
+        self.elector: LeaderElector | None = None
+
+    def __call__(self) -> None:
+        if self.elector is None:
+            raise NotLeader("no election has begun")
+        self.elector.check()
+
+
+def _signing_key(settings: Settings) -> bytes:
+    key = settings.signing_key_file.read_bytes().strip()
+    if len(key) < 16:
+        raise OSError(f"{settings.signing_key_file}: the signing key must have 16 bytes or more")
+    return key
+
+
+def _gpu_resource(state: ClusterState) -> Callable[[str], str | None]:
+    def look_up(pool: str) -> str | None:
+        spec = state.pool_spec(pool)
+        return spec.gpu_resource if spec is not None else None
+
+    return look_up

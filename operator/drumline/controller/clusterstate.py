@@ -1,0 +1,300 @@
+"""The cluster as the scheduler sees it, kept up to date by the informers' events.
+
+The informers' caches are the truth; this adds what is derived from them (use of each node, pods of
+each job) incrementally, and the *assumed* versions: our own writes are visible here before the
+watch shows them, until it does. Nothing is assumed that was not acknowledged by the API server.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from drumline.api.base import LABEL_JOB_UID
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.translate import gang_of, job_of, node_of, pool_of, queue_of, resources_of
+from drumline.lifecycle.plan import is_queued
+from drumline.scheduling.model import Admitted, Gang, Node, Pool, Queue, Snapshot
+from drumline.scheduling.resources import NOTHING, Resources
+
+if TYPE_CHECKING:
+    from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
+    from drumline.lifecycle.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A job whose pods the API server refused: not before `until`, because of `cause`."""
+
+    until: float
+    cause: str
+    count: int
+
+
+class ClusterState:
+    """Everything the scheduler loop and the reconciler look up. For one event loop.
+
+    `on_*` methods are the informers' subscribers; `None` as the new view means deleted.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._assumed: dict[str, Job] = {}
+        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        self._on_node: dict[str, dict[str, PodView]] = defaultdict(dict)
+        self._nodes: dict[str, NodeView] = {}
+        self._pools: dict[str, GpuPoolSpec] = {}
+        self._queues: dict[str, TrainingQueueSpec] = {}
+        self._priorities: dict[str, int] = {}
+        self._default_priority = 0
+        self._distrusted: dict[str, str] = {}
+        self._node_values: dict[str, Node] = {}
+        self._gangs: dict[str, tuple[str, Gang]] = {}
+        self.backoffs: dict[str, Backoff] = {}
+
+    # --- what the informers say -------------------------------------------------------------
+
+    def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+        """Take a TrainingJob in; returns why it cannot be read, if so."""
+        if new is None:
+            if old is not None:
+                self._forget_job(f"{old.namespace}/{old.name}", old.uid)
+            return None
+        key = f"{new.namespace}/{new.name}"
+        before = self._jobs.get(key)
+        if before is not None and before.uid != new.uid:
+            self._forget_job(key, before.uid)
+        try:
+            job = job_of(new)
+        except (ValidationError, ValueError) as error:
+            return str(error)
+        self._jobs[key] = job
+        assumed = self._assumed.get(new.uid)
+        if assumed is not None and _at_least(new.resource_version, assumed.resource_version):
+            del self._assumed[new.uid]
+        return None
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """Take a pod in: of ours by job, every one by node."""
+        if old is not None:
+            self._pods[old.labels.get(LABEL_JOB_UID, "")].pop(old.uid, None)
+            self._on_node[old.node_name].pop(old.uid, None)
+            self._node_values.pop(old.node_name, None)
+        if new is None:
+            return
+        if new.owner_uid and new.labels.get(LABEL_JOB_UID) == new.owner_uid:
+            self._pods[new.owner_uid][new.uid] = new
+        if new.node_name and not new.finished:
+            self._on_node[new.node_name][new.uid] = new
+            self._node_values.pop(new.node_name, None)
+
+    def on_node(self, old: NodeView | None, new: NodeView | None) -> None:
+        """Take a node in; an update ends the distrust of its earlier state."""
+        if new is None:
+            if old is not None:
+                for memory in (self._nodes, self._distrusted, self._node_values):
+                    memory.pop(old.name, None)
+            return
+        name = new.name
+        self._node_values.pop(name, None)
+        self._nodes[name] = new
+        if self._distrusted.get(name) not in (None, new.resource_version):
+            del self._distrusted[name]
+
+    def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> None:
+        """Take a GpuPool in."""
+        self._node_values.clear()
+        _put(self._pools, old, new, GpuPoolSpec)
+
+    def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> None:
+        """Take a TrainingQueue in."""
+        _put(self._queues, old, new, TrainingQueueSpec)
+
+    def on_priority_class(
+        self, old: PriorityClassView | None, new: PriorityClassView | None
+    ) -> None:
+        """Take a PriorityClass in."""
+        self._gangs.clear()
+        if old is not None:
+            self._priorities.pop(old.name, None)
+            self._default_priority = 0 if old.global_default else self._default_priority
+        if new is not None:
+            self._priorities[new.name] = new.value
+            self._default_priority = new.value if new.global_default else self._default_priority
+
+    # --- what we did ourselves --------------------------------------------------------------
+
+    def assume(self, job: Job) -> None:
+        """Our own write was acknowledged: this is the job until the watch shows it or newer."""
+        shown = self._jobs.get(job.key)
+        if shown is None or shown.uid != job.uid:
+            return
+        if not _at_least(shown.resource_version, job.resource_version):
+            self._assumed[job.uid] = job
+
+    def distrust(self, node: str) -> None:
+        """Its kubelet refused a pod: not used before the node object's next update."""
+        view = self._nodes.get(node)
+        if view is not None:
+            self._distrusted[node] = view.resource_version
+            self._node_values.pop(node, None)
+
+    # --- look-ups ---------------------------------------------------------------------------
+
+    def job(self, key: str) -> Job | None:
+        """The newest version known of a job."""
+        shown = self._jobs.get(key)
+        return None if shown is None else self._assumed.get(shown.uid, shown)
+
+    def jobs(self) -> Iterable[Job]:
+        """The newest version known of every job."""
+        return (self._assumed.get(job.uid, job) for job in self._jobs.values())
+
+    def job_keys(self) -> list[str]:
+        """Every known job."""
+        return list(self._jobs)
+
+    def pods_of(self, uid: str) -> Iterable[PodView]:
+        """The pods of a job, of all generations."""
+        return self._pods[uid].values() if uid in self._pods else ()
+
+    def pool_spec(self, name: str) -> GpuPoolSpec | None:
+        """A pool's spec."""
+        return self._pools.get(name)
+
+    def priority_of(self, job: Job) -> int:
+        """The value of its priority class; the global default without one."""
+        name = job.spec.priority_class_name
+        return self._default_priority if name is None else self._priorities.get(name, 0)
+
+    # --- the scheduler's input --------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now: O(nodes changed since the last one + admitted jobs)."""
+        return Snapshot(
+            nodes=tuple(self._schedulable_nodes()),
+            pools=tuple(self._pool_values()),
+            queues=tuple(self._queue_values()),
+            admitted=tuple(self._admitted()),
+        )
+
+    def pending(self) -> list[Gang]:
+        """Every job that waits for a place and can be scheduled."""
+        return [self._gang(job) for job in self.jobs() if is_queued(job) and self._has_class(job)]
+
+    def queued_without_class(self) -> list[Job]:
+        """Jobs that name a priority class that does not exist."""
+        return [job for job in self.jobs() if not self._has_class(job) and is_queued(job)]
+
+    def nodes_of_pool(self, pool: str) -> list[Node]:
+        """The nodes of one pool, for its status."""
+        return [node for node in self._schedulable_nodes() if node.pool == pool]
+
+    def _has_class(self, job: Job) -> bool:
+        name = job.spec.priority_class_name
+        return name is None or name in self._priorities
+
+    def _pool_values(self) -> Iterable[Pool]:
+        return (pool_of(name, spec) for name, spec in self._pools.items())
+
+    def _queue_values(self) -> Iterable[Queue]:
+        return (queue_of(name, spec) for name, spec in self._queues.items())
+
+    def _schedulable_nodes(self) -> Iterable[Node]:
+        for name, view in self._nodes.items():
+            value = self._node_values.get(name)
+            if value is None:
+                pool = self._pool_name(view.labels)
+                if pool is None:
+                    continue
+                spec = self._pools[pool]
+                value = node_of(
+                    view,
+                    pool=pool,
+                    spec=spec,
+                    used=self._used(name, spec.gpu_resource),
+                    distrusted=name in self._distrusted,
+                )
+                self._node_values[name] = value
+            yield value
+
+    def _pool_name(self, labels: Mapping[str, str]) -> str | None:
+        """The pool a node belongs to: of several that match, the first by name."""
+        for name in sorted(self._pools):
+            selector = self._pools[name].node_selector
+            if all(labels.get(key) == value for key, value in selector.items()):
+                return name
+        return None
+
+    def _used(self, node: str, gpu_resource: str) -> Resources:
+        used = NOTHING
+        for pod in self._on_node[node].values() if node in self._on_node else ():
+            used += resources_of(pod.requests, gpu_resource=gpu_resource, pods=1)
+        return used
+
+    def _admitted(self) -> Iterable[Admitted]:
+        for job in self.jobs():
+            if job.finished or job.status.assignment is None:
+                continue
+            yield Admitted(
+                gang=self._gang(job),
+                pool=job.status.assignment.gpu_pool,
+                assignment=job.status.assignment.node_names(),
+                reserved=self._reserved(job),
+            )
+
+    def _reserved(self, job: Job) -> frozenset[int]:
+        """Indices of the current generation whose pods the cache has not shown."""
+        generation = str(job.status.generation)
+        shown = {
+            int(pod.labels["drumline.dev/index"])
+            for pod in self.pods_of(job.uid)
+            if pod.labels.get("drumline.dev/generation") == generation
+        }
+        return frozenset(range(job.spec.nodes)) - shown
+
+    def _gang(self, job: Job) -> Gang:
+        backoff = self.backoffs.get(job.uid)
+        version = f"{job.resource_version}/{backoff.until if backoff else 0}"
+        known = self._gangs.get(job.uid)
+        if known is None or known[0] != version:
+            gang = gang_of(
+                job,
+                priority=self.priority_of(job),
+                retry_at=backoff.until if backoff else 0.0,
+                retry_cause=backoff.cause if backoff else "",
+            )
+            known = (version, gang)
+            self._gangs[job.uid] = known
+        return known[1]
+
+    def _forget_job(self, key: str, uid: str) -> None:
+        if key in self._jobs and self._jobs[key].uid == uid:
+            del self._jobs[key]
+        for memory in (self._assumed, self._gangs, self.backoffs):
+            memory.pop(uid, None)
+
+
+def _at_least(shown: str, written: str) -> bool:
+    """Whether a shown version is this write or a later one (comparable since Kubernetes 1.35)."""
+    if shown.isdecimal() and written.isdecimal():
+        return int(shown) >= int(written)
+    return shown == written
+
+
+def _put(
+    specs: dict[str, GpuPoolSpec] | dict[str, TrainingQueueSpec],
+    old: ObjectView | None,
+    new: ObjectView | None,
+    model: type[GpuPoolSpec | TrainingQueueSpec],
+) -> None:
+    if new is None:
+        if old is not None:
+            specs.pop(old.name, None)
+        return
+    specs[new.name] = model.model_validate(new.spec)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,220 @@
+"""Doing what a plan says: create members, delete pods, push a record, delete the job.
+
+What was done is remembered only until the caches show it; losing that memory (a restart) costs a
+harmless 409, never a second pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
+from drumline.controller.agents import AgentClient, AgentError
+from drumline.kube import writes
+from drumline.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
+from drumline.kube.resources import (
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SECRETS,
+    TRAINING_JOBS,
+    Resource,
+)
+from drumline.lifecycle import children
+from drumline.lifecycle.actions import Action, CreateMembers, DeleteJob, DeletePods, PushRecord
+from drumline.lifecycle.pods import PodSettings, pod_manifest
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.kube.client import KubeClient
+    from drumline.lifecycle.job import Job
+
+log = logs.get("drumline.controller.executor")
+
+UNSEEN_SECONDS = 10.0
+"""A pod created by us that the watch does not show within this time is created again."""
+AGENT_RETRY_SECONDS = 0.5
+NAMESAKE_RETRY_SECONDS = 0.5
+
+
+class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing went wrong
+    """Look at this key again after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+class GangRefused(Exception):  # noqa: N818 - a verdict of the API server
+    """The API server will not have these pods (a quota, Pod Security, RBAC); says why."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of one job between two reconciles; all of it may be lost."""
+
+    has_children: bool = False
+    unseen: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods created, by name, with the time: not shown by the watch yet."""
+    acknowledged_generation: int | None = None
+    figures_at: float | None = None
+
+    def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
+        """Names still to be expected; those shown or overdue are dropped."""
+        self.unseen = {
+            name: since
+            for name, since in self.unseen.items()
+            if name not in shown and now < since + UNSEEN_SECONDS
+        }
+        return frozenset(self.unseen)
+
+
+class Executor:
+    """Carries out actions.
+
+    Args:
+        client: fenced writes to the API server.
+        agents: the way to the jobs' agents.
+        pods: what the platform decides about pods.
+        signing_key: what the jobs' tokens are derived from.
+        gpu_resource: the GPU resource of a pool, None while the pool is unknown.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        agents: AgentClient,
+        pods: PodSettings,
+        signing_key: bytes,
+        gpu_resource: Callable[[str], str | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._agents = agents
+        self._pods = pods
+        self._signing_key = signing_key
+        self._gpu_resource = gpu_resource
+        self._clock = clock
+
+    def token(self, job: Job) -> bytes:
+        """What this job's agents know their operator by."""
+        return children.job_token(self._signing_key, job.uid)
+
+    async def act(self, job: Job, action: Action, memory: Memory) -> None:
+        """Do one action.
+
+        Raises:
+            RetryLater: it is under way; look again.
+            GangRefused: the API server refuses the pods.
+            KubeError: the API server did not do it.
+        """
+        match action:
+            case CreateMembers():
+                await self._create_members(job, action.indices, memory)
+            case DeletePods():
+                await self._delete_pods(job, action.generations)
+            case PushRecord():
+                await self._push(job, action, memory)
+            case DeleteJob():
+                await self._delete_job(job)
+
+    async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
+        try:
+            if not memory.has_children:
+                await self._create_children(job)
+                memory.has_children = True
+            await self._create_pods(job, indices, memory)
+        except (Forbidden, Invalid) as error:
+            raise GangRefused(error.message) from error
+
+    async def _create_children(self, job: Job) -> None:
+        """Secret, budget, policy: before any pod that needs or must be covered by them."""
+        wanted = [(POD_DISRUPTION_BUDGETS, children.disruption_budget(job))]
+        if job.has_agents:
+            namespace = self._pods.operator_namespace
+            policy = children.network_policy(job, operator_namespace=namespace)
+            wanted.append((NETWORK_POLICIES, policy))
+            wanted.append((SECRETS, children.token_secret(job, self.token(job))))
+
+        async def create(resource: Resource, body: writes.Body) -> None:
+            with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
+                await writes.create(self._client, resource, body=body, namespace=job.namespace)
+
+        await asyncio.gather(*(create(resource, body) for resource, body in wanted))
+
+    async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
+        pool = job.status.assignment.gpu_pool if job.status.assignment else ""
+        gpu_resource = self._gpu_resource(pool)
+        if gpu_resource is None:
+            raise RetryLater(1.0)
+        manifests = [
+            pod_manifest(job, index=index, gpu_resource=gpu_resource, settings=self._pods)
+            for index in indices
+        ]
+        names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
+        memory.unseen |= dict.fromkeys(names, self._clock())
+        outcomes = await writes.create_many(
+            self._client, PODS, bodies=manifests, namespace=job.namespace
+        )
+        errors = {
+            name: outcome
+            for name, outcome in zip(names, outcomes, strict=True)
+            if isinstance(outcome, KubeError)
+        }
+        for name in errors:
+            memory.unseen.pop(name, None)
+        log.info(
+            "pods_created",
+            job=job.key,
+            generation=job.status.generation,
+            pods=len(names) - len(errors),
+            failed=len(errors),
+        )
+        _raise_worst(list(errors.values()))
+
+    async def _delete_pods(self, job: Job, generations: tuple[int, ...]) -> None:
+        chosen = ",".join(str(generation) for generation in generations)
+        log.info("pods_deleted", job=job.key, generations=chosen)
+        await writes.delete_collection(
+            self._client,
+            PODS,
+            namespace=job.namespace,
+            label_selector=f"{LABEL_JOB_UID}={job.uid},{LABEL_GENERATION} in ({chosen})",
+        )
+
+    async def _push(self, job: Job, action: PushRecord, memory: Memory) -> None:
+        record = action.record
+        try:
+            await self._agents.push(record, token=self.token(job))
+        except AgentError as error:
+            log.info("record_not_taken", job=job.key, error=str(error))
+            raise RetryLater(AGENT_RETRY_SECONDS) from None
+        memory.acknowledged_generation = record.generation
+        members = len(record.members)
+        log.info("record_pushed", job=job.key, generation=record.generation, members=members)
+        raise RetryLater(0.0)
+
+    async def _delete_job(self, job: Job) -> None:
+        log.info("job_time_to_live_over", job=job.key)
+        with suppress(NotFound):
+            await writes.delete(
+                self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, uid=job.uid
+            )
+
+
+def _raise_worst(errors: list[KubeError]) -> None:
+    """A refusal says most; then what may pass; a taken name is ours or a namesake's that leaves."""
+    for error in errors:
+        if isinstance(error, Forbidden | Invalid):
+            raise error
+    for error in errors:
+        if not isinstance(error, AlreadyExists):
+            raise error
+    if errors:
+        raise RetryLater(NAMESAKE_RETRY_SECONDS)

@@ -1,0 +1,241 @@
+"""Observe one job, plan it, do what the plan says. One key at a time, many keys at once.
+
+The status is written first, conditional on its version; only when that held, and the new status
+asks for nothing more to be written, are the actions done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import Phase, Reason
+from drumline.controller.agents import AgentClient, AgentError
+from drumline.controller.clusterstate import Backoff, ClusterState
+from drumline.controller.executor import UNSEEN_SECONDS, Executor, GangRefused, Memory, RetryLater
+from drumline.controller.translate import facts_of
+from drumline.kube import writes
+from drumline.kube.resources import TRAINING_JOBS
+from drumline.lifecycle import status as to
+from drumline.lifecycle.job import Job, Observed, seconds
+from drumline.lifecycle.plan import plan
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.api.trainingjob import TrainingJobStatus
+    from drumline.kube.client import KubeClient
+    from drumline.kube.views import PodView
+    from drumline.telemetry.metrics import Metrics
+    from drumline_trainer.contract import Progress
+
+log = logs.get("drumline.controller.reconciler")
+
+REFUSED_BACKOFF_SECONDS = 15.0
+MAX_REFUSED_BACKOFF_SECONDS = 600.0
+MAX_WRITES_A_RECONCILE = 4
+"""More in a row is a plan that does not settle: let others go first."""
+
+
+class StatusWriter:
+    """Writes a job's status if nobody else did since, and makes it the newest version known.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        wake_scheduler: called when a job may need a place or has given one back.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, state: ClusterState, wake_scheduler: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._wake_scheduler = wake_scheduler
+
+    async def write(self, job: Job, status: TrainingJobStatus) -> None:
+        """Replace the status of `job` as it was read.
+
+        Raises:
+            Conflict: somebody wrote it meanwhile (a user's edit, or another leader).
+            KubeError: anything else.
+        """
+        written = await writes.replace_status(
+            self._client,
+            TRAINING_JOBS,
+            name=job.name,
+            namespace=job.namespace,
+            uid=job.uid,
+            resource_version=job.resource_version,
+            status=status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        )
+        self._state.assume(replace(job, resource_version=written.resource_version, status=status))
+        if status.assignment != job.status.assignment or status.phase != job.status.phase:
+            self._wake_scheduler()
+
+
+class Reconciler:
+    """Brings jobs to what their plans say.
+
+    Args:
+        writer: how a status is written.
+        executor: how actions are done.
+        agents: where a job's figures come from.
+        state: the caches.
+        epoch: this leader's epoch.
+        progress_seconds: at least this long between two refreshes of a job's figures.
+        metrics: where outcomes are counted.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: StatusWriter,
+        executor: Executor,
+        agents: AgentClient,
+        state: ClusterState,
+        epoch: int,
+        progress_seconds: float,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._executor = executor
+        self._agents = agents
+        self._state = state
+        self._epoch = epoch
+        self._progress_seconds = progress_seconds
+        self._metrics = metrics
+        self._clock = clock
+        self._memory: dict[str, Memory] = {}
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one job forward; returns in how many seconds to look again, or None.
+
+        Raises:
+            RetryLater: to be tried again after a given time.
+            KubeError: to be tried again.
+        """
+        for _ in range(MAX_WRITES_A_RECONCILE):
+            job = self._state.job(key)
+            if job is None:
+                return None
+            memory = self._memory.setdefault(job.uid, Memory())
+            observed = await self._observe(job, memory)
+            now = self._clock()
+            planned = plan(job, observed, now=now, epoch=self._epoch)
+            if planned.status is not None:
+                await self._writer.write(job, planned.status)
+                self._tell(job, planned.status)
+                continue
+            try:
+                for action in planned.actions:
+                    await self._executor.act(job, action, memory)
+            except GangRefused as refusal:
+                await self._release_refused(job, str(refusal))
+                continue
+            return self._next_look(job, memory, planned.requeue_at, now=now)
+        raise RetryLater(0.1)
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._memory.pop(uid, None)
+
+    async def _observe(self, job: Job, memory: Memory) -> Observed:
+        progress = await self._progress(job, memory)
+        pods = tuple(
+            facts for pod in self._state.pods_of(job.uid) if (facts := facts_of(pod)) is not None
+        )
+        return Observed(
+            pods=pods,
+            acknowledged_generation=memory.acknowledged_generation,
+            progress=progress,
+            expected_pods=memory.unseen_at(self._clock(), shown={pod.name for pod in pods}),
+        )
+
+    async def _progress(self, job: Job, memory: Memory) -> Progress | None:
+        """The first agent's figures, when a refresh is due; an agent may fail to answer."""
+        if not self._has_figures(job):
+            memory.figures_at = None
+            return None
+        now = self._clock()
+        if memory.figures_at is None:  # the first refresh comes one interval after the start
+            memory.figures_at = now
+        if now < memory.figures_at + self._progress_seconds:
+            return None
+        memory.figures_at = now
+        first = self._first_member(job)
+        if first is None:
+            return None
+        try:
+            status = await self._agents.status(first.pod_ip, token=self._executor.token(job))
+        except AgentError as error:
+            log.warning("agent_silent", job=job.key, error=str(error))
+            return None
+        return status.progress if status.job_uid == job.uid else None
+
+    def _first_member(self, job: Job) -> PodView | None:
+        for pod in self._state.pods_of(job.uid):
+            facts = facts_of(pod)
+            current = facts is not None and facts.generation == job.status.generation
+            if facts is not None and current and facts.index == 0 and not facts.end and facts.ip:
+                return pod
+        return None
+
+    def _next_look(
+        self, job: Job, memory: Memory, requeue_at: float | None, *, now: float
+    ) -> float | None:
+        looks: list[float] = []
+        if requeue_at is not None:
+            looks.append(requeue_at - now)
+        if self._has_figures(job) and memory.figures_at is not None:
+            looks.append(memory.figures_at + self._progress_seconds - now)
+        if memory.unseen:
+            looks.append(UNSEEN_SECONDS)
+        return max(0.0, min(looks)) if looks else None
+
+    def _has_figures(self, job: Job) -> bool:
+        return job.runs_trainer and job.status.phase == Phase.RUNNING
+
+    async def _release_refused(self, job: Job, message: str) -> None:
+        """The API server will not have this gang: give everything back, try much later."""
+        before = self._state.backoffs.get(job.uid)
+        count = before.count + 1 if before else 1
+        delay = min(MAX_REFUSED_BACKOFF_SECONDS, REFUSED_BACKOFF_SECONDS * 2 ** (count - 1))
+        now = self._clock()
+        cause = f"the API server refused its pods: {message}"
+        self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)
+        log.warning("gang_refused", job=job.key, error=message, retry_in_seconds=delay)
+        status = to.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        await self._writer.write(job, status)
+
+    def _tell(self, job: Job, status: TrainingJobStatus) -> None:
+        """Log and count what has just become true."""
+        before = job.status
+        if status.reason == Reason.KUBELET_REFUSED:
+            self._distrust_refusers(job)
+        if (status.phase, status.generation) != (before.phase, before.generation):
+            log.info(
+                "job_phase",
+                job=job.key,
+                phase=str(status.phase),
+                reason=status.reason,
+                message=status.message,
+                generation=status.generation,
+                step=status.step,
+                loss=status.loss,
+            )
+        if status.finished_at and not before.finished_at:
+            self._metrics.finished.labels(outcome=str(status.phase)).inc()
+        if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
+            waited = self._clock() - seconds(status.generation_at)
+            self._metrics.start_seconds.observe(max(0.0, waited))
+        if (status.generation or 0) > (before.generation or 0):
+            self._metrics.restarts.labels(reason=status.reason or "").inc()
+
+    def _distrust_refusers(self, job: Job) -> None:
+        for pod in self._state.pods_of(job.uid):
+            facts = facts_of(pod)
+            if facts is not None and facts.end is not None and facts.end.exit_code is None:
+                self._state.distrust(pod.node_name)

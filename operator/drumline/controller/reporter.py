@@ -1,0 +1,134 @@
+"""Use of queues and pools: their status (for `kubectl get`) and the gauges (for Prometheus).
+
+Looked at every few seconds, written only when it changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from drumline.controller.clusterstate import ClusterState
+from drumline.kube import writes
+from drumline.kube.errors import KubeError
+from drumline.kube.informer import Informer
+from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.lifecycle.plan import is_queued
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.kube.client import KubeClient
+    from drumline.kube.views import ObjectView
+    from drumline.scheduling.model import Snapshot
+    from drumline.telemetry.metrics import Metrics
+
+log = logs.get("drumline.controller.reporter")
+
+INTERVAL_SECONDS = 5.0
+
+Json = dict[str, Any]
+
+
+class Reporter:
+    """Writes what queues and pools hold.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        queues: the TrainingQueues as last seen.
+        pools: the GpuPools as last seen.
+        metrics: where the gauges are.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        state: ClusterState,
+        queues: Informer[ObjectView],
+        pools: Informer[ObjectView],
+        metrics: Metrics,
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._queues = queues
+        self._pools = pools
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        """Report every few seconds; never returns."""
+        while True:
+            await self.report()
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def report(self) -> None:
+        """Bring every status and gauge up to date."""
+        snapshot = self._state.snapshot()
+        statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
+        for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
+            for view in list(informer.values()):
+                status = statuses.get((resource.plural, view.name))
+                if status is not None and status != view.status:
+                    await self._write(resource, view, status)
+
+    def _queue_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        admitted: Counter[str] = Counter()
+        for held in snapshot.admitted:
+            used[held.gang.queue][held.pool] += held.gang.gpus
+            admitted[held.gang.queue] += 1
+        pending = Counter(job.spec.queue for job in self._state.jobs() if is_queued(job))
+        statuses: dict[tuple[str, str], Json] = {}
+        self._metrics.queue_gpus.clear()
+        for queue in snapshot.queues:
+            usage: list[Json] = []
+            for pool, nominal in queue.nominal.items():
+                amount = used[queue.name][pool]
+                usage.append({"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount})
+                gauge = self._metrics.queue_gpus
+                gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
+                gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
+            statuses[TRAINING_QUEUES.plural, queue.name] = {
+                "admittedJobs": admitted[queue.name],
+                "pendingJobs": pending[queue.name],
+                "usage": usage,
+                "gpus": f"{used[queue.name].total()}/{sum(queue.nominal.values())}",
+            }
+        return statuses
+
+    def _pool_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        nodes: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        used: Counter[str] = Counter()
+        for node in snapshot.nodes:
+            nodes[node.pool] += 1
+            total[node.pool] += node.allocatable.gpus
+            used[node.pool] += node.used.gpus
+        self._metrics.pool_gpus.clear()
+        statuses: dict[tuple[str, str], Json] = {}
+        for pool in snapshot.pools:
+            name = pool.name
+            gauge = self._metrics.pool_gpus
+            gauge.labels(gpu_pool=name, kind="total").set(total[name])
+            gauge.labels(gpu_pool=name, kind="used").set(used[name])
+            statuses[GPU_POOLS.plural, name] = {
+                "nodes": nodes[name],
+                "totalGpus": total[name],
+                "usedGpus": used[name],
+                "gpus": f"{used[name]}/{total[name]}",
+            }
+        return statuses
+
+    async def _write(self, resource: Resource, view: ObjectView, status: Json) -> None:
+        try:
+            await writes.replace_status(
+                self._client,
+                resource,
+                name=view.name,
+                uid=view.uid,
+                resource_version=view.resource_version,
+                status=status,
+            )
+        except KubeError as error:  # the next look tries again
+            log.debug("status_write_failed", object=view.name, error=str(error))

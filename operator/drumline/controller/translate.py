@@ -1,0 +1,196 @@
+"""Views of the API server's objects -> the values the pure rooms decide on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.base import LABEL_GENERATION, LABEL_INDEX
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.kube.quantity import amount
+from drumline.lifecycle.job import Job, PodEnd, PodFacts, seconds
+from drumline.lifecycle.pods import JOIN_CONTAINER
+from drumline.scheduling.model import (
+    Gang,
+    Node,
+    Pool,
+    Queue,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
+from drumline.scheduling.resources import Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drumline.kube.views import NodeView, ObjectView, PodView
+
+_NOT_COUNTED = ("hugepages-", "attachable-volumes-")
+
+
+def job_of(view: ObjectView) -> Job:
+    """A TrainingJob as the lifecycle sees it.
+
+    Raises:
+        pydantic.ValidationError: stored before a stricter version of the API.
+    """
+    return Job(
+        namespace=view.namespace,
+        name=view.name,
+        uid=view.uid,
+        resource_version=view.resource_version,
+        object_generation=view.generation,
+        created_at=seconds(view.creation_time),
+        spec=TrainingJobSpec.model_validate(view.spec),
+        status=TrainingJobStatus.model_validate(view.status),
+    )
+
+
+def facts_of(pod: PodView) -> PodFacts | None:
+    """A pod of ours as the lifecycle sees it; None if its labels are not ours."""
+    try:
+        index = int(pod.labels[LABEL_INDEX])
+        generation = int(pod.labels[LABEL_GENERATION])
+    except (KeyError, ValueError):
+        return None
+    containers = (*pod.init_containers, *pod.containers)
+    waiting = next((c for c in containers if c.waiting_reason), None)
+    return PodFacts(
+        name=pod.name,
+        uid=pod.uid,
+        index=index,
+        generation=generation,
+        node=pod.node_name,
+        ip=pod.pod_ip,
+        ready=pod.ready,
+        joining=any(
+            c.name == JOIN_CONTAINER and not c.waiting_reason and c.exit_code is None
+            for c in pod.init_containers
+        ),
+        terminating=pod.terminating,
+        waiting=_sentence(waiting.waiting_reason, waiting.waiting_message) if waiting else "",
+        end=_end_of(pod),
+    )
+
+
+def _end_of(pod: PodView) -> PodEnd | None:
+    if not pod.finished:
+        return None
+    ended = [c for c in (*pod.containers, *pod.init_containers) if c.exit_code is not None]
+    main = next((c for c in ended if c.exit_code), ended[0] if ended else None)
+    if main is None:
+        return PodEnd(succeeded=False, reason=pod.reason, message=pod.message)
+    return PodEnd(
+        succeeded=pod.phase == "Succeeded",
+        exit_code=main.exit_code,
+        reason=pod.reason or main.exit_reason,
+        message=main.termination_message,
+        ended_at=seconds(main.finished_time) if main.finished_time else None,
+    )
+
+
+def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | None) -> Resources:
+    """Amounts by Kubernetes' resource names (CPU in thousandths) as the scheduler counts them.
+
+    Args:
+        amounts: a node's allocatable or a pod's requests.
+        gpu_resource: which of them are the GPUs of the node's pool.
+        pods: slots, where the amounts do not say (a pod takes one).
+    """
+    plain = {"cpu", "memory", "pods", "ephemeral-storage", gpu_resource}
+    return Resources(
+        gpus=amounts.get(gpu_resource, 0),
+        cpu_millis=amounts.get("cpu", 0),
+        memory_bytes=amounts.get("memory", 0),
+        pods=amounts.get("pods", 0) if pods is None else pods,
+        ephemeral_bytes=amounts.get("ephemeral-storage", 0),
+        extended=tuple(
+            (name, amount)
+            for name, amount in amounts.items()
+            if name not in plain and not name.startswith(_NOT_COUNTED)
+        ),
+    )
+
+
+def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
+    """A GpuPool as the scheduler sees it."""
+    return Pool(name=name, levels=tuple(level.name for level in spec.topology_levels or []))
+
+
+def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
+    """A TrainingQueue as the scheduler sees it."""
+    return Queue(
+        name=name,
+        nominal={quota.gpu_pool: quota.nominal_gpus for quota in spec.quotas},
+        max_priority=spec.max_priority,
+        namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
+    )
+
+
+def node_of(
+    view: NodeView, *, pool: str, spec: GpuPoolSpec, used: Resources, distrusted: bool
+) -> Node:
+    """A node of a pool as the scheduler sees it."""
+    return Node(
+        name=view.name,
+        pool=pool,
+        allocatable=resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None),
+        used=used,
+        domains=tuple(
+            view.labels.get(level.node_label, "") for level in spec.topology_levels or []
+        ),
+        labels=view.labels,
+        taints=tuple(
+            Taint(key=taint.key, value=taint.value, effect=TaintEffect(taint.effect))
+            for taint in view.taints
+        ),
+        unschedulable=view.unschedulable or view.terminating,
+        ready=view.ready,
+        distrusted=distrusted,
+    )
+
+
+def gang_of(job: Job, *, priority: int, retry_at: float = 0.0, retry_cause: str = "") -> Gang:
+    """A job as the scheduler sees it."""
+    spec = job.spec
+    topology = spec.topology
+    requests = {str(k): amount(str(k), str(v)) for k, v in (spec.resources or {}).items()}
+    per_pod = resources_of(requests, gpu_resource="", pods=1)
+    status = job.status
+    return Gang(
+        key=job.key,
+        uid=job.uid,
+        queue=spec.queue,
+        nodes=spec.nodes,
+        per_pod=per_pod + Resources(gpus=spec.gpus_per_node),
+        queued_at=seconds(status.queued_at) if status.queued_at else job.created_at,
+        priority=priority,
+        pool=spec.gpu_pool,
+        required_level=topology.required if topology else None,
+        preferred_level=topology.preferred if topology else None,
+        selector=dict(spec.node_selector or {}),
+        tolerations=_tolerations(job),
+        retry_at=retry_at,
+        retry_cause=retry_cause,
+    )
+
+
+def _tolerations(job: Job) -> tuple[Toleration, ...]:
+    own = tuple(
+        Toleration(
+            key=toleration.key or "",
+            operator=TolerationOperator(toleration.operator),
+            value=toleration.value or "",
+            effect=TaintEffect(toleration.effect) if toleration.effect else None,
+        )
+        for toleration in job.spec.tolerations or []
+    )
+    gpu = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
+    return (gpu, *own)
+
+
+def _sentence(reason: str, message: str) -> str:
+    return f"{reason}: {message[:200]}" if message else reason

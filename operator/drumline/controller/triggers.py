@@ -1,0 +1,65 @@
+"""Kopf's part: the life of the process and the watch of our jobs as a trigger.
+
+Kopf writes nothing here: no finalizer, no annotation, no event, no peering, no daemons, no timers.
+An event only wakes a key; the reconciler reads the informer. Settings and their reasons are in one
+place below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import kopf
+
+from drumline.api.base import GROUP, VERSION
+from drumline.kube.credentials import Credentials
+
+WORKERS = 64
+REQUEST_SECONDS = 30.0
+
+
+def registry_of(
+    *, credentials: Credentials, enqueue: Callable[[str, str], None]
+) -> kopf.OperatorRegistry:
+    """Handlers of one operator; `enqueue(key, resource_version)` is called for every event."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(**await credentials.connection_fields())
+
+    @kopf.on.event(GROUP, VERSION, "trainingjobs", registry=registry)
+    async def wake(namespace: str | None, name: str, meta: kopf.Meta, **_: Any) -> None:
+        enqueue(f"{namespace}/{name}", str(meta.get("resourceVersion", "")))
+
+    return registry
+
+
+def settings_of() -> kopf.OperatorSettings:
+    """How Kopf is to behave."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True  # its peering has no fencing; a Lease of our own has
+    settings.posting.enabled = False  # events are written deliberately, not from log lines
+    settings.scanning.disabled = True  # no watch of CRDs and namespaces, fewer rights
+    settings.queueing.worker_limit = WORKERS  # else one task an object
+    settings.watching.inactivity_timeout = 70  # bookmarks come every minute
+    settings.networking.request_timeout = REQUEST_SECONDS
+    settings.networking.connect_timeout = 5
+    settings.networking.enforce_retry_after = True
+    settings.process.ultimate_exiting_timeout = 20
+    return settings
+
+
+async def run(
+    *, credentials: Credentials, enqueue: Callable[[str, str], None], stop: asyncio.Event
+) -> None:
+    """Watch until `stop` is set or the process is asked to end."""
+    await kopf.operator(
+        registry=registry_of(credentials=credentials, enqueue=enqueue),
+        settings=settings_of(),
+        clusterwide=True,
+        standalone=True,
+        stop_flag=stop,
+    )
