@@ -151,9 +151,7 @@ class Operator:
                 group.create_task(informer.run())
             await informers.wait_synced()
             self._informers = informers
-            log.info(
-                "synced", jobs=len(informers.jobs.values()), nodes=len(informers.nodes.values())
-            )
+            log.info("synced", **{i.resource.plural: len(i.values()) for i in informers.all()})
             scheduler = SchedulerLoop(
                 state=state,
                 writer=writer,
