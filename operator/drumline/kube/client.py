@@ -17,22 +17,20 @@ import asyncio
 import random
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import aiohttp
 
 from drumline.kube import errors
+from drumline.kube.request import JSON, Request, Verb
 from drumline.kube.retry import RetryPolicy
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
     from types import TracebackType
 
     from drumline.kube.credentials import Credentials
-    from drumline.kube.resources import Resource
 
 READ_DEADLINE_SECONDS: Final = 30.0
 WRITE_DEADLINE_SECONDS: Final = 5.0
@@ -40,35 +38,6 @@ WRITE_DEADLINE_SECONDS: Final = 5.0
 NO_ANSWER: Final = 0
 """The code observed for a request that got no answer."""
 _CONNECT_SECONDS: Final = 5.0
-_JSON: Final = "application/json"
-
-
-class Verb(StrEnum):
-    """What a request does, in the words of RBAC and of the write metrics."""
-
-    GET = "get"
-    LIST = "list"
-    WATCH = "watch"
-    CREATE = "create"
-    UPDATE = "update"
-    PATCH = "patch"
-    APPLY = "apply"
-    DELETE = "delete"
-    DELETE_COLLECTION = "deletecollection"
-
-
-_METHODS: Final[Mapping[Verb, str]] = {
-    Verb.GET: "GET",
-    Verb.LIST: "GET",
-    Verb.WATCH: "GET",
-    Verb.CREATE: "POST",
-    Verb.UPDATE: "PUT",
-    Verb.PATCH: "PATCH",
-    Verb.APPLY: "PATCH",
-    Verb.DELETE: "DELETE",
-    Verb.DELETE_COLLECTION: "DELETE",
-}
-_READS: Final = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
 
 
 class Observe(Protocol):
@@ -83,29 +52,6 @@ class Fence(Protocol):
 
     def __call__(self) -> None:
         """Return, or raise `NotLeader`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One request to the API server.
-
-    Attributes:
-        verb: What it does.
-        resource: The kind of object it is about.
-        path: Where, below the server's root; `Resource.path` builds it.
-        query: The query parameters.
-        body: What is sent, encoded.
-        content_type: What the body is.
-        fenced: Whether a write needs the fence; only the lease does not.
-    """
-
-    verb: Verb
-    resource: Resource
-    path: str
-    query: Mapping[str, str] = field(default_factory=dict[str, str])
-    body: bytes | None = None
-    content_type: str = _JSON
-    fenced: bool = True
 
 
 class KubeClient:
@@ -160,17 +106,16 @@ class KubeClient:
     ) -> None:
         await self._stack.aclose()
 
-    async def send(self, request: Request, *, retry: RetryPolicy | None = None) -> bytes:
+    async def send(self, request: Request) -> bytes:
         """Send a request, again after retryable failures, and return the body of the answer.
 
         Args:
             request: What to send.
-            retry: Instead of the client's own policy.
 
         Raises:
             KubeError: The last attempt's failure, typed as `errors` draws it.
         """
-        policy = retry or self._retry
+        policy = request.sending.retry or self._retry
         attempt = 0
         renewed = False
         while True:
@@ -228,7 +173,7 @@ class KubeClient:
             connector=aiohttp.TCPConnector(limit=limit, ssl=context),
             # Compressing big lists costs CPU on both sides of a local network.
             headers={
-                "Accept": _JSON,
+                "Accept": JSON,
                 "Accept-Encoding": "identity",
                 "User-Agent": self._user_agent,
             },
@@ -236,26 +181,22 @@ class KubeClient:
         )
 
     async def _attempt(self, request: Request) -> bytes:
-        if request.verb in _READS:
-            return await self._exchange(self._reads, request, deadline=READ_DEADLINE_SECONDS)
-        if not request.fenced:
-            return await self._exchange(self._reads, request, deadline=WRITE_DEADLINE_SECONDS)
+        if request.reads or not request.sending.fenced:
+            return await self._exchange(self._reads, request)
         async with self._write_slots:
             # A token may take its time; nothing may stand between the fence and the request.
             await self._credentials.token.current()
             self._fence()
-            return await self._exchange(self._writes, request, deadline=WRITE_DEADLINE_SECONDS)
+            return await self._exchange(self._writes, request)
 
     async def _exchange(
         self,
         session: aiohttp.ClientSession,
         request: Request,
-        *,
-        deadline: float,
     ) -> bytes:
         started = time.monotonic()
         code = NO_ANSWER
-        timeout = aiohttp.ClientTimeout(total=deadline, sock_connect=_CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=_deadline(request), sock_connect=_CONNECT_SECONDS)
         try:
             async with self._open(session, request, timeout=timeout) as response:
                 code = response.status
@@ -281,10 +222,10 @@ class KubeClient:
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         query = dict(request.query)
-        if request.verb not in _READS:
-            query["timeout"] = f"{WRITE_DEADLINE_SECONDS:g}s"
+        if not request.reads:
+            query["timeout"] = f"{_deadline(request):g}s"
         async with session.request(
-            _METHODS[request.verb],
+            request.method,
             self._credentials.server + request.path,
             params=query,
             data=request.body,
@@ -315,6 +256,12 @@ class KubeClient:
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
     async for chunk in response.content.iter_any():
         yield chunk
+
+
+def _deadline(request: Request) -> float:
+    ours = READ_DEADLINE_SECONDS if request.reads else WRITE_DEADLINE_SECONDS
+    asked = request.sending.deadline_seconds
+    return ours if asked is None else asked
 
 
 def _ignore(*, verb: Verb, resource: str, code: int, seconds: float) -> None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from drumline.kube.client import KubeClient, Request, Verb
 from drumline.kube.errors import Gone, Malformed
+from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from drumline.kube.client import KubeClient
     from drumline.kube.resources import Resource
+
 
 PAGE_LIMIT: Final = 500
 
@@ -45,6 +47,7 @@ async def get(
     *,
     name: str,
     namespace: str | None = None,
+    sending: Sending = ORDINARY,
 ) -> bytes:
     """The object's JSON, fresh from storage; a decoder of `codec` turns it into a view.
 
@@ -53,7 +56,8 @@ async def get(
         KubeError: Anything else.
     """
     path = resource.path(namespace=namespace, name=name)
-    return await client.send(Request(verb=Verb.GET, resource=resource, path=path))
+    request = Request(verb=Verb.GET, resource=resource, path=path, sending=sending)
+    return await client.send(request)
 
 
 async def list_pages(

@@ -67,6 +67,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         exit_code: Its exit code once it ended (this run), else None.
         exit_reason: `Completed`, `Error`, `OOMKilled`, ... once it ended.
         termination_message: Its last words, bounded.
+        finished_time: When it ended (RFC 3339), empty before.
         last_exit_code: The exit code of the run before this one, else None.
         last_exit_reason: The exit reason of the run before this one.
     """
@@ -79,6 +80,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exit_code: int | None = None
     exit_reason: str = ""
     termination_message: str = ""
+    finished_time: str = ""
     last_exit_code: int | None = None
     last_exit_reason: str = ""
 
@@ -103,7 +105,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         scheduler_name: Who is to bind it.
         priority: Its resolved priority.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
-        containers: Its containers' states, init containers excluded.
+        containers: Its containers' states.
+        init_containers: Its init containers' states, sidecars among them.
     """
 
     namespace: str
@@ -128,6 +131,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int = 0
     requests: dict[str, int] = {}
     containers: tuple[ContainerView, ...] = ()
+    init_containers: tuple[ContainerView, ...] = ()
 
     @property
     def finished(self) -> bool:

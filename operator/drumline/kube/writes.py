@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from drumline.kube.client import KubeClient, Request, Verb
 from drumline.kube.errors import KubeError, Malformed
+from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 if TYPE_CHECKING:
+    from drumline.kube.client import KubeClient
     from drumline.kube.resources import Resource
-    from drumline.kube.retry import RetryPolicy
 
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"
@@ -52,8 +52,7 @@ async def create(
     *,
     body: Body,
     namespace: str | None = None,
-    retry: RetryPolicy | None = None,
-    fenced: bool = True,
+    sending: Sending = ORDINARY,
 ) -> Written:
     """Create an object; its name is in the body.
 
@@ -68,9 +67,9 @@ async def create(
         resource=resource,
         path=resource.path(namespace=namespace),
         body=_bytes(body),
-        fenced=fenced,
+        sending=sending,
     )
-    return _written(await client.send(request, retry=retry))
+    return _written(await client.send(request))
 
 
 async def create_many(
@@ -103,8 +102,7 @@ async def replace(
     name: str,
     body: Body,
     namespace: str | None = None,
-    retry: RetryPolicy | None = None,
-    fenced: bool = True,
+    sending: Sending = ORDINARY,
 ) -> Written:
     """Replace an object as a whole, if it still is at the resourceVersion in the body.
 
@@ -117,9 +115,9 @@ async def replace(
         resource=resource,
         path=resource.path(namespace=namespace, name=name),
         body=_bytes(body),
-        fenced=fenced,
+        sending=sending,
     )
-    return _written(await client.send(request, retry=retry))
+    return _written(await client.send(request))
 
 
 async def replace_status(
@@ -272,16 +270,13 @@ async def delete(
         Conflict: The name belongs to another object now.
         KubeError: Anything else.
     """
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    options["propagationPolicy"] = "Background"
-    if uid is not None:
-        options["preconditions"] = {"uid": uid}
-    if grace_seconds is not None:
-        options["gracePeriodSeconds"] = grace_seconds
-    path = resource.path(namespace=namespace, name=name)
-    await client.send(
-        Request(verb=Verb.DELETE, resource=resource, path=path, body=_encode(options))
+    request = Request(
+        verb=Verb.DELETE,
+        resource=resource,
+        path=resource.path(namespace=namespace, name=name),
+        body=_delete_options(uid=uid, grace_seconds=grace_seconds),
     )
+    await client.send(request)
 
 
 async def delete_collection(
@@ -300,18 +295,27 @@ async def delete_collection(
     """
     if not label_selector:
         raise ValueError("an empty selector would delete every object of the namespace")
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-    options["propagationPolicy"] = "Background"
-    if grace_seconds is not None:
-        options["gracePeriodSeconds"] = grace_seconds
     request = Request(
         verb=Verb.DELETE_COLLECTION,
         resource=resource,
         path=resource.path(namespace=namespace),
         query={"labelSelector": label_selector},
-        body=_encode(options),
+        body=_delete_options(uid=None, grace_seconds=grace_seconds),
     )
     await client.send(request)
+
+
+def _delete_options(*, uid: str | None, grace_seconds: int | None) -> bytes:
+    options: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Background",
+    }
+    if uid is not None:
+        options["preconditions"] = {"uid": uid}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    return _encode(options)
 
 
 def _bytes(body: Body) -> bytes:

@@ -1,0 +1,221 @@
+"""From the API server's JSON to views. The only place that knows the wire's field names.
+
+msgspec reads just the fields named here and skips the rest unparsed: a pod costs some 10 us, and
+nothing of its manifest stays. Every decoder raises `Undecodable` and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from drumline.kube import wire
+from drumline.kube.pod_requests import pod_requests
+from drumline.kube.quantity import amount
+from drumline.kube.views import (
+    ContainerView,
+    Key,
+    NodeView,
+    ObjectView,
+    PodView,
+    PriorityClassView,
+    TaintView,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+OUR_PREFIX: Final = "drumline.dev/"
+MAX_TERMINATION_CHARS: Final = 4096
+_MAX_TEXT_CHARS: Final = 1024
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+T = TypeVar("T")
+
+
+class Undecodable(ValueError):  # noqa: N818
+    """A document that is not what its kind promises."""
+
+
+def pod(raw: bytes | msgspec.Raw) -> PodView:
+    """One pod.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_pod_decoder, _pod_view, raw)
+
+
+def node(raw: bytes | msgspec.Raw) -> NodeView:
+    """One node.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_node_decoder, _node_view, raw)
+
+
+def priority_class(raw: bytes | msgspec.Raw) -> PriorityClassView:
+    """One PriorityClass.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_priority_class_decoder, _priority_class_view, raw)
+
+
+def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
+    """One object of any kind, spec and status as plain JSON.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_object_decoder, _object_view, raw)
+
+
+def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
+    """An object's metadata alone: what a document may still tell that no decoder understands.
+
+    Raises:
+        Undecodable: It has none.
+    """
+    return _view(_identity_decoder, lambda found: found.metadata, raw)
+
+
+def key(metadata: wire.Metadata) -> Key:
+    """Where the object of this metadata lives."""
+    return Key(metadata.namespace, metadata.name)
+
+
+_pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
+_node_decoder: Final = msgspec.json.Decoder(wire.Node)
+_priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
+_object_decoder: Final = msgspec.json.Decoder(wire.Custom)
+_identity_decoder: Final = msgspec.json.Decoder(wire.Identity)
+S = TypeVar("S")
+
+
+def _view(decoder: msgspec.json.Decoder[S], view: Callable[[S], T], raw: bytes | msgspec.Raw) -> T:
+    try:
+        return view(decoder.decode(raw))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def _pod_view(found: wire.Pod) -> PodView:
+    metadata, spec, status = found.metadata, found.spec, found.status
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    disrupted = conditions.get("DisruptionTarget")
+    scheduled = conditions.get("PodScheduled")
+    return PodView(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        owner_uid=_controller_uid(metadata.owner_references),
+        labels=_ours(metadata.labels),
+        annotations=_ours(metadata.annotations),
+        node_name=spec.node_name,
+        phase=status.phase,
+        pod_ip=status.pod_ip,
+        ready=_is_true(conditions.get("Ready")),
+        reason=status.reason,
+        message=status.message[:_MAX_TEXT_CHARS],
+        terminating=bool(metadata.deletion_timestamp),
+        deletion_time=metadata.deletion_timestamp or "",
+        start_time=status.start_time or "",
+        disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
+        unschedulable_message=(
+            scheduled.message[:_MAX_TEXT_CHARS]
+            if scheduled and scheduled.reason == "Unschedulable"
+            else ""
+        ),
+        scheduler_name=spec.scheduler_name,
+        priority=spec.priority or 0,
+        requests=pod_requests(spec),
+        containers=tuple(map(_container_view, status.container_statuses or ())),
+        init_containers=tuple(map(_container_view, status.init_container_statuses or ())),
+    )
+
+
+def _container_view(found: wire.ContainerStatus) -> ContainerView:
+    waiting = found.state.waiting
+    ended = found.state.terminated
+    before = found.last_state.terminated
+    return ContainerView(
+        name=found.name,
+        ready=found.ready,
+        restart_count=found.restart_count,
+        waiting_reason=waiting.reason if waiting else "",
+        waiting_message=waiting.message[:_MAX_TEXT_CHARS] if waiting else "",
+        exit_code=ended.exit_code if ended else None,
+        exit_reason=ended.reason if ended else "",
+        termination_message=ended.message[:MAX_TERMINATION_CHARS] if ended else "",
+        finished_time=(ended.finished_at or "") if ended else "",
+        last_exit_code=before.exit_code if before else None,
+        last_exit_reason=before.reason if before else "",
+    )
+
+
+def _node_view(found: wire.Node) -> NodeView:
+    metadata, spec, status = found.metadata, found.spec, found.status
+    ready = [c for c in status.conditions or () if c.type == "Ready"]
+    return NodeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=metadata.labels or {},
+        annotations=_ours(metadata.annotations),
+        taints=tuple(
+            TaintView(key=taint.key, effect=taint.effect, value=taint.value)
+            for taint in spec.taints or ()
+        ),
+        unschedulable=spec.unschedulable,
+        allocatable={
+            resource: amount(resource, text)
+            for resource, text in (status.allocatable or {}).items()
+        },
+        ready=any(map(_is_true, ready)),
+        terminating=bool(metadata.deletion_timestamp),
+        addresses={address.type: address.address for address in status.addresses or ()},
+    )
+
+
+def _priority_class_view(found: wire.PriorityClass) -> PriorityClassView:
+    return PriorityClassView(
+        name=found.metadata.name,
+        uid=found.metadata.uid,
+        resource_version=found.metadata.resource_version,
+        value=found.value,
+        global_default=found.global_default,
+    )
+
+
+def _object_view(found: wire.Custom) -> ObjectView:
+    metadata = found.metadata
+    annotations = metadata.annotations or {}
+    return ObjectView(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        generation=metadata.generation,
+        creation_time=metadata.creation_timestamp or "",
+        deletion_time=metadata.deletion_timestamp or "",
+        labels=metadata.labels or {},
+        annotations={name: text for name, text in annotations.items() if name != _LAST_APPLIED},
+        spec=found.spec or {},
+        status=found.status or {},
+    )
+
+
+def _controller_uid(owners: Iterable[wire.OwnerReference] | None) -> str:
+    return next((owner.uid for owner in owners or () if owner.controller), "")
+
+
+def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
+
+
+def _is_true(condition: Any) -> bool:
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,199 @@
+"""What users read below `kubectl describe`: few events, aggregated, and never in anyone's way.
+
+Everything that happens to one object for one reason is one Event, whose series counts on. Its name
+follows from (uid, reason), so a restarted operator continues it. It is written when its count
+reaches one of `WRITE_AT`: at most four writes for each reason in an object's life. `record` only
+notes; `run` writes. What cannot be written is dropped: events inform, nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from drumline.kube import writes
+from drumline.kube.errors import AlreadyExists, KubeError, NotFound
+from drumline.kube.resources import EVENTS, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drumline.kube.client import KubeClient
+
+WRITE_AT: Final = frozenset({1, 2, 10, 100})
+"""The counts at which a series is written."""
+_REMEMBERED_SERIES: Final = 16_384
+_QUEUED_WRITES: Final = 1024
+_MAX_NOTE_BYTES: Final = 1024
+_CLUSTER_EVENTS_NAMESPACE: Final = "default"
+
+
+class Severity(StrEnum):
+    """Whether somebody should look."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regarding:
+    """The object an event is about; `namespace` is empty for cluster-scoped kinds."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One thing that happened.
+
+    Attributes:
+        regarding: To what.
+        reason: Why, in CamelCase: what is aggregated under one Event.
+        action: What Drumline did about it, in CamelCase.
+        note: The sentence for people; that of a series' first happening stays.
+        severity: Whether somebody should look.
+    """
+
+    regarding: Regarding
+    reason: str
+    action: str
+    note: str
+    severity: Severity = Severity.NORMAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Write:
+    happening: Happening
+    count: int
+    time: str
+
+
+class EventRecorder:
+    """Notes what happens, and writes it in its own time.
+
+    Args:
+        client: The client to write with.
+        instance: Which process says so, for instance the pod's name.
+        wall: The time of day.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        instance: str,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.dropped_total = 0
+        self._client = client
+        self._instance = instance
+        self._wall = wall
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
+
+    def record(self, happening: Happening) -> None:
+        """Note it; never blocks, never fails."""
+        series = (happening.regarding.uid, happening.reason)
+        count = self._counts.get(series, 0) + 1
+        self._counts[series] = count
+        self._counts.move_to_end(series)
+        if len(self._counts) > _REMEMBERED_SERIES:
+            self._counts.popitem(last=False)
+        if count in WRITE_AT:
+            self._enqueue(_Write(happening=happening, count=count, time=self._now()))
+
+    async def run(self) -> None:
+        """Write what was noted, until cancelled."""
+        while True:
+            write = await self._queue.get()
+            try:
+                await self._write(write)
+            except KubeError:
+                self.dropped_total += 1
+            finally:
+                self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Return once everything noted so far was written or dropped; needs `run` beside it."""
+        await self._queue.join()
+
+    def _enqueue(self, write: _Write) -> None:
+        try:
+            self._queue.put_nowait(write)
+        except asyncio.QueueFull:
+            self.dropped_total += 1
+
+    async def _write(self, write: _Write) -> None:
+        try:
+            await (self._create(write) if write.count == 1 else self._count_on(write))
+        except AlreadyExists:
+            # Written before a restart of ours: its note stands, the series goes on from here.
+            return
+        except NotFound:
+            # Events expire after an hour: begin anew.
+            await self._create(write)
+
+    async def _create(self, write: _Write) -> None:
+        happening = write.happening
+        regarding = happening.regarding
+        body: dict[str, Any] = {
+            "metadata": {"name": _name(happening), "namespace": _namespace(regarding)},
+            "eventTime": write.time,
+            "reportingController": "drumline.dev/operator",
+            "reportingInstance": self._instance,
+            "type": happening.severity,
+            "reason": happening.reason,
+            "action": happening.action,
+            "note": _bounded(happening.note),
+            "regarding": {
+                "apiVersion": regarding.resource.api_version,
+                "kind": regarding.resource.kind,
+                "namespace": regarding.namespace,
+                "name": regarding.name,
+                "uid": regarding.uid,
+            },
+        }
+        if write.count > 1:
+            body["series"] = _series(write)
+        await writes.create(self._client, EVENTS, namespace=_namespace(regarding), body=body)
+
+    async def _count_on(self, write: _Write) -> None:
+        await writes.merge_patch(
+            self._client,
+            EVENTS,
+            namespace=_namespace(write.happening.regarding),
+            name=_name(write.happening),
+            body={"series": _series(write)},
+        )
+
+    def _now(self) -> str:
+        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _series(write: _Write) -> dict[str, Any]:
+    return {"count": write.count, "lastObservedTime": write.time}
+
+
+def _name(happening: Happening) -> str:
+    regarding = happening.regarding
+    series = f"{regarding.uid}/{happening.reason}".encode()
+    return f"{regarding.name[:200]}.{hashlib.sha256(series).hexdigest()[:16]}"
+
+
+def _namespace(regarding: Regarding) -> str:
+    return regarding.namespace or _CLUSTER_EVENTS_NAMESPACE
+
+
+def _bounded(note: str) -> str:
+    encoded = note.encode()
+    if len(encoded) <= _MAX_NOTE_BYTES:
+        return note
+    return encoded[: _MAX_NOTE_BYTES - 3].decode(errors="ignore") + "..."

@@ -1,0 +1,260 @@
+"""A cache of one kind of object that stays true: list, watch, and list again when in doubt.
+
+The stream is resumed from the last version seen, bookmarks included. It is given up and listed
+anew when the server says that version is gone (410, as an answer or inside the stream) or answers
+with any other error; when it merely breaks or falls silent it is resumed. One document that cannot
+be decoded is put in quarantine: counted, reported, its last good view kept, the others go on.
+
+The owner runs `run()` as a task for as long as the cache is to live; everything else may be called
+at any time from the same event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from drumline.kube import errors
+from drumline.kube.intake import Decode, Intake, Quarantined
+from drumline.kube.lines import LineSplitter
+from drumline.kube.reads import PAGE_LIMIT, list_pages
+from drumline.kube.request import Request, Verb
+from drumline.kube.retry import RetryPolicy
+from drumline.kube.store import Event, Store
+from drumline.kube.views import Key, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from drumline.kube.client import KubeClient
+    from drumline.kube.resources import Resource
+
+
+V = TypeVar("V", bound=View)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InformerTiming:
+    """When an informer gives up waiting.
+
+    Attributes:
+        silence_seconds: A stream this long without a line (bookmarks come every minute) is broken.
+        watch_seconds: How long one watch lasts; half as much is drawn at random on top.
+        relist_spread_seconds: Up to this long it waits before listing again after a 410, so that
+            the informers of many processes do not list at once.
+        backoff: The pauses between failed attempts; its number of attempts means nothing here.
+    """
+
+    silence_seconds: float = 70.0
+    watch_seconds: float = 300.0
+    relist_spread_seconds: float = 1.0
+    backoff: RetryPolicy = field(default_factory=RetryPolicy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects of a kind an informer keeps.
+
+    Attributes:
+        namespace: Only this namespace; None means all.
+        label_selector: Only objects with these labels.
+        field_selector: Only objects with these fields.
+    """
+
+    namespace: str | None = None
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def query(self) -> dict[str, str]:
+        """The query parameters that say so."""
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
+
+
+class Informer(Generic[V]):
+    """The cache of one kind.
+
+    Args:
+        client: The client to read with.
+        resource: The kind.
+        decode: Turns one document into its view; raises `codec.Undecodable`.
+        selection: Which objects to keep.
+        timing: When to give up waiting.
+        comparable: Whether resourceVersions may be compared as numbers.
+        on_quarantine: Told of every document that could not be read; must not raise.
+        page_limit: How many objects one page of a list holds.
+        clock: A monotonic clock.
+        jitter: Where the spread of the pauses comes from.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        resource: Resource,
+        *,
+        decode: Decode[V],
+        selection: Selection | None = None,
+        timing: InformerTiming | None = None,
+        comparable: bool = True,
+        on_quarantine: Callable[[Quarantined], None] = lambda _: None,
+        page_limit: int = PAGE_LIMIT,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.resource = resource
+        self.relists_total = 0
+        self.reconnects_total = 0
+        self._client = client
+        self._selection = selection or Selection()
+        self._timing = timing or InformerTiming()
+        self._page_limit = page_limit
+        self._clock = clock
+        self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._store: Store[V] = Store(emit=self._emit, comparable=comparable)
+        self._intake = Intake(
+            resource=resource, store=self._store, decode=decode, on_quarantine=on_quarantine
+        )
+        self._subscribers: list[Callable[[Event[V]], None]] = []
+        self._heard_at = -math.inf
+        self._changed = asyncio.Event()
+        self._failures = 0
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether a whole list has been taken in once."""
+        return bool(self._store.resource_version)
+
+    @property
+    def quarantined_total(self) -> int:
+        """How many documents could not be read."""
+        return self._intake.quarantined_total
+
+    @property
+    def resource_version(self) -> str:
+        """The version up to which everything has been seen; empty before the first list."""
+        return self._store.resource_version
+
+    def get(self, key: Key) -> V | None:
+        """The object at this key as last seen, or None."""
+        return self._store.get(key)
+
+    def values(self) -> Collection[V]:
+        """All objects as last seen: a live view, to be copied before an await."""
+        return self._store.values()
+
+    def freshness_seconds(self, now: float) -> float:
+        """How long ago the server was last heard, by the informer's clock; inf before the first."""
+        return now - self._heard_at
+
+    def subscribe(self, callback: Callable[[Event[V]], None]) -> Callable[[], None]:
+        """Have every later change told, in order; returns the function that ends it.
+
+        The callback runs inside the stream: it notes and returns, and it must not raise.
+        """
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
+
+    async def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Return once the predicate holds; it is asked again whenever something was heard."""
+        while not predicate():
+            await self._changed.wait()
+
+    async def wait_synced(self) -> None:
+        """Return once a whole list has been taken in."""
+        await self.wait_for(lambda: self.has_synced)
+
+    def has_reached(self, resource_version: str) -> bool:
+        """Whether the write of ours that made this version is part of what is seen here.
+
+        O(1). Where versions are not comparable it is known only for those that arrived lately.
+        """
+        return self._store.has_reached(resource_version)
+
+    async def wait_version(self, resource_version: str) -> None:
+        """Return once `has_reached`; the caller bounds the wait."""
+        await self.wait_for(lambda: self.has_reached(resource_version))
+
+    async def run(self) -> None:
+        """Keep the cache true, until cancelled. Failures of the server end in pauses, not here."""
+        stale = True
+        while True:
+            try:
+                if stale:
+                    await self._list()
+                    stale = False
+                await self._watch()
+            except errors.Gone:
+                stale = True
+                await asyncio.sleep(self._jitter.uniform(0, self._timing.relist_spread_seconds))
+            except errors.KubeError as error:
+                stale = stale or isinstance(error, errors.StatusError)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        self._failures += 1
+        backoff = self._timing.backoff
+        await asyncio.sleep(backoff.backoff_seconds(attempt=self._failures, jitter=self._jitter))
+
+    async def _list(self) -> None:
+        views: list[V] = []
+        unread: set[Key] = set()
+        version = ""
+        pages = list_pages(
+            self._client,
+            self.resource,
+            namespace=self._selection.namespace,
+            label_selector=self._selection.label_selector,
+            field_selector=self._selection.field_selector,
+            limit=self._page_limit,
+        )
+        async for page in pages:
+            version = page.resource_version
+            read, failed = self._intake.items(page.items)
+            views += read
+            unread |= failed
+        self.relists_total += 1
+        self._store.replace(views, resource_version=version, keep=unread)
+        self._heard()
+
+    async def _watch(self) -> None:
+        seconds = self._timing.watch_seconds * self._jitter.uniform(1.0, 1.5)
+        request = Request(
+            verb=Verb.WATCH,
+            resource=self.resource,
+            path=self.resource.path(namespace=self._selection.namespace),
+            query=self._selection.query()
+            | {
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": self._store.resource_version,
+                "timeoutSeconds": str(math.ceil(seconds)),
+            },
+        )
+        self.reconnects_total += 1
+        splitter = LineSplitter()
+        heard = False
+        async with self._client.stream(
+            request, silence_seconds=self._timing.silence_seconds
+        ) as chunks:
+            async for chunk in chunks:
+                heard = True
+                for line in splitter.feed(chunk):
+                    self._intake.line(line)
+                self._heard()
+        if not heard:
+            # A proxy that closes every stream at once must not be asked in a tight circle.
+            await self._pause()
+
+    def _heard(self) -> None:
+        self._heard_at = self._clock()
+        self._failures = 0
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _emit(self, event: Event[V]) -> None:
+        for callback in tuple(self._subscribers):
+            callback(event)

@@ -1,0 +1,233 @@
+"""Leadership: one coordination Lease, a monotonic clock, and an epoch that only grows.
+
+* The holder may write while its clock stands before the *start* of its last good renewal + the
+  lease's duration - one write deadline. A write checked at that moment has ended, here and at the
+  server, before anyone else may take the lease.
+* Another process takes the lease only after it has seen it unchanged for a whole duration on its
+  own monotonic clock, from after the answer came: wall clocks are never compared.
+* Every change is conditional on the resourceVersion read before, and every taking (never a
+  renewal) raises `leaseTransitions`. That number is the epoch: unique to one term of one process,
+  even if two processes are wrongly given the same identity, or one takes its own lease back.
+* A late renewal that still succeeds proves that nobody came between: the term goes on. It is over
+  when the record names another holder or another epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.lease_record import LeaseDesk, LeaseRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTiming:
+    """The schedule of an election.
+
+    Attributes:
+        duration_seconds: How long an unrenewed lease is safe from others.
+        renew_seconds: How often the holder renews it.
+        retry_seconds: How long to wait after a failure, and between two looks at another's lease.
+        request_seconds: The deadline of one request about the lease.
+    """
+
+    duration_seconds: int = 15
+    renew_seconds: float = 5.0
+    retry_seconds: float = 1.0
+    request_seconds: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Refuse schedules under which one slow renewal would close the fence."""
+        needed = self.renew_seconds + self.request_seconds + WRITE_DEADLINE_SECONDS
+        if self.duration_seconds < needed:
+            raise ValueError(f"a lease of {self.duration_seconds} s must last {needed:g} s or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Term:
+    """A lease that is ours: the record as last written, and when its renewal was begun."""
+
+    record: LeaseRecord
+    renewed_at: float
+
+
+class LeaderElector:
+    """One candidate for one Lease.
+
+    Args:
+        client: The client to send with; its fence is not asked for the lease itself.
+        namespace: Where the Lease is.
+        name: Its name.
+        identity: Who we are to people reading the Lease; should be unique to this process.
+        timing: The schedule.
+        clock: A monotonic clock.
+        wall: The time of day, written for people and never read.
+        epoch_floor: The highest epoch known from elsewhere, in case someone deletes the Lease.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: LeaseTiming | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        epoch_floor: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._timing = timing or LeaseTiming()
+        self._desk = LeaseDesk(
+            client=client,
+            namespace=namespace,
+            name=name,
+            request_seconds=self._timing.request_seconds,
+        )
+        self._identity = identity
+        self._clock = clock
+        self._wall = wall
+        self._epoch_floor = epoch_floor
+        self._term: _Term | None = None
+        self._seen_version = ""
+        self._seen_at = -math.inf
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether a write sent now is safe."""
+        if self._term is None:
+            return False
+        safe_seconds = self._timing.duration_seconds - WRITE_DEADLINE_SECONDS
+        return self._clock() <= self._term.renewed_at + safe_seconds
+
+    @property
+    def epoch(self) -> int:
+        """The number of this term; 0 outside one. Grows with every term of any process."""
+        return 0 if self._term is None else self._term.record.epoch
+
+    def check(self) -> None:
+        """The fence of `KubeClient`.
+
+        Raises:
+            NotLeader: A write sent now would not be safe.
+        """
+        if not self.is_leader:
+            raise NotLeader(f"{self._identity} cannot prove that it holds {self._desk.name}")
+
+    async def acquire(self) -> int:
+        """Wait until this process leads; returns the epoch of its term."""
+        while True:
+            if await self.try_acquire():
+                return self.epoch
+            await asyncio.sleep(self._timing.retry_seconds)
+
+    async def hold(self) -> None:
+        """Renew the lease for as long as it is ours. To be run throughout the term.
+
+        Raises:
+            NotLeader: The term is over: another process, or another term, holds the lease.
+        """
+        while True:
+            renewed = await self.try_renew()
+            timing = self._timing
+            await asyncio.sleep(timing.renew_seconds if renewed else timing.retry_seconds)
+
+    async def try_acquire(self) -> bool:
+        """Take the lease if nobody holds it, or its holder was not heard of for its duration.
+
+        Returns:
+            Whether the lease is ours now. An unreachable server means no.
+        """
+        try:
+            found = await self._desk.read()
+            return await self._take(found) if self._is_free(found) else False
+        except KubeError:
+            return False
+
+    async def try_renew(self) -> bool:
+        """Renew the lease once.
+
+        Returns:
+            Whether it worked; after a False the term may go on.
+
+        Raises:
+            NotLeader: The term is over.
+        """
+        term = self._term
+        if term is None:
+            raise NotLeader(f"{self._identity} holds no term of {self._desk.name}")
+        try:
+            await self._write(replace(term.record, renew_time=self._now()))
+        except (Conflict, NotFound):
+            # Perhaps an earlier renewal of our own, whose answer was lost.
+            await self._recover(term)
+            return False
+        except KubeError:
+            return False
+        return True
+
+    async def release(self) -> None:
+        """Give the lease back, so that the next leader need not wait. Best effort.
+
+        The fence closes first; writes sent before must have ended when this is called.
+        """
+        term, self._term = self._term, None
+        if term is not None:
+            with suppress(KubeError):
+                await self._desk.write(replace(term.record, holder="", renew_time=self._now()))
+
+    def _is_free(self, found: LeaseRecord | None) -> bool:
+        if found is None or not found.holder:
+            return True
+        if found.resource_version != self._seen_version:
+            self._seen_version = found.resource_version
+            self._seen_at = self._clock()
+        duration = max(found.duration_seconds, self._timing.duration_seconds)
+        return self._clock() >= self._seen_at + duration
+
+    async def _take(self, found: LeaseRecord | None) -> bool:
+        now = self._now()
+        before = 0 if found is None else found.epoch
+        await self._write(
+            LeaseRecord(
+                holder=self._identity,
+                epoch=max(before, self._epoch_floor()) + 1,
+                duration_seconds=self._timing.duration_seconds,
+                acquire_time=now,
+                renew_time=now,
+                resource_version="" if found is None else found.resource_version,
+            )
+        )
+        return True
+
+    async def _write(self, record: LeaseRecord) -> None:
+        started = self._clock()
+        version = await self._desk.write(record)
+        self._term = _Term(record=replace(record, resource_version=version), renewed_at=started)
+
+    async def _recover(self, term: _Term) -> None:
+        try:
+            found = await self._desk.read()
+        except KubeError:
+            return
+        ours = term.record
+        if found is None or (found.holder, found.epoch) != (ours.holder, ours.epoch):
+            self._term = None
+            holder = "nobody" if found is None else found.holder or "nobody"
+            raise NotLeader(f"{self._desk.name} is held by {holder} now")
+        # The record is ours, but who knows since when: only the next renewal counts as one.
+        known = replace(ours, resource_version=found.resource_version)
+        self._term = replace(term, record=known)
+
+    def _now(self) -> str:
+        return self._wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

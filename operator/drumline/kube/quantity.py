@@ -1,0 +1,80 @@
+"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`) as exact integers.
+
+The grammar is `<sign><number><suffix>`: decimal suffixes from n to E, binary ones from Ki to Ei, or
+a decimal exponent. As the API server does, amounts finer than a nano are rounded away from zero,
+and larger ones than an int64 holds are cut to it. Reading an amount in thousandths or in whole
+units rounds away from zero too: a pod never asks for less than it wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+CPU: Final = "cpu"
+_NANO: Final = 10**9
+_MAX: Final = 2**63 - 1
+_MAX_CHARS: Final = 64
+_MAX_EXPONENT: Final = 200  # with 64 digits at most, everything beyond is cut or rounded alike
+_GRAMMAR: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
+    r"(?:[eE](?P<exponent>[+-]?[0-9]+)|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+)
+_DECIMAL_EXPONENTS: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+_BINARY_SHIFTS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+@lru_cache(maxsize=4096)
+def thousandths(text: str) -> int:
+    """The amount in thousandths, as CPU is counted: `thousandths("500m") == 500`.
+
+    Raises:
+        ValueError: It is no quantity.
+    """
+    return _rounded(_nanos(text), _NANO // 1000)
+
+
+@lru_cache(maxsize=4096)
+def units(text: str) -> int:
+    """The amount in whole units, as bytes and devices are counted: `units("1Ki") == 1024`.
+
+    Raises:
+        ValueError: It is no quantity.
+    """
+    return _rounded(_nanos(text), _NANO)
+
+
+def amount(resource: str, text: str) -> int:
+    """The amount as kube-scheduler counts this resource: CPU in thousandths, others in units.
+
+    Raises:
+        ValueError: It is no quantity.
+    """
+    return thousandths(text) if resource == CPU else units(text)
+
+
+def _nanos(text: str) -> int:
+    match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_CHARS else None
+    if match is None or not (match["whole"] or match["fraction"]):
+        raise ValueError(f"{text[:_MAX_CHARS]!r} is no quantity")
+    fraction = match["fraction"] or ""
+    mantissa = int(match["whole"] + fraction)
+    suffix = match["suffix"] or ""
+    if suffix in _BINARY_SHIFTS:
+        mantissa <<= _BINARY_SHIFTS[suffix]
+        exponent = 0
+    else:
+        exponent = _DECIMAL_EXPONENTS[suffix] + int(match["exponent"] or 0)
+    scale = max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent)) - len(fraction) + 9
+    nanos = mantissa * 10**scale if scale >= 0 else _rounded(mantissa, 10**-scale)
+    nanos = min(nanos, _MAX * _NANO)
+    return -nanos if match["sign"] == "-" else nanos
+
+
+def _rounded(dividend: int, divisor: int) -> int:
+    """Integer division away from zero."""
+    magnitude = -(-abs(dividend) // divisor)
+    return magnitude if dividend >= 0 else -magnitude

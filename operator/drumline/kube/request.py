@@ -1,0 +1,94 @@
+"""One request to the API server, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drumline.kube.resources import Resource
+    from drumline.kube.retry import RetryPolicy
+
+JSON: Final = "application/json"
+
+
+class Verb(StrEnum):
+    """What a request does, in the words of RBAC and of the write metrics."""
+
+    GET = "get"
+    LIST = "list"
+    WATCH = "watch"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+    APPLY = "apply"
+    DELETE = "delete"
+    DELETE_COLLECTION = "deletecollection"
+
+
+_METHODS: Final[Mapping[Verb, str]] = {
+    Verb.GET: "GET",
+    Verb.LIST: "GET",
+    Verb.WATCH: "GET",
+    Verb.CREATE: "POST",
+    Verb.UPDATE: "PUT",
+    Verb.PATCH: "PATCH",
+    Verb.APPLY: "PATCH",
+    Verb.DELETE: "DELETE",
+    Verb.DELETE_COLLECTION: "DELETE",
+}
+_READS: Final = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How a request is sent.
+
+    Attributes:
+        fenced: Whether a write needs the fence; only the lease does not.
+        retry: Instead of the client's own policy.
+        deadline_seconds: Instead of the client's own deadline for reads or writes.
+    """
+
+    fenced: bool = True
+    retry: RetryPolicy | None = None
+    deadline_seconds: float | None = None
+
+
+ORDINARY: Final = Sending()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request to the API server.
+
+    Attributes:
+        verb: What it does.
+        resource: The kind of object it is about.
+        path: Where, below the server's root; `Resource.path` builds it.
+        query: The query parameters.
+        body: What is sent, encoded.
+        content_type: What the body is.
+        sending: How to send it, where that is out of the ordinary.
+    """
+
+    verb: Verb
+    resource: Resource
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    content_type: str = JSON
+    sending: Sending = ORDINARY
+
+    @property
+    def reads(self) -> bool:
+        """Whether it changes nothing."""
+        return self.verb in _READS
+
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return _METHODS[self.verb]

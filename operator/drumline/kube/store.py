@@ -1,0 +1,166 @@
+"""The cache behind an informer: views by key, and the version of the world they show.
+
+Invariants, whatever a broken or restarted stream brings:
+
+* a view is never replaced by an older one. Versions are compared as numbers (KEP-5504, the
+  guarantee of 1.35), and whatever is not newer than the store is an echo of something known;
+  with `comparable=False` events count in their order of arrival;
+* `replace` reports the disappearance of every object that the list lacks: nothing stays as a ghost
+  because its DELETED event fell into a gap;
+* an object replaced by another one of the same name is reported as deleted and added;
+* `has_reached` says whether a write of our own is part of what is seen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from drumline.kube.views import Key, View, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+V = TypeVar("V", bound=View)
+_REMEMBERED_ARRIVALS: Final = 8192
+
+
+class Change(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Generic[V]):
+    """One change of the cache.
+
+    Attributes:
+        change: What happened.
+        view: The object after the change; for DELETED its last known state.
+        previous: The object before the change, None for ADDED.
+    """
+
+    change: Change
+    view: V
+    previous: V | None
+
+    @property
+    def key(self) -> Key:
+        """Where the object lives, or lived."""
+        return key_of(self.view)
+
+
+class Store(Generic[V]):
+    """Views by key; every change is handed to `emit` after it is made.
+
+    Args:
+        emit: Told of every change, in order.
+        comparable: Whether resourceVersions may be compared as numbers.
+    """
+
+    def __init__(self, *, emit: Callable[[Event[V]], None], comparable: bool = True) -> None:
+        self._emit = emit
+        self._comparable = comparable
+        self._views: dict[Key, V] = {}
+        self._arrivals: dict[str, None] = {}
+        self.resource_version = ""
+
+    def get(self, key: Key) -> V | None:
+        """The object at this key, or None."""
+        return self._views.get(key)
+
+    def values(self) -> Collection[V]:
+        """All objects: a live view that changes with the next event; copy it before an await."""
+        return self._views.values()
+
+    def has_reached(self, resource_version: str) -> bool:
+        """Whether a write that made this version is reflected here (or was overtaken)."""
+        if self._comparable:
+            return bool(self.resource_version) and int(resource_version) <= _number(
+                self.resource_version
+            )
+        return resource_version in self._arrivals
+
+    def replace(
+        self,
+        views: Iterable[V],
+        *,
+        resource_version: str,
+        keep: Collection[Key] = frozenset(),
+    ) -> None:
+        """Make the store what a whole list says.
+
+        The list is believed even if its version is lower: a cluster restored from a backup counts
+        from an older number on.
+
+        Args:
+            views: All objects of the list.
+            resource_version: The version of the list.
+            keep: Keys the list has, but that could not be decoded: their last good view stays.
+        """
+        listed = {key_of(view): view for view in views}
+        self.resource_version = resource_version
+        for key in [key for key in self._views if key not in listed and key not in keep]:
+            self._remove(key, final=None)
+        for key, view in listed.items():
+            known = self._views.get(key)
+            if known is None or known.resource_version != view.resource_version:
+                self._put(key, view)
+            self._arrived(view.resource_version)
+
+    def apply(self, change: Change, view: V) -> None:
+        """Take in one event of a watch."""
+        if not self._is_news(view.resource_version):
+            return
+        self.advance(view.resource_version)
+        key = key_of(view)
+        if change is not Change.DELETED:
+            self._put(key, view)
+        elif (known := self._views.get(key)) is not None and known.uid == view.uid:
+            self._remove(key, final=view)
+
+    def discard(self, key: Key, *, uid: str) -> None:
+        """Take in the deletion of an object whose last state cannot be decoded."""
+        known = self._views.get(key)
+        if known is not None and known.uid == uid:
+            self._remove(key, final=None)
+
+    def advance(self, resource_version: str) -> None:
+        """Everything up to this version has been seen."""
+        if self._is_news(resource_version):
+            self.resource_version = resource_version
+        self._arrived(resource_version)
+
+    def _is_news(self, resource_version: str) -> bool:
+        if not self._comparable or not self.resource_version:
+            return True
+        return _number(resource_version) > _number(self.resource_version)
+
+    def _arrived(self, resource_version: str) -> None:
+        if self._comparable:
+            return
+        self._arrivals[resource_version] = None
+        if len(self._arrivals) > _REMEMBERED_ARRIVALS:
+            del self._arrivals[next(iter(self._arrivals))]
+
+    def _put(self, key: Key, view: V) -> None:
+        known = self._views.get(key)
+        if known is not None and known.uid != view.uid:
+            self._remove(key, final=None)
+            known = None
+        self._views[key] = view
+        change = Change.ADDED if known is None else Change.MODIFIED
+        self._emit(Event(change=change, view=view, previous=known))
+
+    def _remove(self, key: Key, *, final: V | None) -> None:
+        known = self._views.pop(key)
+        self._emit(Event(change=Change.DELETED, view=final or known, previous=known))
+
+
+def _number(resource_version: str) -> int:
+    """An object without a proper version is older than all others, so never news."""
+    return int(resource_version) if resource_version.isdecimal() else -1
