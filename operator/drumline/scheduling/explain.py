@@ -178,7 +178,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
     blockers = _blockers(search=search, identity=best)
     held = [_held_text(search, best, holder, scarce) for holder in blockers]
     needs = search.needs()
-    if scarce:
+    if resource not in ("gpus", "pods"):
         needs += f" and {amount(resource=resource, count=needed)}"
     return Refusal(
         reason=reason,
@@ -252,9 +252,11 @@ def _scarcest(*, search: Search, identity: int) -> int:
 
 
 def _free_text(*, resource: str, free: int, whole: int) -> str:
-    if resource in ("gpus", "pods"):
-        return f"{free} of {whole}{'' if resource == 'gpus' else ' pod slots'}"
-    return f"{amount(resource=resource, count=free)} of {amount(resource=resource, count=whole)}"
+    """`2 of 4` GPUs, `0 of 110 pod slots`, `4 of 64 CPU`: the unit stands once."""
+    if resource == "gpus":
+        return f"{free} of {whole}"
+    number = amount(resource=resource, count=free).partition(" ")[0]
+    return f"{number} of {amount(resource=resource, count=whole)}"
 
 
 def _pod_text(gang: Gang) -> str:

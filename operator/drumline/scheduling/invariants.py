@@ -105,19 +105,26 @@ def gang_violations(
 def topology_violations(
     *, snapshot: Snapshot, gangs: dict[str, Gang], placed: Sequence[Placed]
 ) -> list[str]:
-    """Gangs whose new places are not in one known domain of the level they require."""
+    """Gangs whose new places are not in one known domain of the level they require.
+
+    The new places of a repair have to be where some of the gang's other places are.
+    """
     levels = {pool.name: pool.levels for pool in snapshot.pools}
     domains = {node.name: node.domains for node in snapshot.nodes}
     found: list[str] = []
     for one in placed:
-        level = gangs[one.uid].required_level
+        level, known = gangs[one.uid].required_level, levels.get(one.pool, ())
         if level is None:
             continue
-        depth = levels[one.pool].index(level) + 1
-        fresh = {domains[name][:depth] for name in fresh_places(one)}
+        depth = known.index(level) + 1 if level in known else 0
+        paths = [domains.get(name, ())[:depth] for name in one.assignment]
+        fresh = set(paths if not one.replaced else (paths[index] for index in one.replaced))
+        kept = {path for i, path in enumerate(paths) if one.replaced and i not in one.replaced}
         path = next(iter(fresh))
-        if len(fresh) > 1 or len(path) < depth or not path[-1]:
+        if not path or len(fresh) > 1 or len(path) < depth or not path[-1]:
             found.append(f"{one.key} requires one {level} and is spread over {sorted(fresh)}")
+        elif kept and path not in kept:
+            found.append(f"{one.key} requires one {level} and is repaired outside of it")
     return found
 
 

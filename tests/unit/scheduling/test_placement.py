@@ -128,15 +128,25 @@ def test_nodes_of_another_pool_are_out_of_reach(pool: str | None) -> None:
     assert places(node("x", "rack-0", pool="a100"), pool=pool) == ()
 
 
-def test_the_whole_placement_case_of_nested_switches_picks_the_close_nodes() -> None:
-    """Two blocks, three-node jobs, some nodes full: the block where three are left is taken."""
-    levels = ("block", "rack")
-    nodes = [node(f"n{i}", f"b{(i - 1) // 6}", f"r{(i - 1) // 2}", gpus=8) for i in range(1, 13)]
-    busy = {1, 2, 3, 6, 9, 10, 11, 12}
-    running = [admitted(gang(f"r{i}", gpus=8), f"n{i}") for i in sorted(busy)]
-    snapshot = cluster(*nodes, levels=levels, running=running)
-    placed = run(snapshot, gang("a", nodes=2, gpus=8, required_level="block")).placed[0]
-    assert placed.assignment == ("n4", "n5")
-    assert (placed.level, placed.domain) == ("block", ("b0",))
-    placed = run(snapshot, gang("a", nodes=2, gpus=8, preferred_level="rack")).placed[0]
-    assert placed.assignment == ("n7", "n8")
+def test_three_pods_go_under_the_one_spine_that_still_holds_three() -> None:
+    """Leaf switches of 2 nodes, spines of 4; half of the nodes are busy."""
+    nodes = [node(f"n{i}", f"s{(i - 1) // 4}", f"l{(i - 1) // 2}") for i in range(1, 13)]
+    running = [admitted(gang(f"r{i}", gpus=2), f"n{i}") for i in (1, 3, 6, 11, 12)]
+    snapshot = cluster(*nodes, levels=("spine", "leaf"), running=running)
+    placed = run(snapshot, gang("a", nodes=3, gpus=2)).placed[0]
+    assert placed.assignment == ("n5", "n7", "n8")
+    assert (placed.level, placed.domain) == ("spine", ("s1",))
+
+
+def test_a_burst_that_can_run_in_nine_full_waves_does() -> None:
+    """53 whole-node jobs on 32 nodes: what is placed in a cycle ends before the next one."""
+    rows = [(1, 32), (2, 16), (3, 10), (1, 2), (4, 8), (5, 6), (2, 1), (6, 5), (1, 2), (7, 4)]
+    rows += [(1, 2), (2, 1), (8, 4), (9, 3), (1, 5)]
+    sizes = [size for count, size in rows for _ in range(count)]
+    waiting = [gang(f"{i:02}", nodes=size, gpus=8, at=i) for i, size in enumerate(sizes)]
+    snapshot = cluster(*racks(count=4, nodes=8, gpus=8))
+    for _ in range(9):
+        started = {one.uid: one for one in run(snapshot, *waiting).placed}
+        assert sum(len(one.assignment) for one in started.values()) == 32
+        waiting = [one for one in waiting if one.uid not in started]
+    assert waiting == []

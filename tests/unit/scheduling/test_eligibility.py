@@ -1,0 +1,77 @@
+"""Which nodes are open to a gang: the default scheduler's checks, which are ours here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline.scheduling import Node, Taint, TaintEffect, Toleration, TolerationOperator
+from drumline.scheduling.eligibility import Closed, admission_of
+from tests.unit.scheduling.builders import gang, node
+
+NO_SCHEDULE, NO_EXECUTE = TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE
+EXISTS = TolerationOperator.EXISTS
+SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (node("n"), None),
+        (node("n", ready=False), Closed.NOT_READY),
+        (node("n", unschedulable=True), Closed.CORDONED),
+        (node("n", distrusted=True), Closed.DISTRUSTED),
+        (node("bad"), Closed.EXCLUDED),
+        (node("n", taints=(SPOT,)), Closed.TAINT),
+        (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Closed.TAINT),
+        (node("n", taints=(replace(SPOT, effect=TaintEffect.PREFER_NO_SCHEDULE),)), None),
+        (node("n", ready=False, unschedulable=True, taints=(SPOT,)), Closed.NOT_READY),
+    ],
+)
+def test_a_node_is_closed_for_the_first_reason_that_applies(one: Node, why: Closed | None) -> None:
+    assert admission_of(gang("a", excluded_nodes=frozenset({"bad"}))).refusal(one) is why
+
+
+@pytest.mark.parametrize(
+    ("labels", "open_"),
+    [({}, False), ({"zone": "a"}, False), ({"zone": "b", "gpu": "h100"}, True)],
+)
+def test_every_label_of_the_selector_must_have_its_value(
+    labels: dict[str, str], open_: bool
+) -> None:
+    one = gang("a", selector={"zone": "b", "gpu": "h100"})
+    assert (admission_of(one).refusal(node("n", labels=labels)) is None) is open_
+
+
+@pytest.mark.parametrize(
+    ("toleration", "tolerated"),
+    [
+        (Toleration(key="spot", value="yes"), True),
+        (Toleration(key="spot", value="yes", effect=NO_SCHEDULE), True),
+        (Toleration(key="spot", value="yes", effect=NO_EXECUTE), False),
+        (Toleration(key="spot", value="no"), False),
+        (Toleration(key="spot"), False),
+        (Toleration(key="spot", operator=EXISTS), True),
+        (Toleration(key="other", operator=EXISTS), False),
+        (Toleration(operator=EXISTS), True),
+        (Toleration(operator=EXISTS, effect=NO_EXECUTE), False),
+    ],
+)
+def test_a_toleration_covers_a_taint_as_in_kubernetes(
+    toleration: Toleration, tolerated: bool
+) -> None:
+    assert toleration.tolerates(SPOT) is tolerated
+    one = gang("a", tolerations=(toleration,))
+    assert (admission_of(one).refusal(node("n", taints=(SPOT,))) is None) is tolerated
+
+
+def test_every_taint_needs_a_toleration() -> None:
+    other = Taint(key="other", effect=NO_SCHEDULE)
+    one = gang("a", tolerations=(Toleration(key="spot", operator=EXISTS),))
+    assert admission_of(one).refusal(node("n", taints=(SPOT, other))) is Closed.TAINT
+
+
+def test_no_toleration_overrides_a_cordon() -> None:
+    one = gang("a", tolerations=(Toleration(operator=EXISTS),))
+    assert admission_of(one).refusal(node("n", unschedulable=True)) is Closed.CORDONED
