@@ -1,0 +1,249 @@
+"""Views hold what is decided on, bounded, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from drumline.kube import codec
+from drumline.kube.views import (
+    ContainerView,
+    NodeView,
+    ObjectView,
+    PodPhase,
+    PodView,
+    PriorityClassView,
+    TaintView,
+)
+
+
+def _raw(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _metadata(**more: Any) -> dict[str, Any]:
+    return {"namespace": "team", "name": "llm-0", "uid": "u1", "resourceVersion": "7"} | more
+
+
+def test_a_running_pod() -> None:
+    document = {
+        "metadata": _metadata(
+            labels={"drumline.dev/index": "0", "app": "llm"},
+            annotations={"drumline.dev/generation": "2", "other/huge": "x" * 1000},
+            ownerReferences=[
+                {"uid": "by-hand", "kind": "Foo", "name": "foo"},
+                {"uid": "job-uid", "kind": "TrainingJob", "name": "llm", "controller": True},
+            ],
+            managedFields=[{"manager": "drumline"}],
+        ),
+        "spec": {
+            "nodeName": "n1",
+            "schedulerName": "drumline",
+            "priority": 7,
+            "containers": [
+                {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8", "cpu": "2"}}}
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": "10.0.0.9",
+            "startTime": "2026-11-01T00:00:00Z",
+            "conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "PodScheduled", "status": "True"},
+            ],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "ready": True,
+                    "restartCount": 1,
+                    "state": {"running": {"startedAt": "2026-11-01T00:00:00Z"}},
+                    "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                }
+            ],
+        },
+    }
+    assert codec.pod(_raw(document)) == PodView(
+        namespace="team",
+        name="llm-0",
+        uid="u1",
+        resource_version="7",
+        owner_uid="job-uid",
+        labels={"drumline.dev/index": "0"},
+        annotations={"drumline.dev/generation": "2"},
+        node_name="n1",
+        phase=PodPhase.RUNNING,
+        pod_ip="10.0.0.9",
+        ready=True,
+        start_time="2026-11-01T00:00:00Z",
+        scheduler_name="drumline",
+        priority=7,
+        requests={"nvidia.com/gpu": 8, "cpu": 2000},
+        containers=(
+            ContainerView(
+                name="main",
+                ready=True,
+                restart_count=1,
+                last_exit_code=137,
+                last_exit_reason="OOMKilled",
+            ),
+        ),
+    )
+
+
+def test_a_failed_pod_under_deletion_tells_why_within_bounds() -> None:
+    document = {
+        "metadata": _metadata(deletionTimestamp="2026-11-01T00:00:30Z"),
+        "spec": {"containers": [{"name": "main", "resources": {}}]},
+        "status": {
+            "phase": "Failed",
+            "reason": "Evicted",
+            "message": "m" * 5000,
+            "conditions": [
+                {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            ],
+            "initContainerStatuses": [
+                {"name": "fetch", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+            ],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "state": {
+                        "terminated": {"exitCode": 1, "reason": "Error", "message": "t" * 9000}
+                    },
+                }
+            ],
+        },
+    }
+    view = codec.pod(_raw(document))
+    assert view == PodView(
+        namespace="team",
+        name="llm-0",
+        uid="u1",
+        resource_version="7",
+        phase=PodPhase.FAILED,
+        reason="Evicted",
+        message="m" * 1024,
+        terminating=True,
+        deletion_time="2026-11-01T00:00:30Z",
+        disruption_reason="PreemptionByScheduler",
+        containers=(
+            ContainerView(
+                name="main",
+                exit_code=1,
+                exit_reason="Error",
+                termination_message="t" * codec.MAX_TERMINATION_CHARS,
+            ),
+        ),
+        init_containers=(ContainerView(name="fetch", waiting_reason="ImagePullBackOff"),),
+    )
+    assert view.finished
+
+
+def test_a_pod_no_scheduler_can_place() -> None:
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
+    document = {
+        "metadata": _metadata(),
+        "spec": {"containers": []},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    assert codec.pod(_raw(document)).unschedulable_message == "0/3 nodes are available"
+
+
+def test_a_node() -> None:
+    document = {
+        "metadata": {
+            "name": "n1",
+            "uid": "u",
+            "resourceVersion": "9",
+            "labels": {"drumline.dev/rack": "r1", "kubernetes.io/hostname": "n1"},
+        },
+        "spec": {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+        },
+    }
+    assert codec.node(_raw(document)) == NodeView(
+        name="n1",
+        uid="u",
+        resource_version="9",
+        labels={"drumline.dev/rack": "r1", "kubernetes.io/hostname": "n1"},
+        taints=(TaintView(key="gpu", effect="NoSchedule"),),
+        unschedulable=True,
+        allocatable={"cpu": 64_000, "memory": 2**40, "nvidia.com/gpu": 8, "pods": 110},
+        ready=True,
+        addresses={"InternalIP": "10.0.0.1"},
+    )
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_a_node_is_ready_only_when_it_says_so(status: str) -> None:
+    document = {
+        "metadata": {"name": "n1"},
+        "status": {"conditions": [{"type": "Ready", "status": status}]},
+    }
+    assert not codec.node(_raw(document)).ready
+
+
+def test_a_priority_class() -> None:
+    document = {
+        "metadata": {"name": "high", "uid": "u", "resourceVersion": "1"},
+        "value": 1000,
+        "globalDefault": True,
+    }
+    assert codec.priority_class(_raw(document)) == PriorityClassView(
+        name="high", uid="u", resource_version="1", value=1000, global_default=True
+    )
+
+
+def test_an_object_of_ours_keeps_spec_and_status_whole() -> None:
+    document = {
+        "metadata": _metadata(
+            generation=3,
+            creationTimestamp="2026-11-01T00:00:00Z",
+            annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"},
+        ),
+        "spec": {"nodes": 4, "trainer": {"steps": 10}},
+        "status": None,
+    }
+    assert codec.custom_object(_raw(document)) == ObjectView(
+        namespace="team",
+        name="llm-0",
+        uid="u1",
+        resource_version="7",
+        generation=3,
+        creation_time="2026-11-01T00:00:00Z",
+        annotations={"a": "b"},
+        spec={"nodes": 4, "trainer": {"steps": 10}},
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"metadata":{"name":"p"},"spec":{"containers":[]},"status":{"phase":"Flying"}}',
+        b'{"metadata":{"name":"p"},"spec":{"containers":[{"resources":'
+        b'{"requests":{"cpu":"many"}}}]}}',
+        b'{"metadata":{"name":1},"spec":{}}',
+    ],
+)
+def test_what_is_no_pod_is_undecodable(raw: bytes) -> None:
+    with pytest.raises(codec.Undecodable):
+        codec.pod(raw)
+
+
+def test_nesting_without_end_is_undecodable() -> None:
+    raw = b'{"metadata":{"name":"x"},"spec":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    with pytest.raises(codec.Undecodable):
+        codec.custom_object(raw)

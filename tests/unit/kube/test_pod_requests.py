@@ -1,0 +1,68 @@
+"""A pod takes what kube-scheduler says it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from drumline.kube.pod_requests import pod_requests
+from drumline.kube.wire import PodSpec
+
+
+def _asks(*, always: bool = False, **requests: str) -> dict[str, Any]:
+    named = {name.replace("gpu", "nvidia.com/gpu"): text for name, text in requests.items()}
+    policy = {"restartPolicy": "Always"} if always else {}
+    return {"name": "any", "resources": {"requests": named}} | policy
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({"containers": [{"name": "idle"}]}, {}, id="nothing asked"),
+        pytest.param(
+            {"containers": [_asks(cpu="500m", gpu="4"), _asks(cpu="2", memory="1Gi")]},
+            {"cpu": 2500, "nvidia.com/gpu": 4, "memory": 2**30},
+            id="containers run together",
+        ),
+        pytest.param(
+            {
+                "containers": [_asks(cpu="1", memory="1Gi")],
+                "initContainers": [_asks(cpu="3"), _asks(cpu="2", memory="512Mi")],
+            },
+            {"cpu": 3000, "memory": 2**30},
+            id="init containers run one after the other",
+        ),
+        pytest.param(
+            {
+                "containers": [_asks(cpu="1")],
+                "initContainers": [
+                    _asks(cpu="4"),
+                    _asks(always=True, cpu="2"),
+                    _asks(cpu="3"),
+                ],
+            },
+            {"cpu": 5000},
+            id="a sidecar runs beside every init container after it",
+        ),
+        pytest.param(
+            {
+                "containers": [_asks(cpu="4")],
+                "initContainers": [_asks(cpu="1"), _asks(always=True, cpu="2")],
+            },
+            {"cpu": 6000},
+            id="a sidecar runs beside the containers",
+        ),
+        pytest.param(
+            {
+                "containers": [_asks(cpu="1", gpu="8")],
+                "resources": {"requests": {"cpu": "3"}},
+                "overhead": {"cpu": "250m", "memory": "120Mi"},
+            },
+            {"cpu": 3250, "nvidia.com/gpu": 8, "memory": 120 * 2**20},
+            id="the pod's own requests replace the sum, overhead comes on top",
+        ),
+    ],
+)
+def test_requests_of_a_pod(spec: dict[str, Any], expected: dict[str, int]) -> None:
+    assert pod_requests(msgspec.convert(spec, PodSpec)) == expected
