@@ -70,7 +70,7 @@ LabelKey = Annotated[
     str,
     Field(
         min_length=1,
-        max_length=316,
+        max_length=317,
         pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
     ),
 ]

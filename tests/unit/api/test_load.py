@@ -43,5 +43,5 @@ def test_the_error_has_the_path_of_the_field(spec: dict[str, object], path: str)
 
 
 def test_a_part_is_told_where_it_is() -> None:
-    with pytest.raises(ApiError, match="^spec.queue: "):
+    with pytest.raises(ApiError, match=r"^spec\.queue: "):
         parse(TrainingJobSpec, {}, at="spec")

@@ -1,0 +1,434 @@
+"""Bad specs are refused by the API server, with a message that names the field and the fix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.integration.api.conftest import Server
+from tests.integration.api.manifests import manifest, template_job
+
+LONG = "a" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """One bad object and what the refusal must say."""
+
+    why: str
+    body: dict[str, Any]
+    field: str
+    fix: str
+
+
+def job(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any) -> Bad:
+    return Bad(why, manifest("TrainingJob", name=name, **changes), field, fix)
+
+
+def own(why: str, field: str, fix: str, /, **changes: Any) -> Bad:
+    return Bad(why, template_job(**changes), field, fix)
+
+
+def env(why: str, *variables: dict[str, Any], field: str, fix: str) -> Bad:
+    return Bad(why, template_job(env=list(variables)), field, fix)
+
+
+def mount(why: str, path: str, fix: str, /, **more: Any) -> Bad:
+    body = template_job(
+        volumes=[{"name": "data", "emptyDir": {}}],
+        volumeMounts=[{"name": "data", "mountPath": path, **more}],
+    )
+    field = "spec.template.volumeMounts[0]." + ("subPath" if "subPath" in more else "mountPath")
+    return Bad(why, body, field, fix)
+
+
+def queue(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any) -> Bad:
+    return Bad(why, manifest("TrainingQueue", name=name, **changes), field, fix)
+
+
+def pool(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any) -> Bad:
+    return Bad(why, manifest("GpuPool", name=name, **changes), field, fix)
+
+
+ENV0 = "spec.template.env[0]"
+SET_BY_US = "remove it (the launch variables are there already)"
+CLAIM = {"claimName": "shared"}
+
+JOBS = [
+    job("no queue", "spec.queue", "Required value", queue=None),
+    job("queue in capitals", "spec.queue", "[a-z0-9]", queue="Research"),
+    job("queue name too long", "spec.queue", "may not be more than 63", queue=LONG),
+    job("empty queue name", "spec.queue", "at least 1 chars long", queue=""),
+    job("misspelt field", 'unknown field "spec.nodez"', "strict decoding error", nodez=2),
+    job(
+        "misspelt field below",
+        'unknown field "spec.trainer.learningRate"',
+        "strict decoding error",
+        trainer={"learningRate": 0.1},
+    ),
+    job("name with a dot", "metadata.name", "choose a shorter name", name="llama-3.1"),
+    job("name too long for its pods", "metadata.name", "at most 50 characters", name="a" * 51),
+    job("neither trainer nor template", "spec", "exactly one of trainer and", trainer=None),
+    job(
+        "both trainer and template",
+        "spec",
+        "exactly one of trainer and template",
+        template={"image": "i"},
+    ),
+    job("no nodes", "spec.nodes", "greater than or equal to 1", nodes=0),
+    job("nodes as text", "spec.nodes", "must be of type integer", nodes="two"),
+    job("half a node", "spec.nodes", "must be of type integer", nodes=1.5),
+    job("too many nodes", "spec.nodes", "less than or equal to 10000", nodes=10_001),
+    job("no GPUs", "spec.gpusPerNode", "greater than or equal to 1", gpusPerNode=0),
+    job("too many GPUs a node", "spec.gpusPerNode", "less than or equal to 64", gpusPerNode=65),
+    job(
+        "too many GPUs in all",
+        "spec.nodes",
+        "lower one of them",
+        nodes=10_000,
+        gpusPerNode=16,
+        trainer={"globalBatchSize": 160_000},
+    ),
+    job(
+        "batch does not split",
+        "spec.trainer.globalBatchSize",
+        "16 does not split evenly over 6 ranks (nodes x gpusPerNode); use a multiple, for instance"
+        " 18",
+        nodes=3,
+        gpusPerNode=2,
+    ),
+    job("unknown model", "spec.trainer.model", '"llama-8b"', trainer={"model": "lama-8b"}),
+    job("no steps", "spec.trainer.steps", "greater than or equal to 1", trainer={"steps": 0}),
+    job("unknown precision", "spec.trainer.precision", '"bf16"', trainer={"precision": "fp8"}),
+    job(
+        "sequence too short",
+        "spec.trainer.sequenceLength",
+        "greater than or equal to 8",
+        trainer={"sequenceLength": 1},
+    ),
+    job("negative seed", "spec.trainer.seed", "greater than or equal to 0", trainer={"seed": -1}),
+    job("image with a space", "spec.trainer.image", "should match", trainer={"image": "a b"}),
+    job(
+        "overrides as text",
+        "spec.trainer.overrides",
+        "must be of type object",
+        trainer={"overrides": "lr=1"},
+    ),
+    job(
+        "overrides without end",
+        "spec.trainer.overrides",
+        "at most 32 items",
+        trainer={"overrides": {f"key{index}": 1 for index in range(33)}},
+    ),
+    job("data without a claim", "spec.trainer.data.claimName", "Required", trainer={"data": {}}),
+    job(
+        "data path climbs out",
+        "spec.trainer.data.path",
+        "relative to the volume",
+        trainer={"data": {**CLAIM, "path": "books/../../other"}},
+    ),
+    job(
+        "data pattern climbs out",
+        "spec.trainer.data.pattern",
+        "relative to the volume",
+        trainer={"data": {**CLAIM, "pattern": "../*"}},
+    ),
+    job("checkpoint without a claim", "spec.checkpoint.claimName", "Required", checkpoint={}),
+    job(
+        "absolute checkpoint path",
+        "spec.checkpoint.path",
+        "no leading '/'",
+        checkpoint={**CLAIM, "path": "/etc"},
+    ),
+    job(
+        "checkpoint path climbs out",
+        "spec.checkpoint.path",
+        "no '..'",
+        checkpoint={**CLAIM, "path": ".."},
+    ),
+    job(
+        "checkpoint path with a NUL",
+        "spec.checkpoint.path",
+        "should match",
+        checkpoint={**CLAIM, "path": "a\0b"},
+    ),
+    job(
+        "checkpoint for a template",
+        "spec.checkpoint",
+        "mount a claim by template.volumes",
+        trainer=None,
+        template={"image": "i"},
+        checkpoint=CLAIM,
+    ),
+    job(
+        "checkpoints at no interval",
+        "spec.checkpoint.everySteps",
+        "greater than or equal to 1",
+        checkpoint={**CLAIM, "everySteps": 0},
+    ),
+    job(
+        "keeping no checkpoint",
+        "spec.checkpoint.keep",
+        "greater than or equal to 1",
+        checkpoint={**CLAIM, "keep": 0},
+    ),
+    job("empty topology", "spec.topology", "name a level of the GpuPool", topology={}),
+    job(
+        "same level twice",
+        "spec.topology.preferred",
+        "name a narrower one",
+        topology={"required": "rack", "preferred": "rack"},
+    ),
+    job(
+        "GPUs as a resource",
+        "spec.resources",
+        "asked for with gpusPerNode",
+        resources={"nvidia.com/gpu": 8},
+    ),
+    job(
+        "GPU slices as a resource",
+        "spec.resources",
+        "asked for with gpusPerNode",
+        resources={"nvidia.com/mig-1g.5gb": 1},
+    ),
+    job("unknown resource", "spec.resources", "fix the name", resources={"ram": "8Gi"}),
+    job("pods as a resource", "spec.resources", "fix the name", resources={"pods": 1}),
+    job("no CPU", "spec.resources", "greater than 0", resources={"cpu": "0"}),
+    job("negative memory", "spec.resources", "greater than 0", resources={"memory": -1}),
+    job("amount with a unit of bytes", "spec.resources", "match", resources={"memory": "8GB"}),
+    job("resource name with a space", "spec.resources", "look like", resources={"a/b c": 1}),
+    job("bad node label", "spec.nodeSelector", "look like", nodeSelector={"zone/a/b": "x"}),
+    job("bad label value", "spec.nodeSelector.zone", "match", nodeSelector={"zone": "a b"}),
+    job(
+        "tolerating everything",
+        "spec.tolerations[0]",
+        "name the taint's key",
+        tolerations=[{"operator": "Exists"}],
+    ),
+    job(
+        "tolerating failing nodes",
+        "spec.tolerations[0].key",
+        "remove this toleration",
+        tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}],
+    ),
+    job(
+        "tolerating the control plane",
+        "spec.tolerations[0].key",
+        "remove this toleration",
+        tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    ),
+    job(
+        "value of no meaning",
+        "spec.tolerations[0].value",
+        "use operator Equal",
+        tolerations=[{"key": "team", "operator": "Exists", "value": "a"}],
+    ),
+    job(
+        "unknown effect",
+        "spec.tolerations[0].effect",
+        '"NoSchedule"',
+        tolerations=[{"key": "team", "effect": "Never"}],
+    ),
+    job(
+        "restarts below 0",
+        "spec.recovery.maxRestarts",
+        "greater than or equal to 0",
+        recovery={"maxRestarts": -1},
+    ),
+    job("suspend as text", "spec.suspend", "must be of type boolean", suspend="yes"),
+    job(
+        "no time to start",
+        "spec.startDeadlineSeconds",
+        "greater than or equal to 1",
+        startDeadlineSeconds=0,
+    ),
+    job(
+        "time to live before the end",
+        "spec.ttlSecondsAfterFinished",
+        "greater than or equal to 0",
+        ttlSecondsAfterFinished=-1,
+    ),
+    job(
+        "deadline as a duration",
+        "spec.activeDeadlineSeconds",
+        "integer",
+        activeDeadlineSeconds="1h",
+    ),
+    job("manager without a domain", "spec.managedBy", "match", managedBy="kueue"),
+    job("priority class in capitals", "spec.priorityClassName", "match", priorityClassName="High"),
+]
+
+TEMPLATES = [
+    own("no image", "spec.template.image", "Required value", image=None),
+    own("image with a line feed", "spec.template.image", "match", image="a\nb"),
+    own("a node of one's own", 'unknown field "spec.template.nodeName"', "strict", nodeName="n"),
+    own("host network", 'unknown field "spec.template.hostNetwork"', "strict", hostNetwork=True),
+    own(
+        "privilege",
+        'unknown field "spec.template.securityContext"',
+        "strict",
+        securityContext={"privileged": True},
+    ),
+    own(
+        "another service account",
+        'unknown field "spec.template.serviceAccountName"',
+        "strict",
+        serviceAccountName="admin",
+    ),
+    own(
+        "a volume of the host",
+        'unknown field "spec.template.volumes[0].hostPath"',
+        "strict",
+        volumes=[{"name": "etc", "hostPath": {"path": "/etc"}}],
+    ),
+    own("root", "spec.template.runAsUser", "greater than or equal to 1", runAsUser=0),
+    own(
+        "no time to stop",
+        "spec.template.terminationGracePeriodSeconds",
+        "greater than or equal to 1",
+        terminationGracePeriodSeconds=0,
+    ),
+    own(
+        "annotation of the autoscaler",
+        "spec.template.annotations",
+        "remove them",
+        annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+    ),
+    own(
+        "annotation of ours",
+        "spec.template.annotations",
+        "remove them",
+        annotations={"drumline.dev/job": "other"},
+    ),
+    own("args without end", "spec.template.args", "at most 256 items", args=["x"] * 257),
+    env("name of ours", {"name": "DRUMLINE_JOB"}, field=f"{ENV0}.name", fix=SET_BY_US),
+    env("loader", {"name": "LD_PRELOAD"}, field=f"{ENV0}.name", fix="LD_PRELOAD is set by"),
+    env("libraries", {"name": "LD_LIBRARY_PATH"}, field=f"{ENV0}.name", fix="the loader"),
+    env("GPUs", {"name": "NVIDIA_VISIBLE_DEVICES"}, field=f"{ENV0}.name", fix="GPU runtime"),
+    env("torchrun", {"name": "MASTER_ADDR", "value": "h"}, field=f"{ENV0}.name", fix=SET_BY_US),
+    env("torchrun's own", {"name": "PET_NNODES"}, field=f"{ENV0}.name", fix=SET_BY_US),
+    env("JAX", {"name": "JAX_PROCESS_ID"}, field=f"{ENV0}.name", fix=SET_BY_US),
+    env("MPI", {"name": "HYDRA_HOST_FILE"}, field=f"{ENV0}.name", fix=SET_BY_US),
+    env("not a name", {"name": "1A"}, field=f"{ENV0}.name", fix="should match"),
+    env("twice", {"name": "A"}, {"name": "A"}, field="spec.template.env[1]", fix="Duplicate value"),
+    env(
+        "two values",
+        {"name": "A", "value": "1", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        field=ENV0,
+        fix="remove one",
+    ),
+    env("value from nowhere", {"name": "A", "valueFrom": {}}, field=ENV0, fix="exactly one of"),
+    own(
+        "volume of two sources",
+        "spec.template.volumes[0]",
+        "exactly one of",
+        volumes=[{"name": "a", "emptyDir": {}, "secret": {"name": "s"}}],
+    ),
+    own("volume of no source", "spec.template.volumes[0]", "exactly one", volumes=[{"name": "a"}]),
+    own(
+        "volume of ours",
+        "spec.template.volumes[0].name",
+        "choose another name",
+        volumes=[{"name": "drumline-gang", "emptyDir": {}}],
+    ),
+    own(
+        "volume twice",
+        "spec.template.volumes[1]",
+        "Duplicate value",
+        volumes=[{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}],
+    ),
+    own(
+        "mount of no volume",
+        "spec.template.volumeMounts",
+        "add the volume or fix the name",
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    ),
+    mount("hosts", "/etc/hosts", "choose another folder"),
+    mount("above hosts", "/etc", "choose another folder"),
+    mount("tokens", "/var/run/secrets/kubernetes.io", "choose another folder"),
+    mount("gang", "/var/run/drumline/gang", "choose another folder"),
+    mount("gang by its other name", "/run/drumline", "choose another folder"),
+    mount("kernel", "/proc/1", "choose another folder"),
+    mount("the root folder", "/", "write /data"),
+    mount("relative", "data", "write /data"),
+    mount("climbs", "/data/../etc/hosts", "write /data"),
+    mount("double slash", "//etc/hosts", "write /data"),
+    mount("sub path climbs", "/data", "no '..'", subPath="a/../../b"),
+    mount("absolute sub path", "/data", "no leading '/'", subPath="/etc"),
+]
+
+PLATFORM = [
+    queue("no quotas", "spec.quotas", "Required value", quotas=None),
+    queue("empty quotas", "spec.quotas", "at least 1 items", quotas=[]),
+    queue(
+        "quota below 0",
+        "spec.quotas[0].nominalGpus",
+        "greater than or equal to 0",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": -1}],
+    ),
+    queue(
+        "quota without a pool", "spec.quotas[0].gpuPool", "Required", quotas=[{"nominalGpus": 1}]
+    ),
+    queue(
+        "pool twice",
+        "spec.quotas[1]",
+        "Duplicate value",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 1}, {"gpuPool": "gpus", "nominalGpus": 2}],
+    ),
+    queue("namespace twice", "spec.namespaces[1]", "Duplicate value", namespaces=["a", "a"]),
+    queue("no namespace at all", "spec.namespaces", "at least 1 items", namespaces=[]),
+    queue(
+        "priority of the system", "spec.maxPriority", "less than or equal", maxPriority=2 * 10**9
+    ),
+    queue("queue name with a dot", "metadata.name", "no dots", name="team.a"),
+    pool("no selector", "spec.nodeSelector", "Required value", nodeSelector=None),
+    pool(
+        "empty selector",
+        "spec.nodeSelector",
+        "at least 1 properties",
+        nodeSelector={"nvidia.com/gpu.present": None},
+    ),
+    pool("GPU without a domain", "spec.gpuResource", "write nvidia.com/gpu", gpuResource="gpu"),
+    pool("resource of the kubelet", "spec.gpuResource", "write", gpuResource="kubernetes.io/gpu"),
+    pool(
+        "level twice",
+        "spec.topologyLevels[1]",
+        "Duplicate value",
+        topologyLevels=[{"name": "rack", "nodeLabel": "a"}, {"name": "rack", "nodeLabel": "b"}],
+    ),
+    pool(
+        "label twice",
+        "spec.topologyLevels",
+        "give each its own",
+        topologyLevels=[{"name": "rack", "nodeLabel": "a"}, {"name": "block", "nodeLabel": "a"}],
+    ),
+    pool(
+        "level without a label",
+        "spec.topologyLevels[0].nodeLabel",
+        "Required value",
+        topologyLevels=[{"name": "rack"}],
+    ),
+    pool(
+        "too many levels",
+        "spec.topologyLevels",
+        "at most 8 items",
+        topologyLevels=[{"name": f"l{i}", "nodeLabel": f"l{i}"} for i in range(9)],
+    ),
+    pool("pool name too long", "metadata.name", "at most 63", name=LONG),
+]
+
+TABLE = [*JOBS, *TEMPLATES, *PLATFORM]
+
+
+@pytest.mark.parametrize("bad", TABLE, ids=lambda bad: bad.why.replace(" ", "-"))
+def test_a_bad_spec_is_refused_with_its_field_and_the_fix(server: Server, bad: Bad) -> None:
+    answer = server.create(bad.body, dry_run=True)
+    assert answer.code in {400, 422}, answer
+    assert bad.field in answer.message
+    assert bad.fix in answer.message
+
+
+def test_the_table_is_long_enough_and_its_cases_are_distinct() -> None:
+    assert len({bad.why for bad in TABLE}) == len(TABLE) >= 60

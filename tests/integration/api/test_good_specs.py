@@ -1,0 +1,104 @@
+"""Good specs are stored, with the defaults the models promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.integration.api.conftest import ROOT, Server
+from tests.integration.api.manifests import manifest, template_job
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def test_ten_lines_are_a_job_and_the_rest_are_defaults(server: Server) -> None:
+    text = (ROOT / "examples/first-job.yaml").read_text()
+    assert len(text.splitlines()) == 10
+    answer = server.create(yaml.safe_load(text), dry_run=True)
+    assert answer.code == 201, answer.message
+    assert answer.body["spec"] == {
+        "queue": "research",
+        "nodes": 2,
+        "gpusPerNode": 2,
+        "suspend": False,
+        "startDeadlineSeconds": 300,
+        "recovery": {"maxRestarts": 3},
+        "trainer": {
+            "model": "tiny",
+            "steps": 100,
+            "globalBatchSize": 16,
+            "sequenceLength": 128,
+            "precision": "fp32",
+            "seed": 0,
+        },
+    }
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_accepted(server: Server, path: Path) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        answer = server.create(document, dry_run=True)
+        assert answer.code == 201, answer.message
+
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "an empty trainer": manifest("TrainingJob"),
+    "a name of 50 characters": manifest("TrainingJob", name="a" * 50),
+    "amounts as numbers": manifest("TrainingJob", resources={"cpu": 4, "memory": "1.5Gi"}),
+    "devices that are no GPUs": manifest(
+        "TrainingJob", resources={"rdma/hca": 1, "nvidia.com/hostdev": 1, "hugepages-2Mi": "1Gi"}
+    ),
+    "a required and a narrower preferred level": manifest(
+        "TrainingJob", topology={"required": "block", "preferred": "rack"}
+    ),
+    "a label with a long prefix": manifest(
+        "TrainingJob", nodeSelector={f"{'a' * 253}/{'b' * 63}": ""}
+    ),
+    "a path of a name with dots": manifest(
+        "TrainingJob", checkpoint={"claimName": "shared", "path": "runs/..a/b..c/.d"}
+    ),
+    "a toleration of a team's taint": manifest(
+        "TrainingJob", tolerations=[{"key": "team", "value": "a", "effect": "NoSchedule"}]
+    ),
+    "another controller": manifest("TrainingJob", managedBy="kueue.x-k8s.io/multikueue"),
+    "shared memory of one's own": template_job(
+        volumes=[{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}],
+        volumeMounts=[{"name": "memory", "mountPath": "/dev/shm"}],  # noqa: S108
+    ),
+    "one volume at two places": template_job(
+        volumes=[{"name": "a", "persistentVolumeClaim": {"claimName": "a"}}],
+        volumeMounts=[
+            {"name": "a", "mountPath": "/in", "subPath": "in", "readOnly": True},
+            {"name": "a", "mountPath": "/etc/team", "subPath": "out"},
+        ],
+    ),
+    "variables beside ours": template_job(
+        env=[{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "RANKS", "value": ""}]
+    ),
+    "network attachments": template_job(annotations={"k8s.v1.cni.cncf.io/networks": "rdma"}),
+    "a quota of nothing": manifest(
+        "TrainingQueue",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 0}],
+        namespaces=["a", "b"],
+        maxPriority=-1,
+    ),
+    "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_is_near_a_limit_is_accepted(server: Server, case: str) -> None:
+    answer = server.create(ACCEPTED[case], dry_run=True)
+    assert answer.code == 201, answer.message
+
+
+def test_overrides_are_stored_as_they_are(server: Server) -> None:
+    overrides = {
+        "optimizer": {"learning_rate": 0.001, "deep": {"er": [1, None, "x"]}},
+        "flag": True,
+    }
+    answer = server.create(manifest("TrainingJob", trainer={"overrides": overrides}), dry_run=True)
+    assert answer.body["spec"]["trainer"]["overrides"] == overrides

@@ -1,0 +1,162 @@
+"""The mutability table, row by row, as the API server applies it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from drumline.api.mutability import ONLY_WHILE_SUSPENDED
+from drumline.api.trainingjob import TrainingJobSpec
+from tests.integration.api.conftest import Server
+from tests.integration.api.manifests import Json, laid_over, manifest, template_job
+
+FULL: Json = {
+    "priorityClassName": "low",
+    "nodes": 2,
+    "gpusPerNode": 2,
+    "gpuPool": "gpus",
+    "topology": {"required": "rack"},
+    "resources": {"cpu": 2},
+    "nodeSelector": {"zone": "a"},
+    "tolerations": [{"key": "team"}],
+    "trainer": {"overrides": {"optimizer": {"learning_rate": 0.1}}},
+    "checkpoint": {"claimName": "shared", "path": "runs/a"},
+    "managedBy": "example.com/other",
+    "activeDeadlineSeconds": 60,
+    "ttlSecondsAfterFinished": 60,
+}
+
+ANY_TIME: dict[str, Json] = {
+    "priorityClassName": {"priorityClassName": "high"},
+    "priorityClassName removed": {"priorityClassName": None},
+    "recovery": {"recovery": {"maxRestarts": 9}},
+    "startDeadlineSeconds": {"startDeadlineSeconds": 9},
+    "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
+    "activeDeadlineSeconds removed": {"activeDeadlineSeconds": None},
+    "ttlSecondsAfterFinished": {"ttlSecondsAfterFinished": 9},
+}
+WHILE_SUSPENDED: dict[str, Json] = {
+    "queue": {"queue": "other"},
+    "gpuPool": {"gpuPool": "other"},
+    "gpuPool removed": {"gpuPool": None},
+    "topology": {"topology": {"required": "block"}},
+    "topology removed": {"topology": None},
+    "nodes": {"nodes": 4},
+    "gpusPerNode": {"gpusPerNode": 4},
+    "resources": {"resources": {"cpu": 4}},
+    "nodeSelector": {"nodeSelector": {"zone": "b"}},
+    "tolerations": {"tolerations": [{"key": "other", "operator": "Exists"}]},
+    "trainer": {"trainer": {"steps": 7}},
+    "trainer's image": {"trainer": {"image": "registry.example.com/trainer:2"}},
+    "trainer's overrides": {"trainer": {"overrides": {"optimizer": {"learning_rate": 0.2}}}},
+    "checkpoint's interval": {"checkpoint": {"everySteps": 7}},
+}
+NEVER: dict[str, Json] = {
+    "trainer.model": {"trainer": {"model": "small"}},
+    "checkpoint.claimName": {"checkpoint": {"claimName": "other"}},
+    "checkpoint.path": {"checkpoint": {"path": "runs/b"}},
+    "checkpoint": {"checkpoint": None},
+    "managedBy": {"managedBy": "example.com/third"},
+    "managedBy removed": {"managedBy": None},
+    "trainer": {"trainer": None, "checkpoint": None, "template": {"image": "i"}},
+}
+
+
+@pytest.fixture(scope="module")
+def stored(server: Server) -> dict[bool, Json]:
+    """The same job twice, by whether it is suspended."""
+    answers = {
+        suspend: server.create(
+            manifest("TrainingJob", name=f"job-{suspend}".lower(), suspend=suspend, **FULL)
+        )
+        for suspend in (False, True)
+    }
+    assert {answer.code for answer in answers.values()} == {201}, answers
+    return {suspend: answer.body for suspend, answer in answers.items()}
+
+
+def changed(body: Json, change: Json, *, suspend: bool) -> Json:
+    return {**body, "spec": laid_over(body["spec"], {**change, "suspend": suspend})}
+
+
+@pytest.mark.parametrize(
+    ("change", "was", "becomes"), [*itertools.product(ANY_TIME, (False, True), (False, True))]
+)
+def test_some_fields_change_at_any_time(
+    server: Server, stored: dict[bool, Json], change: str, was: bool, becomes: bool
+) -> None:
+    answer = server.replace(changed(stored[was], ANY_TIME[change], suspend=becomes), dry_run=True)
+    assert answer.code == 200, answer.message
+    assert answer.body["spec"]["suspend"] is becomes
+
+
+@pytest.mark.parametrize("becomes", [False, True], ids=["resumed", "still-suspended"])
+@pytest.mark.parametrize("change", WHILE_SUSPENDED)
+def test_most_fields_change_while_suspended(
+    server: Server, stored: dict[bool, Json], change: str, becomes: bool
+) -> None:
+    body = changed(stored[True], WHILE_SUSPENDED[change], suspend=becomes)
+    answer = server.replace(body, dry_run=True)
+    assert answer.code == 200, answer.message
+    assert answer.body["spec"] == body["spec"]
+
+
+@pytest.mark.parametrize("becomes", [False, True], ids=["running", "suspended-at-once"])
+@pytest.mark.parametrize("change", WHILE_SUSPENDED)
+def test_most_fields_do_not_change_while_running(
+    server: Server, stored: dict[bool, Json], change: str, becomes: bool
+) -> None:
+    body = changed(stored[False], WHILE_SUSPENDED[change], suspend=becomes)
+    answer = server.replace(body, dry_run=True)
+    field = change.split(maxsplit=1)[0].removesuffix("'s")
+    assert answer.code == 422
+    assert f"spec.{field}: " in answer.message
+    assert f"{field} may change only while the job is suspended" in answer.message
+
+
+@pytest.mark.parametrize("suspend", [False, True], ids=["running", "suspended"])
+@pytest.mark.parametrize("change", NEVER)
+def test_some_fields_never_change(
+    server: Server, stored: dict[bool, Json], change: str, suspend: bool
+) -> None:
+    answer = server.replace(changed(stored[suspend], NEVER[change], suspend=suspend), dry_run=True)
+    assert answer.code == 422
+    assert f"spec.{change.removesuffix(' removed')}: " in answer.message
+    assert "create a new job" in answer.message
+
+
+def test_a_template_changes_only_while_suspended(server: Server) -> None:
+    body = template_job(args=["--epochs=1"])
+    body["metadata"]["name"] = "template"
+    running = server.create(body).body
+    change: Json = {"template": {"args": ["--epochs=2"]}}
+    refused = server.replace(changed(running, change, suspend=False), dry_run=True)
+    assert "spec.template: " in refused.message
+    suspended = server.replace(changed(running, {}, suspend=True)).body
+    assert server.replace(changed(suspended, change, suspend=False), dry_run=True).code == 200
+
+
+def test_a_pools_gpu_resource_never_changes(server: Server) -> None:
+    pool = server.create(manifest("GpuPool", name="mutability")).body
+    try:
+        body = {**pool, "spec": {**pool["spec"], "gpuResource": "amd.com/gpu"}}
+        answer = server.replace(body, dry_run=True)
+        assert "spec.gpuResource: " in answer.message
+        assert "create another GpuPool" in answer.message
+        relabelled = {**pool, "spec": {"nodeSelector": {"pool": "a"}}}
+        assert server.replace(relabelled, dry_run=True).code == 200
+    finally:
+        server.delete(pool)
+
+
+def test_every_field_of_the_spec_is_in_the_table() -> None:
+    fields = {field.alias for field in TrainingJobSpec.model_fields.values()}
+    tested = {
+        name.split()[0].split(".")[0].removesuffix("'s")
+        for name in (*ANY_TIME, *WHILE_SUSPENDED, *NEVER)
+    }
+    assert fields == tested | {"suspend", "template"}
+    assert {name.split()[0].removesuffix("'s") for name in WHILE_SUSPENDED} | {"template"} == set(
+        ONLY_WHILE_SUSPENDED
+    )
