@@ -19,6 +19,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+
+# fully_shard imports this at its first call, 2 s: in the parent of the forked ranks it costs once
+import torch._dynamo
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
@@ -86,7 +89,7 @@ def run_rank(
         peak_flops=_peak_flops(device),
     )
     _make_deterministic()
-    _join(placement, device=device)
+    join(placement, device=device)
     train(config, placement=placement, device=device, reporter=reporter)
     dist.destroy_process_group()
 
@@ -161,8 +164,13 @@ def store_on(listener: socket.socket) -> TCPStore:
     )
 
 
-def _join(placement: Placement, *, device: torch.device) -> None:
-    """Connect to the store and to every other rank."""
+def join(placement: Placement, *, device: torch.device) -> None:
+    """Connect to the store and to every other rank: afterwards collectives work.
+
+    Raises:
+        OSError: the placement's address is not on this machine.
+        torch.distributed.DistNetworkError: the store does not answer.
+    """
     address = placement.address or os.environ.get(Env.POD_IP, "")
     if address:
         # A pod's host name need not resolve, and Gloo would fall back to loopback or fail: both

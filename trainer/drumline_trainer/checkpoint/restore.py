@@ -1,17 +1,18 @@
 """Restoring: the newest checkpoint that verifies on every rank, into any number of ranks.
 
-Collective over all ranks. Rank 0 reads a manifest, checks it against its digest and sends its bytes
-to all, so everyone speaks of the same checkpoint. Each rank then verifies the files it needs (and
-its share of those nobody needs) before it opens one of them, and reads only the intervals of its
-own shards. One rank's "no" is everyone's: the checkpoint is passed over, named in the log and left
-in place. If checkpoints exist and none verifies that is an error, never a silent fresh start.
+Collective over all ranks. Rank 0 reads a manifest, checks it against its digest and sends its
+bytes to all, so everyone speaks of the same checkpoint. Each rank then verifies the files it needs
+and its share of all; only when every rank has said yes does any of them use a byte, and reads just
+the intervals of its own shards. One rank's "no" is everyone's: the checkpoint is passed over, named
+in the log and left in place. If checkpoints exist and none verifies that is an error, never a
+silent fresh start.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,9 @@ def restore(
         if not reason:
             manifest = Manifest.parse(body)
             _refuse_other_model(manifest, tensors)
-            reason = _first_reason(
-                gather_bytes(_try_load(source, manifest, tensors), device=device)
+            plan = _reading_plan(manifest, tensors)
+            reason = _agree(_verify(source, manifest, plan), device=device) or _agree(
+                _read(source, plan), device=device
             )
             if not reason:
                 return Restored(
@@ -145,25 +147,35 @@ def _refuse_other_model(manifest: Manifest, tensors: Mapping[str, Tensor]) -> No
             )
 
 
-def _try_load(source: Path, manifest: Manifest, tensors: Mapping[str, Tensor]) -> bytes:
-    """Verify, then read this rank's intervals. Empty, or the reason it did not work."""
-    try:
-        plan = _reading_plan(manifest, tensors)
-        for name in sorted(plan.keys() | _own_share(manifest)):
-            verify_file(source / name, manifest.files[name])
-        for name, reads in plan.items():
-            _read_file(source / name, reads)
-    except (CorruptCheckpointError, SafetensorError, OSError) as error:
-        return f"rank {dist.get_rank()}: {error}".encode()
-    return b""
-
-
-def _first_reason(answers: list[bytes]) -> str:
+def _agree(reason: str, *, device: torch.device) -> str:
+    """Every rank's reason not to go on, empty for none; the first of them is everyone's."""
+    answers = gather_bytes(reason.encode(), device=device)
     return next((answer.decode() for answer in answers if answer), "")
 
 
+def _verify(source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]) -> str:
+    """Check the files this rank needs and its share of all, so that none stays unchecked."""
+    own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
+    try:
+        for name in sorted({*plan, *own_share}):
+            verify_file(source / name, manifest.files[name])
+    except CorruptCheckpointError as error:
+        return f"rank {dist.get_rank()}: {error}"
+    return ""
+
+
+def _read(source: Path, plan: Mapping[str, Sequence[_Interval]]) -> str:
+    """Fill this rank's shards from files that are what the manifest says."""
+    try:
+        for name, reads in plan.items():
+            _read_file(source / name, reads)
+    except (CorruptCheckpointError, SafetensorError, OSError) as error:
+        return f"rank {dist.get_rank()}: {error}"
+    return ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _Interval:
     """Copy `common` from a stored piece into a local shard."""
 
     name: str
@@ -173,25 +185,22 @@ class _Read:
     target_box: Box
 
 
-def _reading_plan(manifest: Manifest, tensors: Mapping[str, Tensor]) -> dict[str, list[_Read]]:
+def _reading_plan(manifest: Manifest, tensors: Mapping[str, Tensor]) -> dict[str, list[_Interval]]:
     """What this rank reads, by file, so that each file is opened once."""
-    plan: dict[str, list[_Read]] = {}
+    plan: dict[str, list[_Interval]] = {}
     for name, tensor in tensors.items():
         mine, shard = local_box(tensor), local_shard(tensor.detach())
         for piece in manifest.tensors[name].pieces:
             common = piece.box.intersection(mine)
             if common is not None:
-                read = _Read(name=name, piece=piece, common=common, target=shard, target_box=mine)
+                read = _Interval(
+                    name=name, piece=piece, common=common, target=shard, target_box=mine
+                )
                 plan.setdefault(piece.file, []).append(read)
     return plan
 
 
-def _own_share(manifest: Manifest) -> set[str]:
-    """Files this rank verifies in any case, so that together the ranks verify all of them."""
-    return set(sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()])
-
-
-def _read_file(path: Path, reads: list[_Read]) -> None:
+def _read_file(path: Path, reads: Sequence[_Interval]) -> None:
     with safe_open(path, framework="pt", device="cpu") as file:
         for read in reads:
             stored = file.get_slice(read.name)

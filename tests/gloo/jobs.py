@@ -1,0 +1,133 @@
+"""What ranks do in the tests: each function runs in its own process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.config import ModelConfig, TrainerConfig
+from drumline_trainer.heartbeat import Heartbeat, Phase
+from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.llama import Llama, build_on_meta
+from drumline_trainer.optimization.adamw import build_optimizer, training_tensors
+from drumline_trainer.parallelism.fsdp import shard_model
+from drumline_trainer.parallelism.mesh import build_mesh
+from drumline_trainer.placement import Placement
+from drumline_trainer.rank import exit_code_of, join, run_rank
+
+CPU = torch.device("cpu")
+
+
+def train_rank(
+    placement: Placement, pipe: Connection, config: TrainerConfig, losses_file: Path | None
+) -> None:
+    """The whole of a rank; sends its heartbeats' JSON lines, leaves with the contract's code."""
+    beats: list[str] = []
+    try:
+        run_rank(
+            config=config,
+            placement=placement,
+            heartbeat=lambda beat: beats.append(beat.to_json()),
+            losses_file=losses_file,
+            write=beats.append,
+        )
+    except Exception as error:  # noqa: BLE001 - the process boundary
+        pipe.send([f"{type(error).__name__}: {error}"])
+        sys.exit(exit_code_of(error))
+    pipe.send(beats)
+
+
+def train_until(
+    placement: Placement, pipe: Connection, config: TrainerConfig, step: int, phase: Phase
+) -> None:
+    """Train, and when `phase` of the step after `step` finished ones begins, stand still there."""
+
+    def stop(beat: Heartbeat) -> None:
+        if (beat.step, beat.phase) == (step, phase):
+            pipe.send("reached")
+            signal.pause()
+
+    run_rank(config=config, placement=placement, heartbeat=stop)
+
+
+def train_with_death(
+    placement: Placement, pipe: Connection, config: TrainerConfig, step: int
+) -> None:
+    """Rank 1 dies as by SIGKILL after `step` steps; the others report how they end."""
+
+    def die(beat: Heartbeat) -> None:
+        if placement.rank == 1 and beat.step == step:
+            signal.raise_signal(signal.SIGKILL)
+
+    try:
+        run_rank(config=config, placement=placement, heartbeat=die, write=lambda _: None)
+    except Exception as error:  # noqa: BLE001 - the process boundary
+        pipe.send(str(error))
+        sys.exit(exit_code_of(error))
+
+
+def joined_model(placement: Placement, config: ModelConfig, **options: Any) -> Llama:
+    """Join the others and build a sharded model without values."""
+    torch.set_num_threads(1)
+    join(placement, device=CPU)
+    model = build_on_meta(config)
+    mesh = build_mesh(device=CPU, world_size=placement.world_size)
+    shard_model(model, mesh=mesh, **options)
+    return model.to_empty(device=CPU)
+
+
+def training_state(
+    placement: Placement, config: TrainerConfig, *, seed: int | None = None
+) -> dict[str, torch.Tensor]:
+    """Join, and give weights and moments; initialized by `seed`, else full of NaN."""
+    model = joined_model(placement, config.model, precision=config.precision)
+    tensors = training_tensors(model, build_optimizer(model, config.optimizer))
+    if seed is None:
+        for tensor in tensors.values():
+            tensor.fill_(float("nan"))
+    else:
+        initialize(model, seed=seed)
+    return tensors
+
+
+def opened(placement: Placement, *, keep: int = 3) -> Checkpointer:
+    """The checkpoints of the placement's folder."""
+    checkpoints = Checkpointer.open(placement, keep=keep, device=CPU)
+    assert checkpoints is not None
+    return checkpoints
+
+
+def save_steps(
+    placement: Placement, pipe: Connection, config: TrainerConfig, steps: list[int], keep: int
+) -> None:
+    """Save a checkpoint for each step, its weights made from the step as seed."""
+    tensors = training_state(placement, config, seed=0)
+    checkpoints = opened(placement, keep=keep)
+    for step in steps:
+        for tensor in tensors.values():
+            tensor.fill_(float(step))
+        saved = checkpoints.save(step=step, tensors=tensors, trainer={"cursor": step})
+        assert saved.step == step
+    pipe.send(saved.digest)
+    dist.destroy_process_group()
+
+
+def restore_once(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """Try to restore; send (step, the value all weights have) or the error."""
+    tensors = training_state(placement, config)
+    try:
+        restored = opened(placement).restore(tensors, placement=placement)
+    except (CheckpointError, ValueError) as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+    else:
+        values = {float(x) for t in tensors.values() for x in t.to_local().flatten()}
+        pipe.send((restored and restored.step, values))
+    dist.destroy_process_group()

@@ -1,0 +1,231 @@
+"""Only verified checkpoints are used, only the newest membership commits."""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError, SaveError
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.placement import Placement
+from tests.gloo.configs import small
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import opened, restore_once, save_steps, train_rank, training_state
+
+MUTATIONS = 200
+
+
+def restore_mutated(
+    placement: Placement, pipe: Connection, config: TrainerConfig, seed: int
+) -> None:
+    """Rank 0 damages one file, all try to restore, rank 0 mends it; send what went unseen."""
+    tensors = training_state(placement, config)
+    checkpoints = opened(placement)
+    [step] = checkpoints.folder.steps()
+    damages = damaged_files(checkpoints.folder.step_folder(step), seed=seed)
+    unseen = 0
+    for _ in range(MUTATIONS):
+        if placement.rank == 0:
+            file, intact, damaged = next(damages)
+            file.write_bytes(damaged)
+        dist.barrier()
+        try:
+            checkpoints.restore(tensors, placement=placement)
+            unseen += 1
+        except CorruptCheckpointError:
+            pass
+        dist.barrier()
+        if placement.rank == 0:
+            file.write_bytes(intact)
+    assert all(t.to_local().isnan().all() for t in tensors.values())  # not a byte was used
+    restored = checkpoints.restore(tensors, placement=placement)
+    pipe.send((unseen, restored and restored.step))
+    dist.destroy_process_group()
+
+
+def damaged_files(folder: Path, *, seed: int) -> Iterator[tuple[Path, bytes, bytes]]:
+    """Without end: (a file of the checkpoint, its bytes, these with one bit flipped or cut off)."""
+    files = sorted(folder.iterdir())
+    choice = random.Random(seed)
+    while True:
+        file = choice.choice(files)
+        intact = file.read_bytes()
+        place = choice.randrange(len(intact))
+        if choice.random() < 0.7:
+            flipped = intact[place] ^ 1 << choice.randrange(8)
+            yield file, intact, intact[:place] + bytes([flipped]) + intact[place + 1 :]
+        else:
+            yield file, intact, intact[:place]
+
+
+def save_with_full_disk(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """Rank 1 may not write a file of more than 100 bytes."""
+    tensors = training_state(placement, config, seed=0)
+    checkpoints = opened(placement)
+    if placement.rank == 1:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    try:
+        checkpoints.save(step=1, tensors=tensors, trainer={})
+    except SaveError as error:
+        pipe.send(str(error))
+    dist.destroy_process_group()
+
+
+def save_after_replacement(
+    placement: Placement, pipe: Connection, config: TrainerConfig, newer: Placement
+) -> None:
+    """A newer membership claims the folder while this one trains."""
+    tensors = training_state(placement, config, seed=0)
+    checkpoints = opened(placement)
+    opened(newer)
+    try:
+        checkpoints.save(step=5, tensors=tensors, trainer={})
+    except CheckpointError as error:
+        pipe.send(type(error).__name__)
+    dist.destroy_process_group()
+
+
+def steps_in(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.glob("step-*"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TrainerConfig:
+    return small(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoints"
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_every_flipped_bit_and_every_cut_is_seen(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, world_size: int
+) -> None:
+    gangs.run(save_steps, config, [1], 3, world_size=2, checkpoint_folder=folder)
+    results = gangs.run(
+        restore_mutated, config, 11, world_size=world_size, checkpoint_folder=folder
+    )
+    assert results == [(0, 1)] * world_size
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_restores_what_three_ranks_saved(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, world_size: int
+) -> None:
+    gangs.run(save_steps, config, [1, 2], 3, world_size=3, checkpoint_folder=folder)
+    results = gangs.run(restore_once, config, world_size=world_size, checkpoint_folder=folder)
+    assert {step for step, _ in results} == {2}
+    assert set.union(*(values for _, values in results)) == {2.0}
+
+
+@pytest.mark.parametrize(
+    "lost", ["manifest.sha256", "manifest.json", "rank-00001-of-00002.safetensors"]
+)
+def test_falls_back_to_the_newest_that_verifies_and_leaves_the_other(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, lost: str
+) -> None:
+    gangs.run(save_steps, config, [1, 2, 3], 3, world_size=2, checkpoint_folder=folder)
+    (folder / "step-00000003" / lost).unlink()
+    results = gangs.run(restore_once, config, world_size=2, checkpoint_folder=folder)
+    assert results == [(2, {2.0})] * 2
+    assert steps_in(folder) == ["step-00000001", "step-00000002", "step-00000003"]
+
+
+def test_nothing_that_verifies_is_an_error_and_not_a_fresh_start(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    gangs.run(save_steps, config, [1, 2], 3, world_size=2, checkpoint_folder=folder)
+    for step in (1, 2):
+        (folder / f"step-{step:08d}" / "manifest.sha256").unlink()
+    before = sorted(folder.rglob("*"))
+    with gangs.gang(train_rank, config, None, world_size=2, checkpoint_folder=folder) as gang:
+        assert all("step 2, step 1" in lines[0] for lines in gang.results())
+        assert gang.exit_codes() == [ExitCode.CORRUPT_CHECKPOINT] * 2
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_step_that_was_asked_for_is_restored_and_no_other(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    gangs.run(save_steps, config, [1, 2], 3, world_size=1, checkpoint_folder=folder)
+    asked = {"checkpoint_folder": folder, "world_size": 1}
+    assert gangs.run(restore_once, config, restore_step=1, **asked) == [(1, {1.0})]
+    [error] = gangs.run(restore_once, config, restore_step=7, **asked)
+    assert error.startswith("CorruptCheckpointError")
+    [error] = gangs.run(restore_once, config, restore_step=1, restore_digest="0" * 64, **asked)
+    assert error.startswith("CorruptCheckpointError")
+
+
+def test_another_model_is_a_configuration_error(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, tmp_path: Path
+) -> None:
+    gangs.run(save_steps, config, [1], 3, world_size=1, checkpoint_folder=folder)
+    other = small(tmp_path, model={"ffn_size": 40})
+    results = gangs.run(restore_once, other, world_size=2, checkpoint_folder=folder)
+    assert all(r.startswith("ConfigError: model: the checkpoint of step 1") for r in results)
+
+
+def test_a_rank_that_cannot_write_fails_all_and_commits_nothing(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    reasons = gangs.run(save_with_full_disk, config, world_size=2, checkpoint_folder=folder)
+    assert reasons[0] == reasons[1]
+    assert "rank 1" in reasons[0]
+    assert "File too large" in reasons[0]
+    assert steps_in(folder) == []
+
+
+@pytest.mark.parametrize("newer", [(3, 0), (2, 2)])
+def test_a_replaced_membership_commits_nothing(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, newer: tuple[int, int]
+) -> None:
+    owner = Placement(
+        rank=0, world_size=1, generation=newer[0], attempt=newer[1], checkpoint_folder=folder
+    )
+    kinds = gangs.run(
+        save_after_replacement,
+        config,
+        owner,
+        world_size=2,
+        generation=2,
+        attempt=1,
+        checkpoint_folder=folder,
+    )
+    assert kinds == ["StaleMembershipError"] * 2
+    assert steps_in(folder) == []
+
+
+def test_a_stale_membership_cannot_even_open_the_folder(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    gangs.run(save_steps, config, [1], 3, generation=4, **asked)
+    results = gangs.run(restore_once, config, generation=3, attempt=9, **asked)
+    assert all(r.startswith("StaleMembershipError") for r in results)
+
+
+def test_keeps_the_newest_verified(gangs: GangStarter, config: TrainerConfig, folder: Path) -> None:
+    gangs.run(save_steps, config, [1, 2, 3, 4], 2, world_size=2, checkpoint_folder=folder)
+    assert steps_in(folder) == ["step-00000003", "step-00000004"]
+
+
+def test_a_commit_replaces_a_damaged_checkpoint_of_its_step(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    gangs.run(save_steps, config, [1, 2], 3, world_size=2, checkpoint_folder=folder)
+    (folder / "step-00000002" / "manifest.json").write_bytes(b"{}")
+    gangs.run(save_steps, config, [2], 3, world_size=1, checkpoint_folder=folder)
+    results = gangs.run(restore_once, config, world_size=2, checkpoint_folder=folder)
+    assert results == [(2, {2.0})] * 2
+    assert steps_in(folder) == ["step-00000001", "step-00000002"]

@@ -1,0 +1,100 @@
+"""A killed run goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.heartbeat import Phase
+from drumline_trainer.metrics.losses import read_losses
+from tests.gloo.configs import small
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import train_rank, train_until, train_with_death
+from tests.gloo.stored import same_bits, trainer_state, whole_tensors
+
+
+def undisturbed(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, *, world_size: int
+) -> tuple[dict[int, float], Path]:
+    gangs.run(train_rank, config, None, world_size=world_size, checkpoint_folder=folder)
+    return read_losses(folder / "metrics.jsonl"), folder / f"step-{config.steps:08d}"
+
+
+@pytest.mark.parametrize(
+    ("step", "phase"),
+    [
+        pytest.param(2, Phase.FORWARD, id="before the first checkpoint"),
+        pytest.param(5, Phase.DATA, id="between two steps"),
+        pytest.param(6, Phase.BACKWARD, id="within a step"),
+        pytest.param(8, Phase.CHECKPOINT, id="about to save"),
+    ],
+)
+def test_killed_and_resumed_equals_undisturbed_bitwise(
+    gangs: GangStarter, tmp_path: Path, step: int, phase: Phase
+) -> None:
+    config = small(tmp_path)
+    losses, last = undisturbed(gangs, config, tmp_path / "whole", world_size=2)
+    folder = tmp_path / "killed"
+    with gangs.gang(
+        train_until, config, step, phase, world_size=2, checkpoint_folder=folder
+    ) as gang:
+        assert gang.results() == ["reached"] * 2
+        gang.kill()
+    gangs.run(train_rank, config, None, world_size=2, checkpoint_folder=folder)
+    resumed = read_losses(folder / "metrics.jsonl")
+    assert {s: loss for s, loss in losses.items() if s in resumed} == resumed
+    assert resumed.keys() >= set(range(config.steps - 1, config.steps + 1))
+    assert same_bits(whole_tensors(folder / last.name), whole_tensors(last))
+    assert trainer_state(folder / last.name) == trainer_state(last)
+
+
+def test_two_undisturbed_runs_are_bitwise_equal(gangs: GangStarter, tmp_path: Path) -> None:
+    config = small(tmp_path)
+    losses, last = undisturbed(gangs, config, tmp_path / "one", world_size=2)
+    again, last_again = undisturbed(gangs, config, tmp_path / "two", world_size=2)
+    assert losses == again
+    assert same_bits(whole_tensors(last), whole_tensors(last_again))
+
+
+@pytest.mark.parametrize("resumed_on", [1, 4])
+def test_another_number_of_ranks_goes_on_with_the_same_losses(
+    gangs: GangStarter, tmp_path: Path, resumed_on: int
+) -> None:
+    config = small(tmp_path)
+    losses, last = undisturbed(gangs, config, tmp_path / "whole", world_size=2)
+    folder = tmp_path / "changed"
+    with gangs.gang(
+        train_until, config, 7, Phase.DATA, world_size=2, checkpoint_folder=folder
+    ) as gang:
+        gang.results()
+        gang.kill()
+    gangs.run(train_rank, config, None, world_size=resumed_on, checkpoint_folder=folder)
+    resumed = read_losses(folder / "metrics.jsonl")
+    assert list(resumed) == list(losses)
+    assert resumed == pytest.approx(losses, rel=1e-5)
+    after, before = whole_tensors(folder / last.name), whole_tensors(last)
+    for name, values in before.items():
+        np.testing.assert_allclose(after[name], values, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_a_finished_run_started_again_reports_its_result(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    config = small(tmp_path)
+    folder = tmp_path / "checkpoints"
+    losses, _ = undisturbed(gangs, config, folder, world_size=1)
+    [lines] = gangs.run(train_rank, config, None, world_size=1, checkpoint_folder=folder)
+    final = json.loads(lines[-1])
+    assert (final["phase"], final["step"], final["loss"]) == ("done", 10, losses[10])
+    assert final["checkpoint_step"] == config.steps
+
+
+def test_the_others_say_that_a_peer_was_lost(gangs: GangStarter, tmp_path: Path) -> None:
+    with gangs.gang(train_with_death, small(tmp_path), 3, world_size=2) as gang:
+        assert "peer" in gang.pipes[0].recv().lower()
+        assert gang.exit_codes() == [ExitCode.PEER_LOST, -9]
