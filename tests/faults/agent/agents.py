@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +129,7 @@ class Band:
 
     folder: Path
     prefix: str = field(
-        default_factory=lambda: f"127.{random.randint(1, 254)}.{random.randint(0, 254)}"
+        default_factory=lambda: "127.{}.{}".format(*random.sample(range(1, 255), 2))
     )
     agents: list[Agent] = field(default_factory=list)
 
@@ -212,8 +211,3 @@ class Band:
             "DRUMLINE_TERMINATION_LOG": str(folder / "termination-log"),
             "DRUMLINE_PEER_LOST_SECONDS": "5",
         }
-
-
-def free_port(address: str) -> int:
-    with socket.create_server((address, 0)) as listener:
-        return listener.getsockname()[1]

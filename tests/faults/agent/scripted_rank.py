@@ -44,8 +44,8 @@ def run_rank(
         threading.Event().wait()
 
     script = json.loads(os.environ.get("SCRIPT", "{}"))
-    for line in script.get(str(placement.rank), ["beat(1)"]):
-        exec(line, {"beat": beat, "hang": hang, "placement": placement})  # noqa: S102
+    lines = script.get(str(placement.rank), ["beat(1)"])
+    exec("\n".join(lines), {"beat": beat, "hang": hang, "placement": placement})  # noqa: S102
 
 
 def serve_store(port: int, *, address: str) -> None:

@@ -117,42 +117,38 @@ class LocalGang:
             Event.RANKS_STARTED,
             generation=self._record.generation,
             attempt=self._attempt,
-            ranks=list(self._ranks),
+            pids={number: await rank.child.pid for number, rank in self._ranks.items()},
             world_size=self._record.world_size,
         )
 
     async def watch(self) -> Verdict:
         """Wait until it is clear how the attempt ends."""
         exits: dict[int, int] = {}
-        suspicion: Failed | None = None
-        deadline: float | None = None
         while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    happening = await self.inbox.get()
-            except TimeoutError:
-                return suspicion or peer_lost("a rank lost its peers")
-            verdict: Succeeded | Failed | Suspected | None = None
-            match happening:
+            match await self.inbox.get():
                 case RankExited(rank, code):
                     exits[rank] = code
                     verdict = judge(exits, ranks=len(self._ranks))
+                    if isinstance(verdict, Succeeded | Failed):
+                        return verdict
                     if isinstance(verdict, Suspected):
-                        suspicion = peer_lost(f"rank {rank} lost its peers", rank=rank)
+                        self._suspect(peer_lost("lost its peers", rank=rank))
                 case MembersLost(reason):
-                    suspicion = suspicion or peer_lost(reason)
-                case Failed() | Terminated() | Superseded():
-                    return happening
-            if isinstance(verdict, Succeeded | Failed):
-                return verdict
-            if suspicion is not None and deadline is None:
-                deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+                    self._suspect(peer_lost(reason))
+                case (Failed() | Terminated() | Superseded()) as verdict:
+                    return verdict
+
+    def _suspect(self, failed: Failed) -> None:
+        """Believe this, unless something better is heard within SETTLE_SECONDS."""
+        asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.inbox.put_nowait, failed)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process of the attempt and print what is left of its output.
 
         With a grace the ranks get SIGTERM first. Returns whether all ranks had exited with 0.
         """
+        if self._store is not None:
+            self._store.exited.remove_done_callback(self._on_store_exit)
         ranks = [rank.child for rank in self._ranks.values()]
         if grace_seconds > 0:
             for child in ranks:

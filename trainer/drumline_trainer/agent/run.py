@@ -84,19 +84,27 @@ async def run(settings: AgentSettings) -> int:
 async def _live(service: Service, zygote: ZygoteClient) -> Ending:
     facts = await first(zygote.warm(), service.stopped(), zygote.ended())
     if isinstance(facts, Failed | Terminated):
-        return Ending(verdict=facts)
+        return _before_ranks(facts)
     service.board.ready = True
     log(Event.AGENT_READY, import_seconds=facts.seconds, zygote_threads=facts.threads)
     generation = service.book.generation
     while True:
         signed = await first(service.book.after(generation), service.stopped(), zygote.ended())
         if isinstance(signed, Failed | Terminated):
-            return Ending(verdict=signed)
+            return _before_ranks(signed)
         ending = await _attempt(service, zygote, signed)
         if not isinstance(ending.verdict, Superseded):
             return ending
         log(Event.GENERATION_SUPERSEDED, generation=signed.generation)
         generation = signed.generation
+
+
+def _before_ranks(verdict: Failed | Terminated) -> Ending:
+    match verdict:
+        case Failed(reason=reason):
+            return Ending(verdict=verdict, error=reason)
+        case Terminated():
+            return Ending(verdict=verdict, error="terminated before its ranks were started")
 
 
 async def _attempt(service: Service, zygote: ZygoteClient, signed: SignedRecord) -> Ending:

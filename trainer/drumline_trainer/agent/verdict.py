@@ -55,7 +55,7 @@ def judge(exits: Mapping[int, int], *, ranks: int) -> Succeeded | Failed | Suspe
             return Failed(exit_code=pod_code(code), reason=describe(code), rank=rank)
     lost = [rank for rank, code in exits.items() if code == ExitCode.PEER_LOST]
     if lost and len(exits) == ranks:
-        return peer_lost(f"rank {lost[0]} lost its peers", rank=lost[0])
+        return peer_lost("lost its peers", rank=lost[0])
     if lost:
         return Suspected()
     return Succeeded() if len(exits) == ranks else None

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_MESSAGE_BYTES = 128 * 1024
+IMPORTED_BY_THE_FIRST_STEP = ("torch._dynamo", "torch._inductor.config")
+"""What torch imports late: seconds of every rank's start, unless they are there before the fork."""
 
 
 class Zygote:
@@ -47,6 +49,7 @@ class Zygote:
         self._channel = channel
         self._module = module
         self._children: dict[str, int] = {}
+        self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -54,11 +57,10 @@ class Zygote:
 
     def serve(self) -> None:
         """Obey until the agent closes its end; then kill what still runs."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._channel, selectors.EVENT_READ, self._obey)
-            selector.register(self._woken, selectors.EVENT_READ, self._reap)
-            while self._handle(selector.select()):
-                pass
+        self._selector.register(self._channel, selectors.EVENT_READ, self._obey)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._reap)
+        while self._handle(self._selector.select()):
+            pass
         for name in self._children:
             self._signal(name, signal.SIGKILL)
 
@@ -84,8 +86,8 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for end in (self._channel, self._woken, self._waker):
-                end.close()
+            for ours in (self._channel, self._woken, self._waker, self._selector):
+                ours.close()
             rank_main.become(
                 module=self._module, order=order, descriptors=descriptors, parent_pid=zygote_pid
             )
@@ -139,6 +141,9 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(channel.fileno(), False)
         try:
             module = importlib.import_module(name)
+            if "torch" in sys.modules:
+                for late in IMPORTED_BY_THE_FIRST_STEP:
+                    importlib.import_module(late)
         except Exception as error:  # noqa: BLE001 - whatever the import raises, the agent must know
             say(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
             return 1

@@ -36,6 +36,10 @@ class Child:
     """A process forked by the zygote."""
 
     name: str
+    pid: asyncio.Future[int] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Known once it has been forked; 0 if it never was."""
     exited: asyncio.Future[int] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -97,27 +101,33 @@ class ZygoteClient:
         asyncio.get_running_loop().remove_reader(self._channel)
         self._channel.close()
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take one message; False if there is none, at the end for good."""
         try:
-            body = self._channel.recv(protocol.MAX_MESSAGE_BYTES)
+            body = self._channel.recv(protocol.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
         except ConnectionResetError:
             body = b""
         if not body:
             asyncio.get_running_loop().remove_reader(self._channel)
-            return
+            return False
         match json.loads(body):
             case {"ready": facts}:
                 self._ready.set_result(ZygoteFacts(**facts))
             case {"failed": reason}:
                 self._failure = reason
+            case {"forked": name, "pid": pid}:
+                _settle(self._children[name].pid, pid)
             case {"exited": name, "code": code}:
-                child = self._children.pop(name)
-                if not child.exited.done():
-                    child.exited.set_result(code)
-            case _:
-                pass
+                _settle(self._children.pop(name).exited, code)
+            case message:
+                raise ValueError(f"the zygote said {message}")
+        return True
 
     def _on_end(self, ended: asyncio.Future[int]) -> None:
+        while self._hear():
+            pass  # its last words may still be on the way
         code = ended.result()
         reason = self._failure or f"the zygote ended: {describe(code)}"
         self.gone.set_result(
@@ -127,8 +137,13 @@ class ZygoteClient:
             self._lose(child)
 
     def _lose(self, child: Child) -> None:
-        if not child.exited.done():
-            child.exited.set_result(-signal.SIGKILL)  # the kernel kills it with its parent
+        _settle(child.pid, 0)
+        _settle(child.exited, -signal.SIGKILL)  # the kernel kills it with its parent
+
+
+def _settle(future: asyncio.Future[int], result: int) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _spawn(*, module: str, descriptor: int) -> int:

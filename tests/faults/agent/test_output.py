@@ -1,0 +1,51 @@
+"""What ranks print and what they find around them."""
+
+from __future__ import annotations
+
+import json
+
+from tests.faults.agent.agents import Band
+
+VARIABLES = {"DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank"}
+
+
+async def test_every_line_is_prefixed_cut_and_readable_in_its_order(band: Band) -> None:
+    lines = [
+        "import os, sys",
+        "print('first')",
+        "sys.stderr.write('second\\n')",
+        "os.write(1, b'\\xff\\xfe third\\n')",
+        "print('x' * 20_000)",
+        "os.write(1, b'no line feed')",
+    ]
+    variables = {**VARIABLES, "SCRIPT": json.dumps({"0": lines, "1": lines})}
+    [agent] = await band.start_ready(1, variables=variables)
+    await agent.push(band.record(agents=1, ranks=2))
+
+    assert await agent.ended() == 0
+    expected = ["first", "second", "\ufffd\ufffd third", "x" * 16_384 + " [cut]", "no line feed"]
+    assert (agent.printed(0), agent.printed(1)) == (expected, expected)
+
+
+async def test_a_rank_finds_the_variables_of_torch_and_a_clean_process(band: Band) -> None:
+    names = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+    lines = [
+        "import os, signal, threading",
+        f"print(*(os.environ[name] for name in {names}))",
+        "print(os.getsid(0) == os.getpid(), threading.active_count())",
+        "print(*(signal.getsignal(n).name for n in (15, 17)), signal.pthread_sigmask(0, []))",
+        "folder = '/proc/self/fd'",
+        "links = [f'{folder}/{number}' for number in os.listdir(folder)]",
+        "print(*sorted(os.readlink(one).split(':')[0] for one in links if os.path.lexists(one)))",
+    ]
+    variables = {**VARIABLES, "SCRIPT": json.dumps({"3": lines})}
+    agents = await band.start_ready(2, variables=variables)
+    await agents[0].push(band.record(agents=2, ranks=2))
+
+    assert [await agent.ended() for agent in agents] == [0, 0]
+    assert agents[1].printed(3) == [
+        f"3 4 1 2 {band.address(0)} 29500",
+        "True 1",
+        "SIG_DFL SIG_DFL set()",
+        "/dev/null pipe pipe pipe",
+    ]
