@@ -115,13 +115,13 @@ class DevicePlugin:
             return grpc.unary_unary_rpc_method_handler(
                 call,
                 request_deserializer=types[request].FromString,
-                response_serializer=lambda message: message.SerializeToString(),
+                response_serializer=_encode,
             )
 
         watch = grpc.unary_stream_rpc_method_handler(
             self.list_and_watch,
             request_deserializer=types["Empty"].FromString,
-            response_serializer=lambda message: message.SerializeToString(),
+            response_serializer=_encode,
         )
         return grpc.method_handlers_generic_handler(
             "v1beta1.DevicePlugin",
@@ -139,7 +139,7 @@ def register(folder: Path) -> None:
     with grpc.insecure_channel(f"unix://{folder / 'kubelet.sock'}") as channel:
         call = channel.unary_unary(
             "/v1beta1.Registration/Register",
-            request_serializer=lambda message: message.SerializeToString(),
+            request_serializer=_encode,
             response_deserializer=types["Empty"].FromString,
         )
         call(
@@ -147,6 +147,10 @@ def register(folder: Path) -> None:
             wait_for_ready=True,
             timeout=60,
         )
+
+
+def _encode(message: Any) -> bytes:
+    return message.SerializeToString()
 
 
 def main(devices_file: Path) -> None:

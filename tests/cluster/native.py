@@ -19,6 +19,7 @@ from tests.cluster.control_plane import (
     wait_for_control_plane,
 )
 from tests.cluster.device_plugin import RESOURCE
+from tests.cluster.images import ensure_images
 from tests.cluster.kwok import create_fake_nodes, is_ready, ready_nodes, start_kwok
 from tests.cluster.model import Cluster, ClusterSpec, NodeInfo, Provider, cluster_folder
 from tests.cluster.network import (
@@ -28,9 +29,10 @@ from tests.cluster.network import (
     fabric_netns,
     plan_node,
 )
-from tests.cluster.nodes import has_containerd, start_node
+from tests.cluster.nodes import start_node
 from tests.cluster.process import Process, kill, spawn, wait_until
 from tests.cluster.rest import Api
+from tests.cluster.seed import plant
 
 if TYPE_CHECKING:
     from tests.cluster.progress import Progress
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 def start_native(spec: ClusterSpec, *, progress: Progress) -> Cluster:
     """Start the cluster; whatever happens on the way, `remove_native` removes it."""
     binaries = ensure_binaries(_needed_binaries(spec), say=progress.say)
+    images = ensure_images(progress=progress) if spec.nodes else None
     spec.folder.mkdir(parents=True)
     authority = new_authority()
     place = _place(spec)
@@ -50,8 +53,9 @@ def start_native(spec: ClusterSpec, *, progress: Progress) -> Cluster:
         server, relay = _way_in(spec.folder, place)
         kubeconfig = _admin(spec.folder, authority, server=server)
         wait_for_control_plane(spec.folder, kubeconfig=kubeconfig, needs=[*processes, *relay])
-    if nodes:
-        _start_nodes(spec, nodes, place=place, authority=authority, progress=progress)
+    if images is not None:
+        with progress.step(f"{len(nodes)} nodes: images, network, containerd, kubelet"):
+            _start_nodes(spec, nodes, place=place, authority=authority, seed=images.seed)
         with progress.step(f"{len(nodes)} nodes Ready with {spec.gpus_per_node} GPUs each"):
             wait_until(
                 lambda: _all_offer_gpus(kubeconfig, nodes),
@@ -122,23 +126,17 @@ def _start_nodes(
     *,
     place: Place,
     authority: Authority,
-    progress: Progress,
+    seed: Path,
 ) -> None:
-    with progress.step(f"{len(nodes)} nodes: network, containerd, kubelet"):
-        for node in nodes:
-            connect_node(node, fabric=fabric_netns(spec.name))
-            start_node(
-                node,
-                cluster_name=spec.name,
-                folder=spec.folder,
-                server=place.server,
-                authority=authority,
-            )
-        wait_until(
-            lambda: all(has_containerd(node, folder=spec.folder) for node in nodes),
-            what="containerd of every node",
-            timeout_seconds=60,
+    for node in nodes:
+        plant(seed, node.folder / "var-lib" / "containerd")
+        connect_node(node, fabric=fabric_netns(spec.name))
+        start_node(
+            node,
+            cluster_name=spec.name,
             folder=spec.folder,
+            server=place.server,
+            authority=authority,
         )
 
 

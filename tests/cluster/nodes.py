@@ -24,6 +24,15 @@ SANDBOX_IMAGE = "drumline/base:dev"
 """What holds a pod's namespaces open: the base image, which sleeps by default."""
 
 _HERE = Path(__file__).parent
+# A kubelet insists on these and would set them for the whole machine: it finds files that say so.
+_SYSCTLS = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/keys/root_maxbytes": 25_000_000,
+}
 _CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 
@@ -31,8 +40,10 @@ def start_node(
     node: NodeInfo, *, cluster_name: str, folder: Path, server: str, authority: Authority
 ) -> Process:
     """Write the node's files and start it; its network must exist."""
-    for part in ("var-lib/kubelet", "var-log", "cni"):
+    for part in ("var-lib/kubelet", "var-log", "cni", "sysctl"):
         (node.folder / part).mkdir(parents=True, exist_ok=True)
+    for name, value in _SYSCTLS.items():
+        _sysctl_file(node, name).write_text(f"{value}\n")
     cgroups.create(cluster_name, node.name)
     write_kubeconfig(
         node.folder / "kubeconfig",
@@ -85,12 +96,6 @@ def import_image(node: NodeInfo, archive: Path, *, folder: Path) -> None:
         raise ClusterError(f"{node.name} cannot import {archive}: {done.stderr.strip()}")
 
 
-def has_containerd(node: NodeInfo, *, folder: Path) -> bool:
-    """Whether the node's containerd answers."""
-    pids = [each.pid for each in find(folder) if each.role == f"{node.name}/kubelet"]
-    return bool(pids)  # the kubelet is started once containerd accepts
-
-
 def gpu_ids(node: NodeInfo) -> list[str]:
     """The names of the node's devices."""
     return [f"GPU-{node.name}-{index}" for index in range(node.gpus)]
@@ -138,7 +143,7 @@ def _plan(node: NodeInfo, folder: Path) -> dict[str, Any]:
     binds = {
         str(node.folder / "var-lib"): "/var/lib",
         str(node.folder / "var-log"): "/var/log",
-    }
+    } | {str(_sysctl_file(node, name)): f"/proc/sys/{name}" for name in _SYSCTLS}
     return {"binds": binds, "daemons": daemons}
 
 
@@ -178,6 +183,9 @@ def _kubelet_config(node: NodeInfo, cluster_name: str) -> dict[str, Any]:
         "nodeStatusUpdateFrequency": "4s",
         "nodeStatusReportFrequency": "20s",
         "syncFrequency": "10s",
+        # no DNS runs: a name fails at once, without the event a missing clusterDNS would cause
+        "clusterDNS": ["127.0.0.1"],
+        "clusterDomain": "cluster.local",
         "resolvConf": str(node.folder / "resolv.conf"),
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         "registerNode": True,
@@ -242,6 +250,10 @@ def _cni_config(node: NodeInfo) -> dict[str, Any]:
 
 def _devices_file(node: NodeInfo) -> Path:
     return node.folder / "devices.json"
+
+
+def _sysctl_file(node: NodeInfo, name: str) -> Path:
+    return node.folder / "sysctl" / name.replace("/", ".")
 
 
 def _variables(values: dict[str, str]) -> list[str]:

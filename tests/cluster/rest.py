@@ -11,6 +11,7 @@ import http.client
 import json
 import ssl
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -62,6 +63,19 @@ class Api:
         if response.status >= 400:
             raise ApiStatusError(response.status, answer.decode(errors="replace")[:500])
         return json.loads(answer) if answer.startswith(b"{") else answer.decode()
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The lines of a watch, until the server ends it.
+
+        Raises:
+            ApiStatusError: the watch was refused.
+        """
+        self._connection.request("GET", path, headers={"Accept": "application/json"})
+        response = self._connection.getresponse()
+        if response.status >= 400:
+            raise ApiStatusError(response.status, response.read().decode(errors="replace")[:500])
+        while line := response.readline():
+            yield line
 
     def answers(self, path: str) -> bool:
         """Whether a GET of this path succeeds now."""

@@ -1,0 +1,16 @@
+# The trainer: torch and its CUDA libraries, numpy, safetensors, and drumline_trainer.
+#
+#   python -m tests.cluster context trainer DIR
+#   docker build -f docker/trainer.Dockerfile -t drumline/trainer:0.1.0 DIR
+# Needs the NVIDIA driver on the node (GPU Operator) and nothing else: the wheels bring CUDA and
+# NCCL. With torch inside it is several GB and was never built by the tests: the throwaway cluster
+# builds it with an empty site/ and mounts this machine's own packages at /opt/site-packages.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+FROM ${BASE_IMAGE}
+COPY site /opt/site-packages
+COPY app /opt/drumline
+ENV PYTHONPATH=/opt/drumline:/opt/site-packages \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+ENTRYPOINT ["python3", "-m", "drumline_trainer.agent"]

@@ -1,0 +1,155 @@
+"""Build contexts of the images: pinned dependencies in site/, our packages in app/.
+
+Both are content-addressed: a folder is made once for what goes into it, so that an unchanged
+layer stays the same layer. Bytecode is compiled in (unchecked, for nothing changes in an image):
+a pod's root filesystem is read-only and would compile at every start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.cluster.binaries import cache_dir
+from tests.cluster.model import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+IMAGES: dict[str, tuple[str, ...]] = {
+    "operator": ("operator/drumline", "trainer/drumline_trainer"),
+    "trainer": ("trainer/drumline_trainer",),
+}
+"""Image -> the packages of this repository in it."""
+
+# reads kubeconfig files on workstations; a pod has its service account, and 75 MB less
+_NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
+
+
+def scratch_folder() -> Path:
+    """Where things are made before they are renamed to their place."""
+    folder = cache_dir() / "images" / "scratch"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_context(image: str, target: Path) -> None:
+    """Write the whole build context of an image to a new folder, for a build elsewhere."""
+    target.mkdir(parents=True)
+    shutil.copytree(ensure_site(image), target / "site")
+    shutil.copytree(ensure_app(image), target / "app")
+
+
+def ensure_site(image: str) -> Path:
+    """The folder with the image's dependencies as requirements.lock pins them.
+
+    Raises:
+        ClusterError: uv is missing, or could not install them.
+    """
+    pins = pinned(image)
+    return _once("site", f"{image}\n{pins}", lambda folder: _install(pins, folder))
+
+
+def ensure_app(image: str) -> Path:
+    """The folder with this repository's packages, compiled."""
+    sources = [REPOSITORY / package for package in IMAGES[image]]
+    digest = hashlib.sha256()
+    for source in sources:
+        for file in sorted(_sources(source)):
+            digest.update(f"{file.relative_to(REPOSITORY)}\n".encode() + file.read_bytes())
+
+    def copy(folder: Path) -> None:
+        for source in sources:
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / source.name, ignore=unwanted)
+        _compile(folder, seen_as="/opt/drumline")
+
+    return _once("app", digest.hexdigest(), copy)
+
+
+def pinned(image: str) -> str:
+    """The entries of requirements.lock that the image needs: its extra and all they require."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    roots = project["dependencies"] + project["optional-dependencies"][image]
+    names = _closure([Requirement(each) for each in roots], without=_NOT_IN_A_POD[image])
+    entries = re.split(r"\n(?=\S)", (REPOSITORY / "requirements.lock").read_text().strip())
+    kept = {
+        str(canonicalize_name(entry.partition("==")[0])): entry
+        for entry in entries
+        if not entry.startswith("#")
+    }
+    missing = sorted(names - kept.keys())
+    if missing:
+        raise ClusterError(f"requirements.lock has no {', '.join(missing)}: lock again")
+    return "\n".join(kept[name] for name in sorted(names)) + "\n"
+
+
+def _closure(roots: list[Requirement], *, without: set[str]) -> set[str]:
+    names: set[str] = set()
+    todo = [(root, extra) for root in roots for extra in ("", *root.extras)]
+    while todo:
+        requirement, extra = todo.pop()
+        name = canonicalize_name(requirement.name)
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        if name in without or not applies or (name in names and not requirement.extras):
+            continue
+        names.add(name)
+        needs = [Requirement(each) for each in importlib.metadata.requires(name) or ()]
+        todo += [(need, each) for need in needs for each in ("", *requirement.extras)]
+    return names
+
+
+def _install(pins: str, folder: Path) -> None:
+    uv = shutil.which("uv")
+    if uv is None:
+        raise ClusterError("the command `uv` is missing: it installs the images' packages")
+    if sys.version_info[:2] != (3, 11):
+        raise ClusterError("images are made with Python 3.11, the version of their base image")
+    lock = folder / "requirements.txt"
+    lock.write_text(pins)
+    command = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
+    command += ["--python", sys.executable, "--target", str(folder), "-r", str(lock)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"uv pip install: {done.stderr.strip()}")
+    lock.unlink()
+    shutil.rmtree(folder / "bin", ignore_errors=True)  # commands of this machine's interpreter
+    _compile(folder, seen_as="/opt/site-packages")
+
+
+def _compile(folder: Path, *, seen_as: str) -> None:
+    options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    paths = ["-s", str(folder), "-p", seen_as]  # what a traceback shows
+    compiler = [sys.executable, "-m", "compileall", *options, *paths, str(folder)]
+    subprocess.run(compiler, check=False, stdout=subprocess.DEVNULL)  # templates may not compile
+
+
+def _sources(package: Path) -> list[Path]:
+    return [
+        each for each in package.rglob("*") if each.is_file() and "__pycache__" not in each.parts
+    ]
+
+
+def _once(kind: str, content: str, make: Callable[[Path], None]) -> Path:
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    target = cache_dir() / "images" / f"{kind}-{digest}"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+            staged = Path(scratch) / "made"
+            staged.mkdir()
+            make(staged)
+            staged.rename(target)
+    return target
