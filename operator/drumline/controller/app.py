@@ -140,13 +140,7 @@ class Operator:
                 metrics=self._metrics,
                 clock=time.time,
             )
-            connect(
-                informers,
-                state,
-                enqueue=queue.add,
-                wake_scheduler=wake.set,
-                forget=reconciler.forget,
-            )
+            connect(informers, state, enqueue=queue.add, wake_scheduler=wake.set)
             for informer in informers.all():
                 group.create_task(informer.run())
             await informers.wait_synced()

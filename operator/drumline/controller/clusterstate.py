@@ -8,7 +8,7 @@ watch shows them, until it does. Nothing is assumed that was not acknowledged by
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ class ClusterState:
         self._node_values: dict[str, Node] = {}
         self._gangs: dict[str, tuple[str, Gang]] = {}
         self.backoffs: dict[str, Backoff] = {}
+        self._gone: dict[str, set[str]] = defaultdict(set)
 
     # --- what the informers say -------------------------------------------------------------
 
@@ -64,11 +65,13 @@ class ClusterState:
         if new is None:
             if old is not None:
                 self._forget_job(f"{old.namespace}/{old.name}", old.uid)
+                self._gone[f"{old.namespace}/{old.name}"].add(old.uid)
             return None
         key = f"{new.namespace}/{new.name}"
         before = self._jobs.get(key)
         if before is not None and before.uid != new.uid:
             self._forget_job(key, before.uid)
+            self._gone[key].add(before.uid)
         try:
             job = job_of(new)
         except (ValidationError, ValueError) as error:
@@ -144,6 +147,10 @@ class ClusterState:
             self._distrusted[node] = view.resource_version
             self._node_values.pop(node, None)
 
+    def take_gone(self, key: str) -> set[str]:
+        """The uids of deleted jobs of this name; told once."""
+        return self._gone.pop(key, set())
+
     # --- look-ups ---------------------------------------------------------------------------
 
     def job(self, key: str) -> Job | None:
@@ -159,7 +166,7 @@ class ClusterState:
         """Every known job."""
         return list(self._jobs)
 
-    def pods_of(self, uid: str) -> Iterable[PodView]:
+    def pods_of(self, uid: str) -> Collection[PodView]:
         """The pods of a job, of all generations."""
         return self._pods[uid].values() if uid in self._pods else ()
 

@@ -124,6 +124,15 @@ class Executor:
             case DeleteJob():
                 await self._delete_job(job)
 
+    async def delete_orphans(self, *, namespace: str, job_uid: str) -> None:
+        """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
+        await writes.delete_collection(
+            self._client,
+            PODS,
+            namespace=namespace,
+            label_selector=f"{LABEL_JOB_UID}={job_uid}",
+        )
+
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
         try:
             if not memory.has_children:

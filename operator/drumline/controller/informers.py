@@ -101,7 +101,6 @@ def connect(
     *,
     enqueue: Callable[[str], None],
     wake_scheduler: Callable[[], None],
-    forget: Callable[[str], None],
 ) -> None:
     """Have every event update the state, wake the job it is about, and the scheduler.
 
@@ -110,7 +109,6 @@ def connect(
         state: what they update.
         enqueue: wakes the reconciler for a job's key.
         wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
-        forget: told the uid of a job that is gone.
     """
 
     def on_job(event: Event[ObjectView]) -> None:
@@ -119,8 +117,6 @@ def connect(
         if problem is not None:
             log.warning("job_unreadable", job="/".join(event.key), why=problem)
             return
-        if new is None:
-            forget(event.view.uid)
         if _scheduling_changed(event):
             wake_scheduler()
         enqueue("/".join(event.key))

@@ -117,6 +117,11 @@ class Reconciler:
             RetryLater: to be tried again after a given time.
             KubeError: to be tried again.
         """
+        for uid in self._state.take_gone(key):
+            self._memory.pop(uid, None)
+            if self._state.pods_of(uid):
+                namespace = key.partition("/")[0]
+                await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
         for _ in range(MAX_WRITES_A_RECONCILE):
             job = self._state.job(key)
             if job is None:
@@ -137,10 +142,6 @@ class Reconciler:
                 continue
             return self._next_look(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
-
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._memory.pop(uid, None)
 
     async def _observe(self, job: Job, memory: Memory) -> Observed:
         progress = await self._progress(job, memory)

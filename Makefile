@@ -1,0 +1,49 @@
+# Everything a user or a developer runs. Each target sets up what it needs; nothing is installed by hand.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+
+help:  ## what there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+
+setup: .venv/.synced  ## Python packages from the lock file, in .venv
+.venv/.synced: requirements.lock pyproject.toml tests/setup.sh
+	@bash tests/setup.sh
+
+demo: setup  ## a throwaway cluster on this machine, Drumline in it, two jobs that train
+	@$(PYTHON) -m tests.demo
+
+down: setup  ## remove every trace of the demo
+	@$(PYTHON) -m tests.cluster down --name drumline
+
+test: setup  ## all tests, as CI runs them
+	@$(PYTHON) -m tests.suite
+
+test-unit: setup  ## pure code: seconds
+	@$(PYTHON) -m tests.suite unit
+
+test-trainer: setup  ## the trainer and its agent, several processes with Gloo
+	@$(PYTHON) -m tests.suite trainer
+
+test-integration: setup  ## the operator against a real API server
+	@$(PYTHON) -m tests.suite integration
+
+test-e2e: setup  ## real nodes, real containers, real training (needs root and containerd)
+	@$(PYTHON) -m tests.suite e2e
+
+bench: setup  ## scheduling and write figures beside the raw limit of the same run
+	@$(PYTHON) -m tests.bench
+
+lint: setup  ## style, types, arrows
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	@.venv/bin/pyright
+	@PYTHONPATH=operator:trainer .venv/bin/lint-imports
+
+crds: setup  ## regenerate crds/ from the models
+	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.crds
+
+lock: setup  ## resolve the dependencies of pyproject.toml anew
+	@bash tests/setup.sh lock
+
+.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench lint crds lock

@@ -1,0 +1,245 @@
+"""The operator on a real API server with fake nodes: admission, waiting, the life of a gang."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.operator.conftest import OperatorProcess, Site
+from tests.kube import phase_is, reason_is
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def nodes_of(pods) -> set[str]:
+    return {pod["spec"]["nodeName"] for pod in pods}
+
+
+def racks_of(site: Site, pods) -> set[str]:
+    return {
+        site.kube.get("nodes", name)["metadata"]["labels"]["drumline.dev/rack"]
+        for name in nodes_of(pods)
+    }
+
+
+def test_a_gang_runs_and_costs_no_more_writes_than_the_budget(
+    site: Site, operator: OperatorProcess
+) -> None:
+    site.submit("one", nodes=4, gpusPerNode=8)
+    job = site.wait("one", phase_is("Running"))
+    pods = site.pods("one")
+    assert len(pods) == 4
+    assert nodes_of(pods) == set(site.nodes)
+    assert job["status"]["ready"] == "4/4"
+    assert job["status"]["assignment"]["gpuPool"] == site.pool
+    assert all(
+        pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"] for pod in pods
+    )
+    assert "finalizers" not in job["metadata"]
+    # generation is counted by the server: only status was written since the create
+    assert job["metadata"]["generation"] == 1
+    for plural in ("poddisruptionbudgets", "networkpolicies", "secrets"):
+        children = site.kube.list(plural, site.namespace, labels="drumline.dev/job=one")
+        assert len(children) == 1
+
+
+def test_two_jobs_that_each_need_everything_never_hold_half_each(site: Site) -> None:
+    for name in ("left", "right"):
+        site.submit(name, nodes=4, gpusPerNode=8)
+    site.kube.wait_all(
+        "trainingjobs",
+        site.namespace,
+        lambda jobs: (
+            sorted(job.get("status", {}).get("phase", "") for job in jobs) == ["Pending", "Running"]
+        ),
+    )
+    jobs = {job["metadata"]["name"]: job for job in site.kube.list("trainingjobs", site.namespace)}
+    winner = next(name for name, job in jobs.items() if job["status"]["phase"] == "Running")
+    loser = "left" if winner == "right" else "right"
+    assert len(site.pods(winner)) == 4
+    assert site.pods(loser) == []
+    message = jobs[loser]["status"]["message"]
+    assert f"{site.namespace}/{winner}" in message
+    assert "32" in message
+
+    site.kube.delete("trainingjobs", winner, site.namespace)
+    site.wait(loser, phase_is("Running"))
+
+
+def test_a_required_level_holds_though_a_looser_fit_exists(site: Site) -> None:
+    site.submit("filler", nodes=1, gpusPerNode=8)
+    site.wait("filler", phase_is("Running"))
+    site.submit("racked", nodes=2, gpusPerNode=8, topology={"required": "rack"})
+    site.wait("racked", phase_is("Running"))
+    assert len(racks_of(site, site.pods("racked"))) == 1
+    site.submit("toowide", nodes=1, gpusPerNode=8, topology={"required": "rack"})
+    site.wait("toowide", phase_is("Running"))
+
+
+def test_higher_priority_is_placed_first_when_room_comes(site: Site) -> None:
+    for name, value in (("low", 10), ("high", 1000)):
+        site.kube.ensure(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": f"test-{name}"},
+                "value": value,
+            }
+        )
+    site.submit("holder", nodes=4, gpusPerNode=8)
+    site.wait("holder", phase_is("Running"))
+    site.submit("first", nodes=4, gpusPerNode=8, priorityClassName="test-low")
+    site.wait("first", phase_is("Pending"))
+    site.submit("second", nodes=4, gpusPerNode=8, priorityClassName="test-high")
+    site.wait("second", phase_is("Pending"))
+    site.kube.delete("trainingjobs", "holder", site.namespace)
+    site.wait("second", phase_is("Running"))
+    assert site.job("first")["status"]["phase"] == "Pending"
+
+
+def test_a_missing_priority_class_is_named(site: Site) -> None:
+    site.submit("lost", priorityClassName="nobody-made-this")
+    job = site.wait("lost", reason_is("PriorityClassNotFound"))
+    assert "nobody-made-this" in job["status"]["message"]
+    assert site.pods("lost") == []
+
+
+def test_foreign_pods_count(site: Site) -> None:
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "foreign", "namespace": site.namespace},
+            "spec": {
+                "nodeName": site.nodes[0],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "any:1",
+                        "resources": {
+                            "requests": {"nvidia.com/gpu": "1"},
+                            "limits": {"nvidia.com/gpu": "1"},
+                        },
+                    }
+                ],
+            },
+        }
+    )
+    site.kube.wait(
+        "gpupools",
+        site.pool,
+        None,
+        lambda pool: (pool or {}).get("status", {}).get("usedGpus") == 1,
+    )
+    site.submit("whole", nodes=4, gpusPerNode=8)
+    job = site.wait("whole", reason_is("InsufficientGpus"))
+    assert "foreign pods" in job["status"]["message"]
+    site.kube.delete("pods", "foreign", site.namespace, grace=0)
+    site.wait("whole", phase_is("Running"))
+
+
+def test_suspend_gives_everything_back_and_resume_runs_again(site: Site) -> None:
+    site.submit("pausing", nodes=2, gpusPerNode=8)
+    site.wait("pausing", phase_is("Running"))
+    site.kube.patch("trainingjobs", "pausing", {"spec": {"suspend": True}}, site.namespace)
+    site.wait("pausing", phase_is("Suspended"))
+    site.kube.wait_all(
+        "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=pausing"
+    )
+    site.kube.patch("trainingjobs", "pausing", {"spec": {"suspend": False}}, site.namespace)
+    job = site.wait("pausing", phase_is("Running"))
+    assert job["status"]["generation"] == 2
+
+
+def test_a_pod_that_is_deleted_places_the_gang_anew(site: Site) -> None:
+    site.submit("losing", nodes=2, gpusPerNode=8)
+    before = site.wait("losing", phase_is("Running"))
+    site.kube.delete("pods", "losing-1-g1", site.namespace, grace=0)
+    after = site.wait(
+        "losing",
+        lambda job: phase_is("Running")(job) and (job or {})["status"]["generation"] == 2,
+    )
+    assert before["status"]["restarts"] == after["status"]["restarts"] == 0
+    assert {pod["metadata"]["name"] for pod in site.pods("losing")} == {
+        "losing-0-g2",
+        "losing-1-g2",
+    }
+
+
+def test_a_resource_quota_releases_the_whole_gang_and_says_why(site: Site) -> None:
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "three-pods", "namespace": site.namespace},
+            "spec": {"hard": {"pods": "3"}},
+        }
+    )
+    site.kube.wait(
+        "resourcequotas",
+        "three-pods",
+        site.namespace,
+        lambda quota: "hard" in (quota or {}).get("status", {}),
+    )
+    site.submit("big", nodes=4, gpusPerNode=8)
+    job = site.wait("big", lambda job: "exceeded quota" in str((job or {}).get("status")))
+    assert "three-pods" in job["status"]["message"]
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
+
+
+def test_an_invalid_override_is_reported_and_never_scheduled(site: Site) -> None:
+    site.submit(
+        "typo",
+        nodes=2,
+        gpusPerNode=1,
+        trainer={"model": "tiny", "overrides": {"optimizer": {"learning_rat": 0.1}}},
+    )
+    job = site.wait("typo", reason_is("InvalidConfig"))
+    assert "did you mean 'learning_rate'" in job["status"]["message"]
+    assert site.pods("typo") == []
+
+
+def test_queue_and_pool_show_what_is_used(site: Site) -> None:
+    site.submit("user", nodes=2, gpusPerNode=8)
+    site.wait("user", phase_is("Running"))
+    queue = site.kube.wait(
+        "trainingqueues",
+        site.queue,
+        None,
+        lambda found: (found or {}).get("status", {}).get("gpus") == "16/32",
+    )
+    assert queue is not None
+    assert queue["status"]["admittedJobs"] == 1
+    site.kube.wait(
+        "gpupools",
+        site.pool,
+        None,
+        lambda found: (found or {}).get("status", {}).get("gpus") == "16/32",
+    )
+
+
+def test_an_operator_killed_between_any_two_events_takes_up_where_it_was(
+    site: Site, operator: OperatorProcess
+) -> None:
+    site.submit("steady", nodes=2, gpusPerNode=8)
+    before = site.wait("steady", phase_is("Running"))
+    uids = {pod["metadata"]["uid"] for pod in site.pods("steady")}
+    operator.kill()
+    site.submit("meanwhile", nodes=2, gpusPerNode=8)
+    operator.start()
+    site.wait("meanwhile", phase_is("Running"), seconds=60)
+    after = site.wait(
+        "steady", lambda job: (job or {})["status"]["epoch"] > before["status"]["epoch"]
+    )
+    assert {pod["metadata"]["uid"] for pod in site.pods("steady")} == uids
+    assert after["status"]["generation"] == before["status"]["generation"]
+    assert after["status"]["phase"] == "Running"
+
+
+def test_an_operator_asked_to_stop_releases_its_lease(
+    site: Site, operator: OperatorProcess
+) -> None:
+    site.submit("leaving", nodes=1, gpusPerNode=8)
+    site.wait("leaving", phase_is("Running"))
+    assert operator.stop() == 0
+    lease = site.kube.get("leases", "drumline-operator", "drumline-system")
+    assert not lease["spec"].get("holderIdentity")

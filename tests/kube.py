@@ -1,0 +1,194 @@
+"""How tests act on a cluster and wait for it: manifests in, objects out, watches instead of sleeps.
+
+Independent of the operator's own client, so that neither can hide a fault of the other.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tests.cluster.rest import Api, ApiStatusError
+
+Json = dict[str, Any]
+
+_GROUPS = {
+    "trainingjobs": "drumline.dev/v1alpha1",
+    "trainingqueues": "drumline.dev/v1alpha1",
+    "gpupools": "drumline.dev/v1alpha1",
+    "priorityclasses": "scheduling.k8s.io/v1",
+    "poddisruptionbudgets": "policy/v1",
+    "networkpolicies": "networking.k8s.io/v1",
+    "customresourcedefinitions": "apiextensions.k8s.io/v1",
+    "leases": "coordination.k8s.io/v1",
+    "deployments": "apps/v1",
+}
+_PLURALS = {
+    "TrainingJob": "trainingjobs",
+    "TrainingQueue": "trainingqueues",
+    "GpuPool": "gpupools",
+    "PriorityClass": "priorityclasses",
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "Pod": "pods",
+    "ResourceQuota": "resourcequotas",
+    "CustomResourceDefinition": "customresourcedefinitions",
+}
+
+
+class Kube:
+    """One test's way to the API server."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self._api = Api(kubeconfig)
+
+    def create(self, manifest: Json) -> Json:
+        """Create an object."""
+        metadata = manifest["metadata"]
+        path = _path(_PLURALS[manifest["kind"]], metadata.get("namespace"))
+        return self._api.request("POST", path, manifest)
+
+    def ensure(self, manifest: Json) -> None:
+        """Create an object that another test may have created."""
+        try:
+            self.create(manifest)
+        except ApiStatusError as error:
+            if error.code != 409:
+                raise
+
+    def get(self, plural: str, name: str, namespace: str | None = None) -> Json:
+        """Read one object."""
+        return self._api.request("GET", _path(plural, namespace, name))
+
+    def exists(self, plural: str, name: str, namespace: str | None = None) -> bool:
+        """Whether an object is there."""
+        try:
+            self.get(plural, name, namespace)
+        except ApiStatusError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def list(self, plural: str, namespace: str | None = None, *, labels: str = "") -> list[Json]:
+        """Read the objects of a kind."""
+        query = f"?{urlencode({'labelSelector': labels})}" if labels else ""
+        return self._api.request("GET", _path(plural, namespace) + query)["items"]
+
+    def patch(self, plural: str, name: str, body: Json, namespace: str | None = None) -> Json:
+        """Merge-patch an object."""
+        return self._api.request("PATCH", _path(plural, namespace, name), body)
+
+    def patch_status(self, plural: str, name: str, body: Json, namespace: str | None) -> Json:
+        """Merge-patch an object's status."""
+        path = f"{_path(plural, namespace, name)}/status"
+        return self._api.request("PATCH", path, {"status": body})
+
+    def delete(
+        self, plural: str, name: str, namespace: str | None = None, *, grace: int | None = None
+    ) -> None:
+        """Delete an object; gone already is fine."""
+        body: Json = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        try:
+            self._api.request("DELETE", _path(plural, namespace, name), body)
+        except ApiStatusError as error:
+            if error.code != 404:
+                raise
+
+    def wait(
+        self,
+        plural: str,
+        name: str,
+        namespace: str | None,
+        until: Callable[[Json | None], bool],
+        *,
+        seconds: float = 60,
+    ) -> Json | None:
+        """Return the object once `until(object or None)` holds, watching it change."""
+        field = f"metadata.name={name}"
+        found = self.wait_all(
+            plural,
+            namespace,
+            lambda objects: until(next(iter(objects), None)),
+            fields=field,
+            seconds=seconds,
+        )
+        return next(iter(found), None)
+
+    def wait_all(
+        self,
+        plural: str,
+        namespace: str | None,
+        until: Callable[[list[Json]], bool],
+        *,
+        labels: str = "",
+        fields: str = "",
+        seconds: float = 60,
+    ) -> list[Json]:
+        """Return the objects of a kind once `until(objects)` holds, watching them change.
+
+        Raises:
+            TimeoutError: it did not come to hold; shows the last objects seen.
+        """
+        deadline = time.monotonic() + seconds
+        selector = {"labelSelector": labels, "fieldSelector": fields}
+        query = {key: value for key, value in selector.items() if value}
+        path = _path(plural, namespace)
+        answer = self._api.request("GET", f"{path}?{urlencode(query)}")
+        objects = {item["metadata"]["uid"]: item for item in answer["items"]}
+        version = answer["metadata"]["resourceVersion"]
+        while not until(list(objects.values())):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                shown = json.dumps([item.get("status") for item in objects.values()])[:3000]
+                raise TimeoutError(f"{plural} {fields}{labels}: not within {seconds} s: {shown}")
+            watch = {
+                **query,
+                "watch": "true",
+                "resourceVersion": version,
+                "timeoutSeconds": str(max(1, min(30, int(left)))),
+            }
+            for event in self._watch(f"{path}?{urlencode(watch)}"):
+                item = event["object"]
+                version = item["metadata"]["resourceVersion"]
+                if event["type"] == "DELETED":
+                    objects.pop(item["metadata"]["uid"], None)
+                else:
+                    objects[item["metadata"]["uid"]] = item
+                if until(list(objects.values())):
+                    break
+        return list(objects.values())
+
+    def _watch(self, path: str) -> Iterable[Json]:
+        with Api(self.kubeconfig) as api:
+            for line in api.stream(path):
+                yield json.loads(line)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._api.close()
+
+
+def _path(plural: str, namespace: str | None = None, name: str | None = None) -> str:
+    group = _GROUPS.get(plural)
+    root = "/api/v1" if group is None else f"/apis/{group}"
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    leaf = f"/{quote(name)}" if name else ""
+    return f"{root}{scope}/{plural}{leaf}"
+
+
+def phase_is(phase: str) -> Callable[[Json | None], bool]:
+    """Whether a TrainingJob's phase is this one."""
+    return lambda found: found is not None and found.get("status", {}).get("phase") == phase
+
+
+def reason_is(reason: str) -> Callable[[Json | None], bool]:
+    """Whether a TrainingJob's reason is this one."""
+    return lambda found: found is not None and found.get("status", {}).get("reason") == reason
