@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from drumline.kube import codec
 from drumline.kube.views import (
     ContainerView,
@@ -233,8 +234,7 @@ def test_an_object_of_ours_keeps_spec_and_status_whole() -> None:
         b"[]",
         b"{}",
         b'{"metadata":{"name":"p"},"spec":{"containers":[]},"status":{"phase":"Flying"}}',
-        b'{"metadata":{"name":"p"},"spec":{"containers":[{"resources":'
-        b'{"requests":{"cpu":"many"}}}]}}',
+        b'{"metadata":{"name":"p"},"spec":{"containers":[],"overhead":{"cpu":"many"}}}',
         b'{"metadata":{"name":1},"spec":{}}',
     ],
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from drumline.kube.lines import LineSplitter, Oversized
 from hypothesis import given
 from hypothesis import strategies as st
+
+from drumline.kube.lines import LineSplitter, Oversized
 
 
 def _cut(stream: bytes, sizes: list[int]) -> list[bytes]:

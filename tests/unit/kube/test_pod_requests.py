@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.wire import PodSpec
 

@@ -6,9 +6,10 @@ from fractions import Fraction
 from math import ceil
 
 import pytest
-from drumline.kube.quantity import amount, thousandths, units
 from hypothesis import given
 from hypothesis import strategies as st
+
+from drumline.kube.quantity import amount, thousandths, units
 
 _FACTORS = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -50,7 +51,22 @@ def test_known_amounts(text: str, whole: int, milli: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "1 Gi", "Gi", ".", "+", "1e", "1e3Ki", "1ki", "1mi", "0x10", "1_0", "1" * 65, "١"],
+    [
+        "",
+        " ",
+        "1 Gi",
+        "Gi",
+        ".",
+        "+",
+        "1e",
+        "1e3Ki",
+        "1ki",
+        "1mi",
+        "0x10",
+        "1_0",
+        "1" * 65,
+        "\u0661",
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from drumline.kube.store import Change, Event, Store
 from drumline.kube.views import Key, PodView
 

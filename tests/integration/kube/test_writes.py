@@ -1,0 +1,192 @@
+"""What the writes do at a real API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drumline.kube import codec, errors, reads, writes
+from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
+
+if TYPE_CHECKING:
+    from drumline.kube.client import KubeClient
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    """A pod that no scheduler touches."""
+    return {
+        "metadata": {"name": name} | metadata,
+        "spec": {
+            "schedulerName": "nobody",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "any"}],
+        },
+    }
+
+
+async def test_a_created_object_is_read_back_and_deleted(
+    client: KubeClient, namespace: str
+) -> None:
+    written = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
+    assert (view.namespace, view.name) == (namespace, "p")
+    assert writes.Written(view.uid, view.resource_version) == written
+    await writes.delete(client, PODS, namespace=namespace, name="p", uid=written.uid)
+    with pytest.raises(errors.NotFound):
+        await reads.get(client, PODS, namespace=namespace, name="p")
+
+
+async def test_refusals_are_typed(client: KubeClient, namespace: str) -> None:
+    await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    with pytest.raises(errors.AlreadyExists, match='pods "p" already exists'):
+        await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    with pytest.raises(errors.Invalid, match=r"metadata\.name"):
+        await writes.create(client, PODS, namespace=namespace, body=pod("NOT A NAME"))
+    with pytest.raises(errors.NotFound):
+        await writes.delete(client, PODS, namespace=namespace, name="q", uid=None)
+    with pytest.raises(errors.Conflict, match="UID in the precondition"):
+        await writes.delete(client, PODS, namespace=namespace, name="p", uid="another")
+    unserved = Resource(group="none.dev", version="v1", plural="x", kind="X", namespaced=True)
+    with pytest.raises(errors.NotFound):
+        await writes.create(client, unserved, namespace=namespace, body=pod("p"))
+
+
+async def test_a_quota_refuses_with_its_own_words(client: KubeClient, namespace: str) -> None:
+    quotas = Resource(
+        group="", version="v1", plural="resourcequotas", kind="ResourceQuota", namespaced=True
+    )
+    body = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    await writes.create(client, quotas, namespace=namespace, body=body)
+    with pytest.raises(errors.Forbidden, match="quota"):
+        await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+
+
+async def test_a_stale_status_is_refused_whole(client: KubeClient, namespace: str) -> None:
+    first = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+
+    async def write(replace: Any, version: str, uid: str, message: str) -> writes.Written:
+        return await replace(
+            client,
+            PODS,
+            namespace=namespace,
+            name="p",
+            uid=uid,
+            resource_version=version,
+            status={"phase": "Pending", "message": message},
+        )
+
+    second = await write(writes.replace_status, first.resource_version, first.uid, "new leader")
+    for replace in (writes.replace_status, writes.patch_status):
+        with pytest.raises(errors.Conflict):
+            await write(replace, first.resource_version, first.uid, "old leader")
+        with pytest.raises(errors.StatusError) as caught:
+            await write(replace, second.resource_version, "another", "to a predecessor")
+        assert caught.value.code == 409
+    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
+    assert (view.message, view.resource_version) == ("new leader", second.resource_version)
+
+
+async def test_replacing_a_status_drops_fields_and_patching_keeps_them(
+    client: KubeClient, namespace: str
+) -> None:
+    created = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    where: dict[str, Any] = {"namespace": namespace, "name": "p", "uid": created.uid}
+    one = await writes.replace_status(
+        client,
+        PODS,
+        **where,
+        resource_version=created.resource_version,
+        status={"phase": "Running", "message": "m", "reason": "r"},
+    )
+    two = await writes.patch_status(
+        client, PODS, **where, resource_version=one.resource_version, status={"message": "n"}
+    )
+    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
+    assert (view.phase, view.message, view.reason) == ("Running", "n", "r")
+    await writes.replace_status(
+        client, PODS, **where, resource_version=two.resource_version, status={"phase": "Running"}
+    )
+    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
+    assert (view.phase, view.message, view.reason) == ("Running", "", "")
+
+
+async def test_apply_owns_its_fields(client: KubeClient, namespace: str) -> None:
+    async def apply(manager: str, text: str, *, force: bool = False) -> writes.Written:
+        return await writes.apply(
+            client,
+            CONFIG_MAPS,
+            namespace=namespace,
+            name="c",
+            body={"data": {"key": text}},
+            field_manager=manager,
+            force=force,
+        )
+
+    first = await apply("one", "a")
+    assert await apply("one", "a") == first  # nothing changes, nothing is written
+    with pytest.raises(errors.Conflict, match="one"):
+        await apply("two", "b")
+    assert await apply("two", "b", force=True) != first
+
+
+async def test_a_gang_is_created_at_once_with_one_outcome_a_pod(
+    client: KubeClient, namespace: str
+) -> None:
+    await writes.create(client, PODS, namespace=namespace, body=pod("g-3"))
+    names = [f"g-{index}" for index in range(40)]
+    outcomes = await writes.create_many(
+        client, PODS, namespace=namespace, bodies=[pod(name) for name in names]
+    )
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds == [errors.AlreadyExists if i == 3 else writes.Written for i in range(40)]
+    views = [codec.pod(raw) for raw in await reads.list_all(client, PODS, namespace=namespace)]
+    uids = {view.name: view.uid for view in views}
+    created = {
+        name: outcome.uid
+        for name, outcome in zip(names, outcomes, strict=True)
+        if isinstance(outcome, writes.Written)
+    }
+    assert {name: uids[name] for name in created} == created
+    assert set(uids) == set(names)
+
+
+async def test_a_gang_is_deleted_in_one_request_by_its_label(
+    client: KubeClient, namespace: str
+) -> None:
+    bodies = [pod(f"a-{i}", labels={"gang": "a"}) for i in range(5)] + [pod("b", labels={})]
+    await writes.create_many(client, PODS, namespace=namespace, bodies=bodies)
+    await writes.delete_collection(
+        client, PODS, namespace=namespace, label_selector="gang=a", grace_seconds=0
+    )
+    left = await reads.list_all(client, PODS, namespace=namespace)
+    assert [codec.pod(raw).name for raw in left] == ["b"]
+    with pytest.raises(ValueError, match="every object"):
+        await writes.delete_collection(client, PODS, namespace=namespace, label_selector="")
+
+
+async def test_pages_hold_one_version_of_everything(client: KubeClient, namespace: str) -> None:
+    bodies = [{"metadata": {"name": f"c-{i:02}"}} for i in range(25)]
+    await writes.create_many(client, CONFIG_MAPS, namespace=namespace, bodies=bodies)
+    pages = []
+    async for page in reads.list_pages(client, CONFIG_MAPS, namespace=namespace, limit=10):
+        pages.append(page)
+        late = {"metadata": {"name": f"late-{len(pages)}"}}
+        await writes.create(client, CONFIG_MAPS, namespace=namespace, body=late)
+    names = [codec.custom_object(raw).name for page in pages for raw in page.items]
+    assert len({page.resource_version for page in pages}) == 1
+    assert [name for name in names if name.startswith("c-")] == [f"c-{i:02}" for i in range(25)]
+    assert not [name for name in names if name.startswith("late")]
+
+
+async def test_paths_that_would_mean_something_else_are_refused() -> None:
+    with pytest.raises(ValueError, match="cluster-scoped"):
+        NODES.path(namespace="a", name="n")
+    with pytest.raises(ValueError, match="without a namespace"):
+        PODS.path(name="p")
+    with pytest.raises(ValueError, match="no name"):
+        PODS.path(namespace="..", name="p")
+    assert PODS.path(namespace="a", name="../b") == "/api/v1/namespaces/a/pods/..%2Fb"
+    assert TRAINING_JOBS.path(namespace="a", name="j", subresource="status") == (
+        "/apis/drumline.dev/v1alpha1/namespaces/a/trainingjobs/j/status"
+    )

@@ -1,0 +1,223 @@
+"""The informer among broken streams. Against a healthy server: see the integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from drumline.kube import codec
+from drumline.kube.client import KubeClient
+from drumline.kube.informer import Informer, InformerTiming
+from drumline.kube.lines import MAX_LINE_BYTES
+from drumline.kube.resources import PODS
+from drumline.kube.retry import RetryPolicy
+from drumline.kube.views import Key, PodView
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from drumline.kube.intake import Quarantined
+    from tests.unit.kube.conftest import Serve
+
+_QUICK = InformerTiming(
+    silence_seconds=0.2,
+    relist_spread_seconds=0.001,
+    backoff=RetryPolicy(base_seconds=0.001, cap_seconds=0.001),
+)
+
+
+def _pod(name: str, version: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": str(version)},
+        "spec": {"containers": []} | spec,
+    }
+
+
+def _line(change: str, document: Any) -> bytes:
+    return json.dumps({"type": change, "object": document}).encode() + b"\n"
+
+
+def _error(code: int) -> bytes:
+    return _line("ERROR", {"kind": "Status", "code": code, "reason": "any", "message": "m"})
+
+
+class _Stage:
+    """A server that plays lists and watches in turn, then leaves the last watch open."""
+
+    def __init__(self, *, lists: list[list[dict[str, Any]]], watches: list[Any]) -> None:
+        self.asked: list[str] = []
+        self._lists = iter(lists)
+        self._watches = iter(watches)
+        self._versions = iter(range(10, 1000, 10))
+        self.closing = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if "watch" not in request.query:
+            self.asked.append("list")
+            metadata = {"resourceVersion": str(next(self._versions))}
+            return web.json_response({"metadata": metadata, "items": next(self._lists)})
+        self.asked.append(f"watch {request.query['resourceVersion']}")
+        scene = next(self._watches)
+        if isinstance(scene, int):
+            return web.json_response({"code": scene, "message": "m"}, status=scene)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for chunk in scene:
+            if chunk is None:
+                await self.closing.wait()
+            else:
+                await response.write(chunk)
+        return response
+
+
+@asynccontextmanager
+async def _running(
+    serve: Serve,
+    stage: _Stage,
+    *,
+    on_quarantine: Callable[[Quarantined], None] = lambda _: None,
+) -> AsyncIterator[Informer[PodView]]:
+    async with KubeClient(await serve(stage.handle)) as client:
+        informer = Informer(
+            client, PODS, decode=codec.pod, timing=_QUICK, on_quarantine=on_quarantine
+        )
+        task = asyncio.create_task(informer.run())
+        try:
+            yield informer
+        finally:
+            stage.closing.set()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+def _names(informer: Informer[PodView]) -> set[str]:
+    return {view.name for view in informer.values()}
+
+
+async def _reach(informer: Informer[PodView], version: int) -> None:
+    async with asyncio.timeout(10):
+        await informer.wait_version(str(version))
+
+
+async def test_garbage_is_quarantined_and_the_stream_goes_on(serve: Serve) -> None:
+    noted: list[Quarantined] = []
+    bad = _pod("bad", 12, overhead={"cpu": "many"})
+    stage = _Stage(
+        lists=[[]],
+        watches=[
+            [
+                b"\xff\xfe not json\n",
+                _line("SURPRISE", _pod("p", 11)),
+                _line("ADDED", bad),
+                _line("ADDED", _pod("good", 13)),
+                None,
+            ]
+        ],
+    )
+    async with _running(serve, stage, on_quarantine=noted.append) as informer:
+        await _reach(informer, 13)
+        assert _names(informer) == {"good"}
+        assert [each.key for each in noted] == [None, None, Key("a", "bad")]
+        assert informer.quarantined_total == 3
+
+
+async def test_one_document_beyond_the_bound_is_skipped(serve: Serve) -> None:
+    noted: list[Quarantined] = []
+    giant = _line("ADDED", _pod("giant", 11, nodeName="x" * MAX_LINE_BYTES))
+    stage = _Stage(lists=[[]], watches=[[giant, _line("ADDED", _pod("small", 12)), None]])
+    async with _running(serve, stage, on_quarantine=noted.append) as informer:
+        await _reach(informer, 12)
+        assert _names(informer) == {"small"}
+        assert len(noted) == 1
+
+
+async def test_the_last_good_view_stays_until_the_object_is_deleted(serve: Serve) -> None:
+    bad = _pod("p", 11, overhead={"cpu": "many"})
+    stage = _Stage(
+        lists=[[_pod("p", 5)]],
+        watches=[
+            [_line("MODIFIED", bad), _line("ADDED", _pod("q", 12))],
+            [_line("DELETED", bad), _line("ADDED", _pod("r", 14)), None],
+        ],
+    )
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 12)
+        assert informer.get(Key("a", "p")) is not None
+        await _reach(informer, 14)
+        assert _names(informer) == {"q", "r"}
+
+
+async def test_a_listed_object_that_became_unreadable_keeps_its_last_good_view(
+    serve: Serve,
+) -> None:
+    stage = _Stage(
+        lists=[[_pod("p", 5)], [_pod("p", 15, overhead={"cpu": "many"})]],
+        watches=[[_error(410)], [None]],
+    )
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 20)
+        view = informer.get(Key("a", "p"))
+        assert view is not None
+        assert view.resource_version == "5"
+
+
+async def test_a_stream_that_ends_is_resumed_from_the_last_bookmark(serve: Serve) -> None:
+    bookmark = _line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "17"}})
+    stage = _Stage(
+        lists=[[]],
+        watches=[[bookmark], [_line("ADDED", _pod("p", 18)), None]],
+    )
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 18)
+    assert stage.asked == ["list", "watch 10", "watch 17"]
+
+
+async def test_silence_breaks_the_stream(serve: Serve) -> None:
+    stage = _Stage(lists=[[]], watches=[[None], [_line("ADDED", _pod("p", 11)), None]])
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 11)
+    assert stage.asked == ["list", "watch 10", "watch 10"]
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [[_error(410)], [_error(500)], 410, 504],
+    ids=["410 in the stream", "500 in the stream", "410", "504"],
+)
+async def test_an_error_of_the_server_makes_it_list_again(serve: Serve, scene: Any) -> None:
+    stage = _Stage(lists=[[_pod("p", 5)], []], watches=[scene, [None]])
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 20)
+        assert _names(informer) == set()
+    assert stage.asked[:3] == ["list", "watch 10", "list"]
+
+
+async def test_freshness_counts_from_the_last_word_of_the_server(serve: Serve) -> None:
+    stage = _Stage(lists=[[]], watches=[[None]])
+    async with KubeClient(await serve(stage.handle)) as client:
+        informer = Informer(client, PODS, decode=codec.pod, timing=_QUICK, clock=lambda: 100.0)
+        assert informer.freshness_seconds(100.0) == math.inf
+        assert not informer.has_synced
+        task = asyncio.create_task(informer.run())
+        await informer.wait_synced()
+        assert informer.freshness_seconds(107.0) == 7.0
+        stage.closing.set()
+        task.cancel()
+
+
+async def test_an_ended_subscription_hears_nothing(serve: Serve) -> None:
+    stage = _Stage(lists=[[_pod("p", 5)]], watches=[[_line("ADDED", _pod("q", 11)), None]])
+    heard: list[str] = []
+    async with _running(serve, stage) as informer:
+        informer.subscribe(lambda event: heard.append(event.view.name))
+        end = informer.subscribe(lambda event: heard.append(f"late {event.view.name}"))
+        end()
+        await _reach(informer, 11)
+    assert heard == ["p", "q"]
