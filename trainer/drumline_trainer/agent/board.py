@@ -38,11 +38,16 @@ class Board:
             self.phase = AgentPhase.RUNNING
 
     @property
+    def heartbeat(self) -> Heartbeat | None:
+        """The newest of the lowest local rank that spoke: it stands for the pod."""
+        return self._heartbeats[min(self._heartbeats)] if self._heartbeats else None
+
+    @property
     def progress(self) -> Progress:
-        """Progress as the lowest local rank that spoke sees it; loss is the same on every rank."""
-        if not self._heartbeats:
+        """How far the pod's ranks are; the loss is the same on every rank."""
+        newest = self.heartbeat
+        if newest is None:
             return Progress()
-        newest = self._heartbeats[min(self._heartbeats)]
         return Progress(
             step=newest.step,
             total_steps=newest.total_steps,

@@ -54,8 +54,6 @@ class AgentSettings:
     generation: int
     """Generation this pod was created for: records below it are refused."""
     checkpoint_folder: Path | None
-    config: str
-    """The trainer's configuration as JSON; only a rank reads it."""
     token: bytes
     address: str
     port: int
@@ -85,7 +83,6 @@ class AgentSettings:
             index=_integer(environ, Env.INDEX),
             generation=_integer(environ, Env.GENERATION, low=1),
             checkpoint_folder=Path(folder) if folder else None,
-            config=environ.get(Env.CONFIG, "{}"),
             token=_token(Path(environ.get(AgentEnv.TOKEN_FILE, TOKEN_FILE))),
             address=environ.get(AgentEnv.ADDRESS, everywhere),
             port=_integer(environ, AgentEnv.PORT, default=AGENT_PORT, low=1),
