@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,59 +13,10 @@ import yaml
 from tests.cluster import Cluster
 from tests.cluster.kwok import fake_node
 from tests.kube import Kube
+from tests.operator_process import ROOT, OperatorProcess
 
-ROOT = Path(__file__).parents[3]
 _numbers = itertools.count()
 _first_node = itertools.count(start=10_000, step=1000)
-
-
-@dataclass(kw_only=True)
-class OperatorProcess:
-    """`python -m drumline` against the test's API server; can be killed and started again."""
-
-    kubeconfig: Path
-    folder: Path
-    process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it; its log is appended to `folder/operator.log`."""
-        key = self.folder / "signing-key"
-        key.write_text("a key for tests that is long enough")
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self.kubeconfig),
-            "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
-            "DRUMLINE_SIGNING_KEY_FILE": str(key),
-            "DRUMLINE_HTTP_HOST": "127.0.0.1",
-            "DRUMLINE_HTTP_PORT": "0",
-            "DRUMLINE_POD_NAME": f"operator-{next(_numbers)}",
-            "DRUMLINE_LOG_LEVEL": "debug",
-        }
-        with (self.folder / "operator.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "drumline"], env=environment, stdout=log, stderr=log
-            )
-
-    def kill(self) -> None:
-        """SIGKILL: nothing is released, nothing is said."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> int:
-        """SIGTERM; returns the exit code."""
-        return self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> int:
-        assert self.process is not None
-        self.process.send_signal(number)
-        code = self.process.wait(timeout=30)
-        self.process = None
-        return code
-
-    @property
-    def log(self) -> list[dict[str, Any]]:
-        """Every structured line so far."""
-        lines = (self.folder / "operator.log").read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 @pytest.fixture(scope="session")
@@ -106,10 +51,10 @@ def api(control_plane: Cluster) -> Iterator[Kube]:
 
 @pytest.fixture(scope="session")
 def session_operator(
-    control_plane: Cluster, api: Kube, tmp_path_factory: pytest.TempPathFactory
+    api: Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     operator = OperatorProcess(
-        kubeconfig=control_plane.kubeconfig, folder=tmp_path_factory.mktemp("operator")
+        kubeconfig=api.kubeconfig, folder=tmp_path_factory.mktemp("operator")
     )
     operator.start()
     yield operator
@@ -165,7 +110,7 @@ class Site:
 
 
 @pytest.fixture
-def site(api: Kube, request: pytest.FixtureRequest) -> Iterator[Site]:
+def site(api: Kube) -> Iterator[Site]:
     """4 fake nodes of 8 GPUs in 2 racks, a queue of 32 GPUs."""
     name = f"site-{next(_numbers)}"
     first = next(_first_node)

@@ -1,0 +1,67 @@
+"""The real operator as a process of its own, outside any cluster: to be killed and measured."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_numbers = itertools.count()
+
+
+@dataclass(kw_only=True)
+class OperatorProcess:
+    """`python -m drumline` against a test's API server; can be killed and started again."""
+
+    kubeconfig: Path
+    folder: Path
+    http_port: int = 0
+    log_level: str = "debug"
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; its log is appended to `folder/operator.log`."""
+        key = self.folder / "signing-key"
+        key.write_text("a key for tests that is long enough")
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig),
+            "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
+            "DRUMLINE_SIGNING_KEY_FILE": str(key),
+            "DRUMLINE_HTTP_HOST": "127.0.0.1",
+            "DRUMLINE_HTTP_PORT": str(self.http_port),
+            "DRUMLINE_POD_NAME": f"operator-{next(_numbers)}",
+            "DRUMLINE_LOG_LEVEL": self.log_level,
+        }
+        with (self.folder / "operator.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "drumline"], env=environment, stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is released, nothing is said."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=30)
+        self.process = None
+        return code
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """Every structured line so far."""
+        lines = (self.folder / "operator.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
