@@ -1,0 +1,50 @@
+{{- define "drumline.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "drumline.operator" -}}
+{{ include "drumline.fullname" . }}-operator
+{{- end -}}
+
+{{- define "drumline.selectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{- define "drumline.labels" -}}
+{{ include "drumline.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "drumline.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ default (include "drumline.operator" .) .Values.serviceAccount.name }}
+{{- else -}}
+{{ required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}
+{{- end -}}
+{{- end -}}
+
+{{- define "drumline.signingKeySecret" -}}
+{{ default (printf "%s-signing-key" (include "drumline.fullname" .)) .Values.signingKey.existingSecret }}
+{{- end -}}
+
+{{/* Arguments: dict "image" and "default", the tag where none is given. */}}
+{{- define "drumline.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ default .default .image.tag }}
+{{- end -}}
+{{- end -}}

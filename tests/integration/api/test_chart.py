@@ -1,0 +1,176 @@
+"""The chart on a real API server: every object is accepted, and an upgrade keeps what must stay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.cluster.binaries import ensure_binaries
+from tests.integration.api.conftest import ROOT, Kubectl
+from tests.integration.api.manifests import Json
+
+CHART = ROOT / "helm/drumline"
+Helm = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def helm(control_plane: Cluster) -> Helm:
+    program = ensure_binaries(["helm"], say=print)["helm"]
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [program, f"--kubeconfig={control_plane.kubeconfig}", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def namespace(kubectl: Kubectl) -> Iterator[str]:
+    """A namespace that enforces the strictest Pod Security level."""
+    name = f"chart-{uuid.uuid4().hex[:8]}"
+    kubectl("create", "namespace", name)
+    kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_the_api_server_accepts_every_object(helm: Helm, kubectl: Kubectl, namespace: str) -> None:
+    rendered = helm("template", "drumline", CHART, "-n", namespace, "--set=replicas=2")
+    apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    accepted = kubectl(*apply, "-f", "-", "-o", "name", stdin=rendered).split()
+    assert len(accepted) == len([found for found in yaml.safe_load_all(rendered) if found]) == 19
+
+
+def test_the_operators_pod_passes_restricted_pod_security(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    rendered = helm("template", "drumline", CHART, "-n", namespace)
+    (template,) = [
+        found["spec"]["template"]
+        for found in yaml.safe_load_all(rendered)
+        if found and found["kind"] == "Deployment"
+    ]
+    spec = {**template["spec"], "serviceAccountName": "default"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": spec}
+    create = ("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-o", "name")
+    assert kubectl(*create, "-f", "-", stdin=json.dumps(pod)).strip() == "pod/operator"
+
+
+@pytest.fixture(scope="module")
+def release(helm: Helm, namespace: str) -> Iterator[str]:
+    """The chart installed beside whatever else the control plane serves; its release name."""
+    name = f"drumline-{namespace}"
+    values = ["--set=crds.install=false", f"--set=trainingPriorityClass.name={name}"]
+    helm("install", name, CHART, "-n", namespace, *values)
+    yield name
+    helm("uninstall", name, "-n", namespace)
+
+
+def signing_key(kubectl: Kubectl, namespace: str, release: str) -> Json:
+    secret = json.loads(
+        kubectl("get", "secret", f"{release}-signing-key", "-n", namespace, "-o", "json")
+    )
+    return secret["data"]
+
+
+def test_an_upgrade_keeps_the_signing_key(
+    helm: Helm, kubectl: Kubectl, namespace: str, release: str
+) -> None:
+    before = signing_key(kubectl, namespace, release)
+    helm("upgrade", release, CHART, "-n", namespace, "--reuse-values", "--set=logLevel=debug")
+    assert signing_key(kubectl, namespace, release) == before
+    operator = kubectl("get", "deployment", f"{release}-operator", "-n", namespace, "-o", "yaml")
+    (container,) = yaml.safe_load(operator)["spec"]["template"]["spec"]["containers"]
+    assert {"name": "DRUMLINE_LOG_LEVEL", "value": "debug"} in container["env"]
+
+
+def test_notes_name_the_next_commands(helm: Helm, namespace: str, release: str) -> None:
+    notes = helm("get", "notes", release, "-n", namespace)
+    for path in ("examples/gpupool.yaml", "examples/queue.yaml", "examples/first-job.yaml"):
+        assert path in notes
+        assert (ROOT / path).is_file()
+    assert "kubectl get trainingjobs --watch" in notes
+
+
+def may(kubectl: Kubectl, namespace: str, release: str, attempt: str, *, within: str) -> bool:
+    """Whether the release's operator may do `VERB GROUP RESOURCE[/SUBRESOURCE] [NAME]`."""
+    verb, group, resource, *name = attempt.split()
+    kind, _, subresource = resource.partition("/")
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{namespace}:{release}-operator",
+            "resourceAttributes": {
+                "verb": verb,
+                "group": "" if group == "core" else group,
+                "resource": kind,
+                "subresource": subresource,
+                "name": "".join(name),
+                "namespace": within,
+            },
+        },
+    }
+    answer = kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(review))
+    return json.loads(answer)["status"]["allowed"]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "watch drumline.dev trainingjobs",
+        "patch drumline.dev trainingjobs/status",
+        "create core pods",
+        "deletecollection core pods",
+        "create core secrets",
+        "patch events.k8s.io events",
+    ],
+)
+def test_the_operator_may_do_its_work_anywhere(
+    kubectl: Kubectl, namespace: str, release: str, attempt: str
+) -> None:
+    assert may(kubectl, namespace, release, attempt, within="default")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "within"),
+    [
+        ("update coordination.k8s.io leases drumline-operator", "default"),
+        ("get core secrets", "default"),
+        ("list core secrets", "default"),
+        ("create core pods/exec", "default"),
+        ("patch core pods", "default"),
+        ("create core pods/binding", "default"),
+        ("patch core nodes", ""),
+        ("patch drumline.dev trainingjobs", "default"),
+        ("patch drumline.dev trainingqueues", ""),
+        ("get core configmaps", "default"),
+        ("impersonate core users", ""),
+        ("bind rbac.authorization.k8s.io clusterroles", ""),
+    ],
+)
+def test_the_operator_may_not_do_more(
+    kubectl: Kubectl, namespace: str, release: str, attempt: str, within: str
+) -> None:
+    assert not may(kubectl, namespace, release, attempt, within=within)
+
+
+def test_the_operator_holds_its_own_lease_and_no_other(
+    kubectl: Kubectl, namespace: str, release: str
+) -> None:
+    update = "update coordination.k8s.io leases"
+    assert may(kubectl, namespace, release, f"{update} drumline-operator", within=namespace)
+    assert not may(kubectl, namespace, release, f"{update} other", within=namespace)

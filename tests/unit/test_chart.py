@@ -1,0 +1,417 @@
+"""The chart as Helm renders it: what is in it, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from drumline.settings import Settings, from_environment
+from tests.cluster.binaries import ensure_binaries
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm/drumline"
+NAMESPACE = "drumline-system"
+
+Json = dict[str, Any]
+Render = Callable[..., list[Json]]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    return ensure_binaries(["helm"], say=print)["helm"]
+
+
+@pytest.fixture(scope="session")
+def render(helm: Path) -> Render:
+    """Every object of the chart with these `--set-json` values; raises what Helm says."""
+
+    def objects(**values: Any) -> list[Json]:
+        chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
+        command = [helm, "template", "drumline", CHART, f"--namespace={NAMESPACE}", *chosen]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise ValueError(done.stderr)
+        return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+    return objects
+
+
+@pytest.fixture(scope="session")
+def defaults(render: Render) -> list[Json]:
+    return render()
+
+
+def only(objects: list[Json], kind: str) -> Json:
+    (found,) = [found for found in objects if found["kind"] == kind]
+    return found
+
+
+def pod_of(objects: list[Json]) -> Json:
+    return only(objects, "Deployment")["spec"]["template"]
+
+
+def environment(objects: list[Json]) -> dict[str, str]:
+    """The operator's variables, with the downward API's filled in and $$ undone as the kubelet."""
+    fields = {"metadata.namespace": NAMESPACE, "metadata.name": "pod-0"}
+    (container,) = pod_of(objects)["spec"]["containers"]
+    return {
+        entry["name"]: entry["value"].replace("$$", "$")
+        if "value" in entry
+        else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        for entry in container["env"]
+    }
+
+
+def test_every_kind_and_name(defaults: list[Json]) -> None:
+    names = sorted((found["kind"], found["metadata"]["name"]) for found in defaults)
+    assert names == [
+        ("ClusterRole", "drumline-edit"),
+        ("ClusterRole", "drumline-operator"),
+        ("ClusterRole", "drumline-view"),
+        ("ClusterRoleBinding", "drumline-operator"),
+        ("ConfigMap", "drumline-prometheus"),
+        ("CustomResourceDefinition", "gpupools.drumline.dev"),
+        ("CustomResourceDefinition", "trainingjobs.drumline.dev"),
+        ("CustomResourceDefinition", "trainingqueues.drumline.dev"),
+        ("Deployment", "drumline-operator"),
+        ("FlowSchema", "drumline-operator"),
+        ("NetworkPolicy", "drumline-operator"),
+        ("PriorityClass", "drumline-training-pods"),
+        ("PriorityLevelConfiguration", "drumline-operator"),
+        ("Role", "drumline-operator"),
+        ("RoleBinding", "drumline-operator"),
+        ("Secret", "drumline-signing-key"),
+        ("Service", "drumline-operator"),
+        ("ServiceAccount", "drumline-operator"),
+    ]
+
+
+def test_namespaced_objects_are_in_the_releases_namespace(defaults: list[Json]) -> None:
+    assert {found["metadata"].get("namespace", NAMESPACE) for found in defaults} == {NAMESPACE}
+
+
+def test_the_deployment_tells_the_operator_what_it_would_assume(defaults: list[Json]) -> None:
+    assert from_environment(environment(defaults)) == Settings(
+        identity="pod-0",
+        trainer_image="drumline/trainer:0.1.0",
+        operator_image="drumline/operator:0.1.0",
+        trainer_pod={
+            "volumes": [],
+            "volumeMounts": [],
+            "env": [],
+            "annotations": {},
+            "tolerations": [],
+        },
+    )
+
+
+def test_values_reach_the_operator(render: Render) -> None:
+    additions = {
+        "volumes": [{"name": "site", "persistentVolumeClaim": {"claimName": "site"}}],
+        "volumeMounts": [{"name": "site", "mountPath": "/opt/site-packages"}],
+        "env": [{"name": "PYTHONPATH", "value": "$(BASE):/opt/site-packages"}],
+        "annotations": {"k8s.v1.cni.cncf.io/networks": "rdma"},
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+    }
+    digest = "sha256:" + "a" * 64
+    objects = render(
+        trainerPod=additions,
+        trainerImage={"repository": "registry.example.com/trainer", "digest": digest},
+        image={"repository": "registry.example.com/operator", "tag": "7"},
+        leaderElection={"leaseSeconds": 20},
+        progressIntervalSeconds=5,
+        logLevel="debug",
+        logFormat="console",
+        trainingPriorityClass={"name": "other-class"},
+    )
+    assert from_environment(environment(objects)) == Settings(
+        identity="pod-0",
+        trainer_image=f"registry.example.com/trainer@{digest}",
+        operator_image="registry.example.com/operator:7",
+        priority_class="other-class",
+        lease_seconds=20,
+        progress_seconds=5,
+        log_level="debug",
+        log_format="console",
+        trainer_pod=additions,
+    )
+    (container,) = pod_of(objects)["spec"]["containers"]
+    assert container["image"] == "registry.example.com/operator:7"
+    assert only(objects, "PriorityClass")["metadata"]["name"] == "other-class"
+
+
+def test_the_operators_pod_is_restricted(defaults: list[Json]) -> None:
+    pod = pod_of(defaults)["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] >= 10_000
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["requests"] == {"cpu": "100m", "memory": "256Mi"}
+    assert {next(iter(set(volume) - {"name"})) for volume in pod["volumes"]} <= {
+        "secret",
+        "emptyDir",
+    }
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers"}
+
+
+def test_probes_ask_what_the_operator_serves(defaults: list[Json]) -> None:
+    (container,) = pod_of(defaults)["spec"]["containers"]
+    paths = {name: container[name]["httpGet"] for name in container if name.endswith("Probe")}
+    assert paths == {
+        "startupProbe": {"path": "/healthz", "port": "http"},
+        "livenessProbe": {"path": "/healthz", "port": "http"},
+        "readinessProbe": {"path": "/readyz", "port": "http"},
+    }
+    assert container["ports"] == [{"name": "http", "containerPort": 8080}]
+    assert environment(defaults)["DRUMLINE_HTTP_PORT"] == "8080"
+
+
+def rules(objects: list[Json]) -> Iterator[Json]:
+    for found in objects:
+        if found["kind"] in {"ClusterRole", "Role"}:
+            yield from found["rules"]
+
+
+def test_no_right_is_a_wildcard(defaults: list[Json]) -> None:
+    for rule in rules(defaults):
+        for values in rule.values():
+            assert not any("*" in value for value in values), rule
+
+
+def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None:
+    granted = {
+        (resource, verb)
+        for found in defaults
+        if found["kind"] in {"ClusterRole", "Role"}
+        and found["metadata"]["name"] == "drumline-operator"
+        for rule in found["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    read = ("get", "list", "watch")
+    assert granted == {
+        *(("trainingjobs", verb) for verb in (*read, "delete")),
+        *((kind, verb) for kind in ("trainingqueues", "gpupools") for verb in read),
+        *(
+            (f"{kind}/status", verb)
+            for kind in ("trainingjobs", "trainingqueues", "gpupools")
+            for verb in ("get", "patch", "update")
+        ),
+        *(("pods", verb) for verb in (*read, "create", "delete", "deletecollection")),
+        *(("nodes", verb) for verb in read),
+        *(("priorityclasses", verb) for verb in read),
+        ("secrets", "create"),
+        ("poddisruptionbudgets", "create"),
+        ("networkpolicies", "create"),
+        ("events", "create"),
+        ("events", "patch"),
+        ("leases", "create"),
+        ("leases", "get"),
+        ("leases", "update"),
+    }
+
+
+def test_only_the_operators_own_lease_can_be_read_or_taken(defaults: list[Json]) -> None:
+    leases = [rule for rule in rules(defaults) if rule["resources"] == ["leases"]]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in leases] == [
+        (["create"], None),
+        (["get", "update"], ["drumline-operator"]),
+    ]
+
+
+def test_users_roles_are_aggregated(defaults: list[Json]) -> None:
+    aggregated = {
+        found["metadata"]["name"]: {
+            label.removeprefix("rbac.authorization.k8s.io/aggregate-to-")
+            for label in found["metadata"]["labels"]
+            if label.startswith("rbac.authorization.k8s.io/")
+        }
+        for found in defaults
+        if found["kind"] == "ClusterRole"
+    }
+    assert aggregated == {
+        "drumline-operator": set(),
+        "drumline-view": {"view", "edit", "admin"},
+        "drumline-edit": {"edit", "admin"},
+    }
+
+
+def test_the_signing_key_is_random_and_outlives_the_release(
+    render: Render, defaults: list[Json]
+) -> None:
+    secrets = [only(objects, "Secret") for objects in (defaults, render())]
+    keys = [base64.b64decode(secret["data"]["key"]) for secret in secrets]
+    assert [len(key) for key in keys] == [32, 32]
+    assert keys[0] != keys[1]
+    assert secrets[0]["immutable"] is True
+    assert secrets[0]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_a_secret_of_ones_own_is_mounted_instead(render: Render) -> None:
+    objects = render(signingKey={"existingSecret": "mine"})
+    assert "Secret" not in {found["kind"] for found in objects}
+    volumes = pod_of(objects)["spec"]["volumes"]
+    assert {
+        "name": "signing-key",
+        "secret": {"secretName": "mine", "defaultMode": 0o440},
+    } in volumes
+
+
+def test_the_crds_are_those_of_the_models_and_are_kept(
+    render: Render, defaults: list[Json]
+) -> None:
+    def crds(objects: list[Json]) -> dict[str, Json]:
+        return {
+            found["spec"]["names"]["plural"]: found
+            for found in objects
+            if found["kind"] == "CustomResourceDefinition"
+        }
+
+    for plural, found in crds(defaults).items():
+        generated = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text())
+        assert found["spec"] == generated["spec"]
+        assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert len(crds(defaults)) == 3
+    unkept = crds(render(crds={"keep": False}))
+    assert all("annotations" not in found["metadata"] for found in unkept.values())
+    assert crds(render(crds={"install": False})) == {}
+
+
+def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
+    found = only(defaults, "PriorityClass")
+    assert (found["value"], found["preemptionPolicy"]) == (1_000_000_000, "Never")
+
+
+def test_more_than_one_replica_brings_a_budget(render: Render, defaults: list[Json]) -> None:
+    assert "PodDisruptionBudget" not in {found["kind"] for found in defaults}
+    budget = only(render(replicas=2), "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"] == only(defaults, "Deployment")["spec"]["selector"]
+
+
+def test_services_and_policies_select_the_operators_pod(defaults: list[Json]) -> None:
+    labels = pod_of(defaults)["metadata"]["labels"].items()
+    assert only(defaults, "Service")["spec"]["selector"].items() <= labels
+    assert only(defaults, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
+
+
+def test_the_scrape_configuration_finds_operator_and_training_pods(defaults: list[Json]) -> None:
+    text = only(defaults, "ConfigMap")["data"]["drumline.yml"]
+    operator, training = yaml.safe_load(text)["scrape_configs"]
+    assert operator["kubernetes_sd_configs"][0]["namespaces"] == {"names": [NAMESPACE]}
+    assert operator["relabel_configs"][0]["regex"] == "drumline;operator;http"
+    assert training["relabel_configs"][0]["regex"] == ".+;Running;agent"
+
+
+def test_monitors_of_the_prometheus_operator(render: Render) -> None:
+    chosen = {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}}
+    objects = render(metrics={"serviceMonitor": chosen, "podMonitor": chosen})
+    service, pods = only(objects, "ServiceMonitor"), only(objects, "PodMonitor")
+    for monitor in (service, pods):
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert service["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == "agent"
+
+
+def test_everything_optional_can_be_left_out(render: Render) -> None:
+    objects = render(
+        crds={"install": False},
+        rbac={"create": False, "userRoles": False},
+        serviceAccount={"create": False, "name": "given"},
+        trainingPriorityClass={"create": False},
+        signingKey={"existingSecret": "mine"},
+        flowControl={"enabled": False},
+        metrics={"service": False, "scrapeConfig": False},
+        networkPolicy={"enabled": False},
+    )
+    assert [found["kind"] for found in objects] == ["Deployment"]
+    assert pod_of(objects)["spec"]["serviceAccountName"] == "given"
+
+
+def test_places_for_additions_of_ones_own(render: Render) -> None:
+    objects = render(
+        podLabels={"team": "platform"},
+        podAnnotations={"note": "here"},
+        nodeSelector={"pool": "system"},
+        tolerations=[{"key": "system", "operator": "Exists"}],
+        affinity={"nodeAffinity": {}},
+        priorityClassName="system-cluster-critical",
+        imagePullSecrets=[{"name": "registry"}],
+        extraEnv=[{"name": "TZ", "value": "UTC"}],
+        extraVolumes=[{"name": "site", "emptyDir": {}}],
+        extraVolumeMounts=[{"name": "site", "mountPath": "/site"}],
+        serviceAccount={"annotations": {"identity": "cloud"}},
+        networkPolicy={"metricsFrom": [{"namespaceSelector": {}}], "apiServerPorts": [26443]},
+    )
+    template = pod_of(objects)
+    pod, (container,) = template["spec"], template["spec"]["containers"]
+    assert template["metadata"]["labels"]["team"] == "platform"
+    assert template["metadata"]["annotations"] == {"note": "here"}
+    assert pod["nodeSelector"] == {"pool": "system"}
+    assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}]
+    assert pod["affinity"] == {"nodeAffinity": {}}
+    assert pod["priorityClassName"] == "system-cluster-critical"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert container["env"][-1] == {"name": "TZ", "value": "UTC"}
+    assert pod["volumes"][-1] == {"name": "site", "emptyDir": {}}
+    assert container["volumeMounts"][-1] == {"name": "site", "mountPath": "/site"}
+    assert only(objects, "ServiceAccount")["metadata"]["annotations"] == {"identity": "cloud"}
+    policy = only(objects, "NetworkPolicy")["spec"]
+    assert policy["ingress"][0]["from"] == [{"namespaceSelector": {}}]
+    assert policy["egress"][0]["ports"] == [{"protocol": "TCP", "port": 26443}]
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"replica": 2}, "replica"),
+        ({"image": {"tagg": "1"}}, "tagg"),
+        ({"trainerPod": {"initContainers": []}}, "initContainers"),
+        ({"replicas": 0}, "replicas"),
+        ({"leaderElection": {"leaseSeconds": 5}}, "leaseSeconds"),
+        ({"logLevel": "loud"}, "logLevel"),
+        ({"image": {"digest": "sha256:short"}}, "digest"),
+        ({"trainingPriorityClass": {"value": 2_000_000_000}}, "value"),
+        ({"metrics": {"service": False, "serviceMonitor": {"enabled": True}}}, "metrics.service"),
+        ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
+    ],
+)
+def test_bad_values_are_refused_by_name(render: Render, values: Json, names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        render(**values)
+
+
+def leaves(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
+    """Every object of the schema with fixed keys, by path."""
+    if node.get("type") == "object" and "properties" in node:
+        yield path, node
+        for name, below in node["properties"].items():
+            yield from leaves(below, f"{path}.{name}".lstrip("."))
+
+
+def test_the_schema_knows_every_key_of_the_values_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    jsonschema.validate(values, schema, cls=jsonschema.Draft7Validator)
+    optional = {"": {"global"}, "resources": {"claims"}}
+    for path, node in leaves(schema):
+        below = values
+        for name in filter(None, path.split(".")):
+            below = below[name]
+        assert node["additionalProperties"] is False, path
+        assert set(node["properties"]) == set(below) | optional.get(path, set()), path
+        assert all("description" in entry for entry in node["properties"].values()), path
