@@ -36,6 +36,7 @@ from tests.unit.scheduling.builders import after, cluster, gang, pod, room, run
 
 PROPERTY = settings(max_examples=300, derandomize=True, deadline=None)
 LEVELS = ("block", "rack", "host")
+NOMINAL = 6
 TAINT = Taint(key="gpu", effect=TaintEffect.NO_SCHEDULE)
 WAITING = {
     BlockReason.INSUFFICIENT_GPUS,
@@ -90,7 +91,9 @@ def waiting(draw: st.DrawFn) -> list[Gang]:
 
 
 def snapshot_of(found: list[Node]) -> Snapshot:
-    return cluster(*found, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": 12}),))
+    return cluster(
+        *found, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": NOMINAL}),)
+    )
 
 
 def usable(one: Gang, node: Node) -> bool:
@@ -133,15 +136,14 @@ def feasible(one: Gang, found: list[Node], free: dict[str, Resources], level: st
 
 def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
     """The reasons that brute force allows for a gang that was refused."""
-    nominal = snapshot.queues[0].nominal["h100"]
     usage = sum(held.gang.gpus for held in snapshot.admitted)
     everything = list(snapshot.nodes)
     empty = {node.name: node.allocatable for node in everything}
-    if one.gpus > nominal:
+    if one.gpus > NOMINAL:
         return {BlockReason.EXCEEDS_QUOTA}
     if not feasible(one, everything, empty, one.required_level):
         return {BlockReason.EXCEEDS_CLUSTER}
-    if one.gpus and usage + one.gpus > nominal:
+    if one.gpus and usage + one.gpus > NOMINAL:
         return {BlockReason.QUOTA_EXHAUSTED}
     open_nodes = [node for node in everything if usable(one, node)]
     if not feasible(one, open_nodes, empty, one.required_level):
@@ -152,7 +154,10 @@ def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
         name: Resources(gpus=free.gpus, cpu_millis=1 << 40, pods=1 << 40)
         for name, free in free_of(snapshot).items()
     }
-    if feasible(one, open_nodes, gpus_only, one.required_level):
+    level = one.required_level  # only domains that could hold it if they were empty count
+    roomy = {path_at(seats[0], level) for seats in seatings(one, open_nodes, empty, level)}
+    open_nodes = [node for node in open_nodes if path_at(node, level) in roomy]
+    if feasible(one, open_nodes, gpus_only, level):
         return {BlockReason.INSUFFICIENT_RESOURCES}
     return {BlockReason.INSUFFICIENT_GPUS}
 
@@ -171,7 +176,7 @@ def test_yes_and_no_are_what_brute_force_says(found: list[Node], pending: list[G
     for one in in_turn(pending):
         usage = sum(held.gang.gpus for held in snapshot.admitted)
         open_nodes = [node for node in found if usable(one, node)]
-        in_quota = not one.gpus or usage + one.gpus <= 12
+        in_quota = not one.gpus or usage + one.gpus <= NOMINAL
         fits = in_quota and feasible(one, open_nodes, free_of(snapshot), one.required_level)
         match answers[one.uid]:
             case Placed() as placed:

@@ -121,6 +121,24 @@ def test_quota_that_others_of_the_queue_hold() -> None:
     assert refusal(snapshot, gang("a", nodes=4)).blockers == ("training/l", "training/s")
 
 
+def test_a_gang_that_starts_uses_up_quota_for_those_behind_it_in_the_same_cycle() -> None:
+    queues = (Queue(name="research", nominal={"h100": 3}),)
+    decisions = run(cluster(*racks(), queues=queues), gang("a", nodes=2), gang("b", nodes=2, at=1))
+    assert [one.key for one in decisions.placed] == ["training/a"]
+    assert decisions.blocked[0].blockers == ("training/a",)
+
+
+def test_nobody_is_named_whose_leaving_would_turn_out_needless() -> None:
+    low, high = admitted(gang("low"), "n0"), admitted(gang("high", gpus=2, priority=1), "n1")
+    n0, n1 = racks(count=1)
+    queues = (Queue(name="research", nominal={"h100": 3}),)
+    snapshot = cluster(n0, n1, queues=queues, running=[low, high])
+    assert refusal(snapshot, gang("a", gpus=2)).blockers == ("training/high",)
+    foreign = replace(n0, used=Resources(gpus=1, pods=1))
+    snapshot = cluster(foreign, n1, running=[low, high])
+    assert refusal(snapshot, gang("a", gpus=2)).blockers == ("training/high",)
+
+
 def test_quota_that_was_lowered_under_running_jobs_is_never_negative() -> None:
     running = admitted(gang("r", nodes=4), "n0", "n0", "n1", "n1")
     queues = (Queue(name="research", nominal={"h100": 2}),)

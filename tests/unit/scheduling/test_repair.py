@@ -112,3 +112,22 @@ def test_a_repair_whose_pool_is_gone_says_so() -> None:
     broken = admitted(gang("a", nodes=2), "n0", "x", lost=LOST_1, pool="a100")
     blocked = run(cluster(*racks(), running=[broken])).blocked[0]
     assert blocked.reason is BlockReason.POOL_NOT_FOUND
+
+
+def test_two_broken_gangs_on_the_same_nodes_wait_for_each_other_and_not_for_themselves() -> None:
+    one, two = (
+        admitted(gang(name, nodes=2, required_level="rack"), "n0", "x", lost=LOST_1)
+        for name in ("a", "b")
+    )
+    third = admitted(gang("r", gpus=2, priority=9), "n1")
+    blocked = run(cluster(*racks(), running=[one, two, third])).blocked
+    assert [(x.key, x.blockers) for x in blocked] == [
+        ("training/a", ("training/b",)),
+        ("training/b", ("training/a",)),
+    ]
+
+
+def test_a_repaired_gang_holds_its_old_places_and_its_new_ones() -> None:
+    broken = admitted(gang("a", nodes=2, gpus=2), "n0", "x", lost=LOST_1)
+    blocked = run(cluster(*racks(count=1), running=[broken]), gang("b", nodes=2, gpus=2)).blocked
+    assert blocked[0].message.endswith("0 of 4 free; training/a holds 4 (priority 0)")
