@@ -91,7 +91,7 @@ class KubeClient:
         self._writes: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        context: ssl.SSLContext | bool = True
+        context: ssl.SSLContext | None = None
         if self._credentials.server.startswith("https:"):
             context = await asyncio.to_thread(self._credentials.ssl_context)
         self._reads = await self._stack.enter_async_context(self._session(context, limit=0))
@@ -170,9 +170,9 @@ class KubeClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _unreachable(error) from error
 
-    def _session(self, context: ssl.SSLContext | bool, *, limit: int) -> aiohttp.ClientSession:
+    def _session(self, context: ssl.SSLContext | None, *, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, ssl=context),
+            connector=aiohttp.TCPConnector(limit=limit, ssl=context or True),
             # Compressing big lists costs CPU on both sides of a local network.
             headers={
                 "Accept": JSON,

@@ -8,6 +8,9 @@
 * Every change is conditional on the resourceVersion read before, and every taking (never a
   renewal) raises `leaseTransitions`. That number is the epoch: unique to one term of one process,
   even if two processes are wrongly given the same identity, or one takes its own lease back.
+* Deleting the Lease is no way to depose its holder: who saw it before waits, the holder writes it
+  again. Only a candidate that never saw it takes it at once; `epoch_floor` keeps even its epoch
+  above all that were used.
 * A late renewal that still succeeds proves that nobody came between: the term goes on. It is over
   when the record names another holder or another epoch.
 """
@@ -99,7 +102,7 @@ class LeaderElector:
         self._wall = wall
         self._epoch_floor = epoch_floor
         self._term: _Term | None = None
-        self._seen_version = ""
+        self._seen_version: str | None = None
         self._seen_at = -math.inf
 
     @property
@@ -187,13 +190,17 @@ class LeaderElector:
                 await self._desk.write(replace(term.record, holder="", renew_time=self._now()))
 
     def _is_free(self, found: LeaseRecord | None) -> bool:
-        if found is None or not found.holder:
+        if found is None and self._seen_version is None:
             return True
-        if found.resource_version != self._seen_version:
-            self._seen_version = found.resource_version
+        if found is not None and not found.holder:
+            return True
+        # A Lease that someone deleted under its holder is left alone as long as a held one.
+        version = "" if found is None else found.resource_version
+        if version != self._seen_version:
+            self._seen_version = version
             self._seen_at = self._clock()
-        duration = max(found.duration_seconds, self._timing.duration_seconds)
-        return self._clock() >= self._seen_at + duration
+        theirs = 0 if found is None else found.duration_seconds
+        return self._clock() >= self._seen_at + max(theirs, self._timing.duration_seconds)
 
     async def _take(self, found: LeaseRecord | None) -> bool:
         now = self._now()

@@ -225,7 +225,7 @@ async def apply(
         client: The client to send with.
         resource: The object's kind.
         name: The object's name.
-        body: The fields we want to own; `apiVersion` and `kind` are filled in.
+        body: The fields we want to own; `apiVersion`, `kind` and the name are filled in.
         field_manager: Who we are among the owners of its fields.
         namespace: The object's namespace, if its kind has one.
         force: Take fields over from other owners instead of failing.
@@ -235,12 +235,17 @@ async def apply(
         KubeError: Anything else.
     """
     query = {"fieldManager": field_manager, "force": "true" if force else "false"}
+    named = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": body.get("metadata", {}) | {"name": name},
+    }
     request = Request(
         verb=Verb.APPLY,
         resource=resource,
         path=resource.path(namespace=namespace, name=name),
         query=query,
-        body=_encode({"apiVersion": resource.api_version, "kind": resource.kind, **body}),
+        body=_encode({**body, **named}),
         content_type=_APPLY_PATCH,
     )
     return _written(await client.send(request))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drumline.kube import codec, errors, reads, writes
-from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
+from drumline.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, TRAINING_JOBS, Resource
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
@@ -52,14 +52,12 @@ async def test_refusals_are_typed(client: KubeClient, namespace: str) -> None:
         await writes.create(client, unserved, namespace=namespace, body=pod("p"))
 
 
-async def test_a_quota_refuses_with_its_own_words(client: KubeClient, namespace: str) -> None:
-    quotas = Resource(
-        group="", version="v1", plural="resourcequotas", kind="ResourceQuota", namespaced=True
-    )
-    body = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    await writes.create(client, quotas, namespace=namespace, body=body)
-    with pytest.raises(errors.Forbidden, match="quota"):
-        await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+async def test_pod_security_refuses_with_its_own_words(client: KubeClient, namespace: str) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    strict = f"{namespace}-strict"
+    await writes.create(client, NAMESPACES, body={"metadata": {"name": strict, "labels": labels}})
+    with pytest.raises(errors.Forbidden, match="violates PodSecurity"):
+        await writes.create(client, PODS, namespace=strict, body=pod("p"))
 
 
 async def test_a_stale_status_is_refused_whole(client: KubeClient, namespace: str) -> None:
@@ -80,11 +78,27 @@ async def test_a_stale_status_is_refused_whole(client: KubeClient, namespace: st
     for replace in (writes.replace_status, writes.patch_status):
         with pytest.raises(errors.Conflict):
             await write(replace, first.resource_version, first.uid, "old leader")
-        with pytest.raises(errors.StatusError) as caught:
-            await write(replace, second.resource_version, "another", "to a predecessor")
-        assert caught.value.code == 409
     view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
     assert (view.message, view.resource_version) == ("new leader", second.resource_version)
+
+
+async def test_a_status_meant_for_a_predecessor_is_refused(
+    client: KubeClient, namespace: str
+) -> None:
+    first = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    await writes.delete(client, PODS, namespace=namespace, name="p", uid=first.uid)
+    await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    for replace in (writes.replace_status, writes.patch_status):
+        with pytest.raises(errors.Conflict):
+            await replace(
+                client,
+                PODS,
+                namespace=namespace,
+                name="p",
+                uid=first.uid,
+                resource_version=first.resource_version,
+                status={"phase": "Running"},
+            )
 
 
 async def test_replacing_a_status_drops_fields_and_patching_keeps_them(
