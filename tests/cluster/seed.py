@@ -59,7 +59,7 @@ def _import(archive: Path, seed: Path) -> None:
         # its mounts end with it, and it ends with this program
         apart = ["unshare", "--mount", "--propagation=private", "--"]
         apart += ["setpriv", "--pdeathsig=KILL", "--", "containerd", "--config", str(config)]
-        with subprocess.Popen(apart, stderr=(Path(state) / "log").open("w")) as containerd:
+        with subprocess.Popen(apart, stderr=subprocess.DEVNULL) as containerd:
             try:
                 for _ in _until_exists(Path(socket), containerd):
                     time.sleep(0.05)

@@ -1,0 +1,28 @@
+"""What end-to-end tests share: three real nodes of two GPUs each."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster import Cluster, ClusterSpec, start, stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """3 nodes x 2 GPUs; nodes 0 and 1 in rack-0, node 2 in rack-1.
+
+    DRUMLINE_E2E_CLUSTER names one to use (started if it does not run) and to leave running.
+    """
+    kept = os.environ.get("DRUMLINE_E2E_CLUSTER")
+    spec = ClusterSpec(name=kept or f"drumline-e2e-{os.getpid()}")
+    try:
+        yield start(spec, say=print)
+    finally:
+        if kept is None:
+            stop(spec.name, say=print)
