@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
@@ -81,10 +81,37 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 """RFC 3339, UTC."""
 
 
+def _quantity_text(value: object) -> object:
+    """YAML reads `cpu: 4` as a number; quantities are text from here on."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity_text),
+    Field(max_length=32, pattern=_QUANTITY_PATTERN),
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "maxLength": 32, "pattern": _QUANTITY_PATTERN}
+    ),
+]
+"""A Kubernetes quantity without sign or exponent: `4`, `500m`, `1.5Gi`."""
+
+
 def name_rule(*, kind: str, longest: int, why: str) -> Rule:
     """The object's own name is a DNS label: it becomes part of names and a label's value."""
     return Rule(
         rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",
         message=f"metadata.name: a {kind}'s name has at most {longest} characters and no dots"
         f" ({why}); choose a shorter name",
+    )
+
+
+def relative_path(field: str, *, optional: bool = False) -> Rule:
+    """`field` stays inside the volume it is resolved in."""
+    inside = f"!self.{field}.startsWith('/') && !self.{field}.split('/').exists(part, part == '..')"
+    return Rule(
+        rule=f"!has(self.{field}) || ({inside})" if optional else inside,
+        message=f"{field} is relative to the volume: no leading '/' and no '..'; write runs/a",
+        field_path=f".{field}",
     )

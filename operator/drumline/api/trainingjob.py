@@ -10,10 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, LabelKey, LabelValue, Name, Rule, name_rule
+from drumline.api.base import (
+    ApiModel,
+    LabelKey,
+    LabelValue,
+    Name,
+    Rule,
+    name_rule,
+    relative_path,
+)
 from drumline.api.jobstatus import Assignment, CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import SPEC_RULES, never
-from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration, relative_path
+from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline_trainer.config import MODEL_PRESETS
 
 __all__ = [
