@@ -60,7 +60,11 @@ async def run_alone(band: Band, variables: dict[str, str], *, ranks: int) -> tup
 @pytest.mark.parametrize(
     ("lines", "code", "error"),
     [
-        (["raise ValueError('boom')"], 1, "rank 1: ValueError: boom [exit code 1 (APPLICATION)]"),
+        (
+            ["raise ValueError('boom\\n at 0x1')"],
+            1,
+            "rank 1: ValueError: boom [exit code 1 (APPLICATION)]",
+        ),
         (
             ["raise ConnectionError('gone')"],
             75,

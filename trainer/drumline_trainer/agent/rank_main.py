@@ -85,9 +85,15 @@ def _run_rank(module: ModuleType, placement: Placement, heartbeats: int) -> int:
         module.run_rank(config=_config(), placement=placement, heartbeat=send)
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
         traceback.print_exc()
-        _write_line(heartbeats, json.dumps({"error": f"{type(error).__name__}: {error}"[:2048]}))
+        _write_line(heartbeats, json.dumps({"error": _one_line(error)}))
         return module.exit_code_of(error)
     return ExitCode.OK
+
+
+def _one_line(error: BaseException) -> str:
+    """Type and first line: what follows in torch's messages is a stack, and is in the output."""
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said}"[:2048]
 
 
 def _config() -> TrainerConfig:
