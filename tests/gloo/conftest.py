@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.gloo.gang import GangStarter
 
 
 @pytest.fixture(scope="session")
 def gangs() -> GangStarter:
+    torch.set_num_threads(1)  # this process should leave the cores to the ranks
     return GangStarter()
 
 

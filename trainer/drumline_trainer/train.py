@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.restore import Restored
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.batches import ByteDataset, open_dataset
@@ -64,7 +65,7 @@ def train(
         initialize(model, seed=config.seed)
         finished, cursor = 0, 0
     else:
-        finished, cursor = restored.step, restored.trainer["cursor"]
+        finished, cursor = restored.step, cursor_of(restored)
         set_finished_steps(optimizer, finished)
         announce(restored, config=config, dataset=dataset, reporter=reporter)
 
@@ -141,6 +142,18 @@ def trainer_state(
         "data": dataset.corpus.fingerprint(),
         "config": config.to_dict(),
     }
+
+
+def cursor_of(restored: Restored) -> int:
+    """Samples consumed so far.
+
+    Raises:
+        CorruptCheckpointError: the checkpoint is intact but was written by something else.
+    """
+    cursor = restored.trainer.get("cursor")
+    if not isinstance(cursor, int) or cursor < 0:
+        raise CorruptCheckpointError(f"step {restored.step}: cursor {cursor!r} counts no samples")
+    return cursor
 
 
 def announce(

@@ -187,7 +187,7 @@ def _file_record(raw: Any) -> FileRecord:
 def _tensor_record(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> TensorRecord:
     record = _object({name: raw}, name)
     dtype, shards = record.get("dtype"), record.get("shards")
-    if dtype not in DTYPE_BYTES:
+    if dtype not in tuple(DTYPE_BYTES):  # by equality: what JSON gives need not be hashable
         raise CorruptCheckpointError(f"{name}: unknown type {dtype!r}")
     if not isinstance(shards, list):
         raise CorruptCheckpointError(f"{name}: shards must be a list")

@@ -9,8 +9,10 @@ different sample.
 from __future__ import annotations
 
 import hashlib
+import os
 import sysconfig
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -82,18 +84,22 @@ def open_corpus(config: DataConfig) -> Corpus:
     Raises:
         ConfigError: no such folder, or no text in it.
     """
-    stdlib = config.source == PYTHON_STDLIB
-    folder = Path(sysconfig.get_path("stdlib")) if stdlib else Path(config.source)
+    if config.source == PYTHON_STDLIB:
+        folder, pattern = Path(sysconfig.get_path("stdlib")), "*.py"
+        candidates = _stdlib_sources(folder)
+    else:
+        folder, pattern = Path(config.source), config.pattern
+        candidates = folder.glob(pattern)
     if not folder.is_dir():
         raise ConfigError(f"data.source: {folder} is not a folder in this container")
     found = sorted(
         (path.relative_to(folder).as_posix(), path.stat().st_size)
-        for path in folder.glob(config.pattern)
-        if path.is_file() and not (stdlib and _skipped(path.relative_to(folder)))
+        for path in candidates
+        if path.is_file()
     )
     files = [(path, size) for path, size in found if size]
     if not files:
-        raise ConfigError(f"data.pattern: no text under {folder} matches {config.pattern!r}")
+        raise ConfigError(f"data.pattern: no text under {folder} matches {pattern!r}")
     return Corpus(
         folder=folder,
         paths=tuple(path for path, _ in files),
@@ -101,5 +107,8 @@ def open_corpus(config: DataConfig) -> Corpus:
     )
 
 
-def _skipped(path: Path) -> bool:
-    return not _SKIPPED_FOLDERS.isdisjoint(path.parts[:-1])
+def _stdlib_sources(folder: Path) -> Iterator[Path]:
+    """Without entering what is skipped: site-packages alone may hold 100,000 files."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
+        yield from (Path(parent, name) for name in files if name.endswith(".py"))

@@ -1,0 +1,93 @@
+"""The trainer without Kubernetes: the command line, torchrun, and what heartbeats say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.heartbeat import Heartbeat, Phase
+from drumline_trainer.metrics.losses import read_losses
+from tests.gloo.configs import small
+from tests.gloo.gang import REPOSITORY, GangStarter
+from tests.gloo.jobs import train_rank
+from tests.gloo.stored import same_bits, whole_tensors
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def run(*arguments: str, config: TrainerConfig, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS` with this configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder.with_suffix(".json")
+    file.write_text(json.dumps(config.to_dict()))
+    return subprocess.run(
+        [sys.executable, *arguments, "--config", str(file), "--checkpoint-folder", str(folder)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "trainer")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.gloo
+def test_our_launcher_and_torchrun_train_the_same_model(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    ours = run("-m", "drumline_trainer", "--ranks", "2", config=config, folder=tmp_path / "ours")
+    assert ours.returncode == 0, ours.stderr
+    lines = ours.stdout.splitlines()
+    pattern = r"step (5|10)/10  loss \d\.\d{3}  [\d.]+[kM]? tok/s  eta \d:\d\d"
+    assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
+    theirs = run(*TORCHRUN, "-m", "drumline_trainer", config=config, folder=tmp_path / "theirs")
+    assert theirs.returncode == 0, theirs.stderr
+    folders = [tmp_path / name / "step-00000010" for name in ("ours", "theirs")]
+    assert same_bits(*map(whole_tensors, folders))
+
+
+@pytest.mark.gloo
+def test_the_launchers_exit_code_is_the_ranks(tmp_path: Path) -> None:
+    config = small(tmp_path, data={"source": str(tmp_path / "absent")})
+    done = run("-m", "drumline_trainer", "--ranks", "2", config=config, folder=tmp_path / "x")
+    assert done.returncode == ExitCode.CONFIG
+    assert "data.source" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> None:
+    config = small(tmp_path)
+    told = gangs.run(
+        train_rank,
+        config,
+        None,
+        world_size=2,
+        generation=3,
+        attempt=1,
+        checkpoint_folder=tmp_path / "checkpoints",
+    )
+    losses = read_losses(tmp_path / "checkpoints" / "metrics.jsonl")
+    for rank, lines in enumerate(told):
+        beats = [Heartbeat.from_json(line) for line in lines if line.startswith("{")]
+        assert {(b.generation, b.attempt, b.rank) for b in beats} == {(3, 1, rank)}
+        steps = [Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+        saving = [Phase.CHECKPOINT, Phase.CHECKPOINT]
+        assert [b.phase for b in beats] == [
+            Phase.STARTING,
+            Phase.RESTORING,
+            *(steps * 4 + saving) * 2,
+            *(steps * 2 + saving),
+            Phase.DONE,
+        ]
+        assert [b.step for b in beats] == sorted(b.step for b in beats)
+        final = beats[-1]
+        assert (final.step, final.checkpoint_step, final.loss) == (10, 10, losses[10])
+        assert len(final.checkpoint_digest) == 64
+        assert None not in (final.tokens_per_second, final.step_seconds, final.checkpoint_seconds)
+        assert final.mfu is None  # no figure for this device
+    assert len([line for line in told[1] if not line.startswith("{")]) == 0  # rank 0 alone speaks

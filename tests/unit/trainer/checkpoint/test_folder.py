@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.folder import CheckpointFolder
+
+
+def folder(path: Path, generation: int = 1, attempt: int = 0) -> CheckpointFolder:
+    return CheckpointFolder(path=path, membership=(generation, attempt))
+
+
+def commit(opened: CheckpointFolder, step: int, text: str = "") -> None:
+    opened.unfinished_folder(step).mkdir()
+    (opened.unfinished_folder(step) / "manifest.json").write_text(text)
+    opened.commit(step)
+
+
+def steps_in(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.glob("step-*"))
+
+
+def test_a_commit_is_seen_under_its_step_only_when_done(tmp_path: Path) -> None:
+    opened = folder(tmp_path / "new" / "folder")
+    opened.claim()
+    opened.unfinished_folder(7).mkdir()
+    assert opened.steps() == []
+    opened.commit(7)
+    commit(opened, 123_456_789)
+    commit(opened, 20)
+    assert opened.steps() == [123_456_789, 20, 7]
+
+
+@pytest.mark.parametrize("newer", [(2, 0), (1, 6)])
+def test_only_the_newest_membership_commits(tmp_path: Path, newer: tuple[int, int]) -> None:
+    old = folder(tmp_path, 1, 5)
+    old.claim()
+    old.unfinished_folder(3).mkdir()
+    folder(tmp_path, *newer).claim()
+    with pytest.raises(StaleMembershipError, match=r"generation 1\.5 was replaced by"):
+        commit(old, 4)
+    with pytest.raises(StaleMembershipError):
+        old.claim()
+    assert folder(tmp_path, *newer).steps() == []
+
+
+def test_the_same_membership_may_come_back(tmp_path: Path) -> None:
+    folder(tmp_path, 2, 1).claim()
+    folder(tmp_path, 2, 1).claim()
+    commit(folder(tmp_path, 2, 1), 1)
+
+
+def test_claiming_clears_what_older_ones_left_and_nothing_else(tmp_path: Path) -> None:
+    commit(folder(tmp_path, 1, 0), 1)
+    for generation, attempt in [(1, 0), (2, 3), (2, 4), (3, 0)]:
+        folder(tmp_path, generation, attempt).unfinished_folder(9).mkdir()
+    (tmp_path / "notes").mkdir()
+    folder(tmp_path, 2, 3).claim()
+    assert steps_in(tmp_path) == [
+        "step-00000001",
+        "step-00000009.tmp-2-4",
+        "step-00000009.tmp-3-0",
+    ]
+    assert (tmp_path / "notes").exists()
+
+
+def test_a_commit_replaces_the_checkpoint_of_its_step(tmp_path: Path) -> None:
+    opened = folder(tmp_path)
+    commit(opened, 5, "old")
+    commit(opened, 5, "new")
+    assert (opened.step_folder(5) / "manifest.json").read_text() == "new"
+    assert steps_in(tmp_path) == ["step-00000005"]
+
+
+def test_a_replacement_cut_in_the_middle_is_undone(tmp_path: Path) -> None:
+    opened = folder(tmp_path)
+    commit(opened, 5, "old")
+    opened.unfinished_folder(5).mkdir()
+    opened.step_folder(5).rename(tmp_path / "step-00000005.old-1-0")
+    opened.claim()
+    assert (opened.step_folder(5) / "manifest.json").read_text() == "old"
+    assert steps_in(tmp_path) == ["step-00000005"]
+
+
+def test_a_replacement_cut_at_its_end_is_finished(tmp_path: Path) -> None:
+    opened = folder(tmp_path)
+    commit(opened, 5, "new")
+    (tmp_path / "step-00000005.old-1-0").mkdir()
+    opened.claim()
+    assert (opened.step_folder(5) / "manifest.json").read_text() == "new"
+    assert steps_in(tmp_path) == ["step-00000005"]
+
+
+@pytest.mark.parametrize(
+    ("verified", "kept"),
+    [
+        pytest.param([], [1, 2, 3, 4, 5], id="nothing is known to be good"),
+        pytest.param([3], [1, 2, 3, 4, 5], id="fewer than to keep"),
+        pytest.param([3, 5], [3, 4, 5], id="a newer one that is not known to be good stays"),
+        pytest.param([4, 5, 3], [4, 5], id="more than to keep"),
+    ],
+)
+def test_retention_counts_verified_ones(
+    tmp_path: Path, verified: list[int], kept: list[int]
+) -> None:
+    opened = folder(tmp_path)
+    for step in range(1, 6):
+        commit(opened, step)
+    opened.prune(keep=2, verified=verified)
+    assert sorted(opened.steps()) == kept
+
+
+def test_a_damaged_owner_record_is_not_taken_for_none(tmp_path: Path) -> None:
+    folder(tmp_path, 9).claim()
+    (tmp_path / "membership.json").write_bytes(b'{"generation"')
+    with pytest.raises(CorruptCheckpointError, match=r"membership\.json is damaged"):
+        folder(tmp_path, 1).claim()

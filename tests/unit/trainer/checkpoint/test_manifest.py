@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.manifest import (
+    FileRecord,
+    Manifest,
+    Piece,
+    TensorRecord,
+    digest_line,
+)
+from drumline_trainer.parallelism.shards import Box
+
+
+def manifest() -> Manifest:
+    return Manifest(
+        step=100,
+        world_size=2,
+        generation=3,
+        attempt=1,
+        files={
+            "rank-0.safetensors": FileRecord(size_bytes=10, sha256="a" * 64),
+            "rank-1.safetensors": FileRecord(size_bytes=20, sha256="b" * 64),
+        },
+        tensors={
+            "model.w": TensorRecord(
+                dtype="F32",
+                shape=(4, 2),
+                pieces=(
+                    Piece(file="rank-0.safetensors", box=Box(offsets=(0, 0), shape=(3, 2))),
+                    Piece(file="rank-1.safetensors", box=Box(offsets=(3, 0), shape=(1, 2))),
+                ),
+            )
+        },
+        trainer={"cursor": 1600, "config": {"steps": 5}},
+    )
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    body = manifest().encode()
+    assert Manifest.parse(body) == manifest()
+    assert Manifest.parse(body).encode() == body
+
+
+def test_the_digest_line_is_what_sha256sum_writes() -> None:
+    assert digest_line(b"abc") == (
+        b"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  manifest.json\n"
+    )
+
+
+def rename_file(raw: dict[str, Any], name: str) -> None:
+    raw["files"][name] = raw["files"].pop("rank-0.safetensors")
+    raw["tensors"]["model.w"]["shards"][0]["file"] = name
+
+
+def shard(raw: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    return raw["tensors"]["model.w"]["shards"][number]
+
+
+BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "another format": lambda r: r.update(format="other"),
+    "a later version": lambda r: r.update(version=2),
+    "a step that is no number": lambda r: r.update(step="100"),
+    "a negative step": lambda r: r.update(step=-1),
+    "a step that is a truth": lambda r: r.update(step=True),
+    "no files": lambda r: r.pop("files"),
+    "files in a list": lambda r: r.update(files=[]),
+    "no trainer state": lambda r: r.pop("trainer"),
+    "a path upwards": lambda r: rename_file(r, "../rank-0.safetensors"),
+    "an absolute path": lambda r: rename_file(r, "/etc/passwd"),
+    "a folder in a name": lambda r: rename_file(r, "sub/rank-0.safetensors"),
+    "two dots": lambda r: rename_file(r, ".."),
+    "a hidden file": lambda r: rename_file(r, ".hidden"),
+    "a zero byte": lambda r: rename_file(r, "rank\0"),
+    "an empty name": lambda r: rename_file(r, ""),
+    "a name without end": lambda r: rename_file(r, "x" * 129),
+    "a newline after a name": lambda r: rename_file(r, "rank-0.safetensors\n"),
+    "no digest": lambda r: r["files"]["rank-0.safetensors"].pop("sha256"),
+    "an empty digest": lambda r: r["files"]["rank-0.safetensors"].update(sha256=""),
+    "a short digest": lambda r: r["files"]["rank-0.safetensors"].update(sha256="a" * 63),
+    "a digest that is null": lambda r: r["files"]["rank-0.safetensors"].update(sha256=None),
+    "no size": lambda r: r["files"]["rank-0.safetensors"].pop("bytes"),
+    "a negative size": lambda r: r["files"]["rank-0.safetensors"].update(bytes=-1),
+    "a file that is no object": lambda r: r["files"].update({"rank-0.safetensors": 3}),
+    "an unknown type": lambda r: r["tensors"]["model.w"].update(dtype="O"),
+    "a type that is a list": lambda r: r["tensors"]["model.w"].update(dtype=["F32"]),
+    "a shard of an unlisted file": lambda r: shard(r).update(file="rank-9.safetensors"),
+    "a shard without a file": lambda r: shard(r).pop("file"),
+    "a gap": lambda r: shard(r).update(shape=[2, 2]),
+    "an overlap": lambda r: shard(r, 1).update(offsets=[2, 0], shape=[2, 2]),
+    "a shard outside": lambda r: shard(r, 1).update(offsets=[9, 0]),
+    "a shard short of a dimension": lambda r: shard(r).update(offsets=[0]),
+    "nine dimensions": lambda r: r["tensors"]["model.w"].update(shape=[1] * 9),
+    "a shape of text": lambda r: r["tensors"]["model.w"].update(shape=["4", "2"]),
+    "no shards": lambda r: r["tensors"]["model.w"].update(shards=[]),
+    "shards in an object": lambda r: r["tensors"]["model.w"].update(shards={}),
+}
+
+
+@pytest.mark.parametrize("damage", BAD.values(), ids=BAD.keys())
+def test_refuses(damage: Callable[[dict[str, Any]], Any]) -> None:
+    raw = copy.deepcopy(json.loads(manifest().encode()))
+    damage(raw)
+    with pytest.raises(CorruptCheckpointError):
+        Manifest.parse(json.dumps(raw).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"null"])
+def test_refuses_what_is_no_object(body: bytes) -> None:
+    with pytest.raises(CorruptCheckpointError, match="manifest is not"):
+        Manifest.parse(body)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from drumline_trainer.metrics.progress import clock, progress_line, short_count
+
+
+def test_the_line() -> None:
+    line = progress_line(
+        step=40, total_steps=200, loss=2.6131, tokens_per_second=18_240.0, eta_seconds=41.7
+    )
+    assert line == "step 40/200  loss 2.613  18.2k tok/s  eta 0:42"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(7.4, "7"), (950.0, "950"), (1000.0, "1.00k"), (1_250_000.0, "1.25M")]
+)
+def test_counts(value: float, text: str) -> None:
+    assert short_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (725, "12:05"), (10_800, "3:00:00")]
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text

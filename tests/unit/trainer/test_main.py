@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.__main__ import configured, main
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
+from drumline_trainer.contract import ExitCode
+
+
+def test_settings_lie_over_the_preset_and_that_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"steps": 7, "seed": 3, "model": {"layers": 9, "heads": 8}}')
+    settings = ["seed=4", "model.layers=3", "data.source=/text", "precision=bf16"]
+    config = configured(file, preset="small", settings=settings)
+    expected = TrainerConfig(model=MODEL_PRESETS["small"]).to_dict()
+    expected["model"]["layers"] = 3
+    expected |= {"steps": 7, "seed": 4, "precision": "bf16"}
+    expected["data"]["source"] = "/text"
+    assert config == TrainerConfig.from_dict(expected)
+
+
+def test_without_anything_it_is_the_default() -> None:
+    assert configured(None, preset=None, settings=[]) == TrainerConfig()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("steps", "must be key=value"),
+        ("stepz=3", "did you mean 'steps'"),
+        ("steps=many", "steps: must be int"),
+    ],
+)
+def test_a_bad_setting_says_what_is_wrong(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(None, preset=None, settings=[setting])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "/absent.json"], "/absent.json"),
+        (["--ranks", "3"], "does not split evenly over 3 ranks"),
+    ],
+)
+def test_what_cannot_work_ends_before_torch_is_imported(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ExitCode.CONFIG
+    assert message in capsys.readouterr().err

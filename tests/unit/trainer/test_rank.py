@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.errors import (
+    CorruptCheckpointError,
+    SaveError,
+    StaleMembershipError,
+)
+from drumline_trainer.config import ConfigError
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.rank import exit_code_of
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("steps: must be greater than 0"), ExitCode.CONFIG),
+        (CorruptCheckpointError("none verifies"), ExitCode.CORRUPT_CHECKPOINT),
+        (StaleMembershipError("replaced"), ExitCode.PEER_LOST),
+        (RuntimeError("pair.cc:561] Connection closed by peer [10.0.0.1]"), ExitCode.PEER_LOST),
+        (RuntimeError("Read error [10.0.0.1]: Connection reset by peer"), ExitCode.PEER_LOST),
+        (dist.DistBackendError("NCCL error: remote process exited"), ExitCode.PEER_LOST),
+        (dist.DistNetworkError("the store is gone"), ExitCode.PEER_LOST),
+        (ConnectionResetError("reset"), ExitCode.PEER_LOST),
+        (SaveError("rank 1: disk full"), ExitCode.APPLICATION),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ExitCode.APPLICATION),
+        (MemoryError(), ExitCode.APPLICATION),
+    ],
+)
+def test_exit_codes(error: Exception, code: ExitCode) -> None:
+    assert exit_code_of(error) is code
