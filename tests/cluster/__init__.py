@@ -4,7 +4,7 @@ From a terminal: `python -m tests.cluster up | status | images | down`.
 """
 
 from tests.cluster.kwok import create_fake_nodes
-from tests.cluster.lifecycle import load, start, stop
+from tests.cluster.lifecycle import load, start, stop, update_images
 from tests.cluster.model import Cluster, ClusterError, ClusterSpec, NodeInfo, Provider
 from tests.cluster.volumes import bind_folder, kubectl
 
@@ -20,4 +20,5 @@ __all__ = [
     "load",
     "start",
     "stop",
+    "update_images",
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.cluster.binaries import MissingToolError
-from tests.cluster.lifecycle import load, start, stop
+from tests.cluster.context import IMAGES, write_context
+from tests.cluster.lifecycle import load, start, stop, update_images
 from tests.cluster.model import ClusterError, ClusterSpec, Provider
 from tests.cluster.process import find
 
@@ -61,6 +63,17 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
+def _images(options: argparse.Namespace) -> int:
+    update_images(options.name, say=_say)
+    return 0
+
+
+def _context(options: argparse.Namespace) -> int:
+    write_context(options.image, options.folder)
+    print(f"docker build -f docker/{options.image}.Dockerfile {options.folder}")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -80,6 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--kwok", action="store_true", help="run KWOK even without fake nodes")
     command("down", _down, "remove every trace of a cluster")
     command("status", _status, "say what runs")
+    command("images", _images, "build the images anew and load them into a running cluster")
+    context = commands.add_parser("context", help="write an image's build context to a new folder")
+    context.add_argument("image", choices=sorted(IMAGES))
+    context.add_argument("folder", type=Path)
+    context.set_defaults(run=_context, name="")
     return parser
 
 

@@ -10,6 +10,7 @@ build from it must require each of them at the matching v0.x.y. That go.mod is g
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -17,13 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
+KIND_VERSION = "0.33.0"
 HELM_VERSION = "4.3.1"
 
 Say = Callable[[str], None]
@@ -89,6 +92,13 @@ CATALOGUE: dict[str, Binary] = {
             build_seconds=81,
         ),
         Binary(
+            name="kind",
+            module="sigs.k8s.io/kind",
+            package="sigs.k8s.io/kind",
+            version=KIND_VERSION,
+            build_seconds=40,
+        ),
+        Binary(
             name="helm",
             module="helm.sh/helm/v4",
             package="helm.sh/helm/v4/cmd/helm",
@@ -144,7 +154,9 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
             f"  [{index}/{len(missing)}] {binary.name} {binary.version}"
             f" (about {binary.build_seconds} s)"
         )
-        _build(go_tool(), binary)
+        with _only_builder(binary):
+            if not binary_path(binary.name).exists():  # another process may have built it meanwhile
+                _build(go_tool(), binary)
         say(f"  [{index}/{len(missing)}] {binary.name} built in {time.monotonic() - started:.0f} s")
     return {name: binary_path(name) for name in wanted}
 
@@ -199,10 +211,22 @@ def _go_mod(binary: Binary, source: Path) -> str:
     return "module drumline.dev/build\n\ngo 1.26\n\nrequire (\n" + "\n".join(requires) + "\n)\n"
 
 
+@contextmanager
+def _only_builder(binary: Binary) -> Iterator[None]:
+    """Two checkouts that need the same binary build it once."""
+    folder = binary_path(binary.name).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 def _build(go: str, binary: Binary) -> None:
     source = _module_source(go, binary)
     target = binary_path(binary.name)
-    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         work = Path(scratch)
         (work / "go.mod").write_text(_go_mod(binary, source))

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.cluster.model import Cluster, ClusterSpec, cluster_folder, read_cluster
-from tests.cluster.native import remove_native, start_native
-from tests.cluster.process import find
+from tests.cluster.model import (
+    Cluster,
+    ClusterError,
+    ClusterSpec,
+    Provider,
+    cluster_folder,
+    read_cluster,
+)
 from tests.cluster.progress import Progress, Say
+from tests.cluster.providers import PROVIDERS, choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def start(spec: ClusterSpec, *, say: Say) -> Cluster:
     """Start the cluster, or return the one that already runs under this name.
 
     What an interrupted start left is removed first.
+
+    Raises:
+        ClusterError: it cannot be; what was made so far stays for a look until `stop`.
     """
     progress = Progress(out=say)
     with _alone(spec.folder):
         running = load(spec.name)
         if running is not None:
-            progress.say(f"cluster {spec.name} already runs: {running.kubeconfig}")
+            progress.say(f"cluster {spec.name} already runs: KUBECONFIG={running.kubeconfig}")
             return running
-        remove_native(spec.name)
-        cluster = start_native(spec, progress=progress)
+        provider, reason = choose(spec)
+        progress.say(f"cluster {spec.name}, provider {provider}: {reason}")
+        _remove(spec.name)
+        spec.folder.mkdir()
+        _provider_file(spec.folder).write_text(provider)  # before anything that needs removal
+        cluster = PROVIDERS[provider].start(spec, progress=progress)
         cluster.save()
     progress.say(f"cluster {spec.name} is up: export KUBECONFIG={cluster.kubeconfig}")
     return cluster
@@ -35,18 +52,41 @@ def start(spec: ClusterSpec, *, say: Say) -> Cluster:
 def load(name: str) -> Cluster | None:
     """The running cluster of this name, or None (never one whose API server is gone)."""
     cluster = read_cluster(cluster_folder(name))
-    if cluster is None:
+    if cluster is None or not PROVIDERS[cluster.provider].runs(cluster):
         return None
-    alive = any(process.role == "kube-apiserver" for process in find(cluster.folder))
-    return cluster if alive else None
+    return cluster
+
+
+def update_images(name: str, *, say: Say) -> None:
+    """Build the images of the repository as it is now and load them into the running cluster.
+
+    Raises:
+        ClusterError: no such cluster runs, or its images are not ours to change.
+    """
+    cluster = load(name)
+    if cluster is None:
+        raise ClusterError(f"cluster {name} does not run: `up --name {name}` first")
+    PROVIDERS[cluster.provider].load_images(cluster, progress=Progress(out=say))
 
 
 def stop(name: str, *, say: Say) -> None:
     """Remove every trace of the cluster, from whatever moment of its life."""
-    folder = cluster_folder(name)
-    with _alone(folder):
-        remove_native(name)
+    with _alone(cluster_folder(name)):
+        _remove(name)
     say(f"cluster {name} is gone")
+
+
+def _remove(name: str) -> None:
+    folder = cluster_folder(name)
+    note = _provider_file(folder)
+    provider = Provider(note.read_text()) if note.exists() else Provider.NATIVE
+    PROVIDERS[provider].remove(name)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _provider_file(folder: Path) -> Path:
+    return folder / "provider"
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from tests.cluster.control_plane import (
     wait_for_control_plane,
 )
 from tests.cluster.device_plugin import RESOURCE
-from tests.cluster.images import ensure_images
+from tests.cluster.images import ensure_images, load_images
 from tests.cluster.kwok import create_fake_nodes, is_ready, ready_nodes, start_kwok
 from tests.cluster.model import Cluster, ClusterSpec, NodeInfo, Provider, cluster_folder
 from tests.cluster.network import (
@@ -30,7 +31,8 @@ from tests.cluster.network import (
     plan_node,
 )
 from tests.cluster.nodes import start_node
-from tests.cluster.process import Process, kill, spawn, wait_until
+from tests.cluster.packages import ensure_packages, missing_packages
+from tests.cluster.process import Process, find, kill, spawn, wait_until
 from tests.cluster.rest import Api
 from tests.cluster.seed import plant
 
@@ -38,53 +40,63 @@ if TYPE_CHECKING:
     from tests.cluster.progress import Progress
 
 
-def start_native(spec: ClusterSpec, *, progress: Progress) -> Cluster:
-    """Start the cluster; whatever happens on the way, `remove_native` removes it."""
-    binaries = ensure_binaries(_needed_binaries(spec), say=progress.say)
-    images = ensure_images(progress=progress) if spec.nodes else None
-    spec.folder.mkdir(parents=True)
-    authority = new_authority()
-    place = _place(spec)
-    nodes = tuple(plan_node(spec, index) for index in range(spec.nodes))
-    with progress.step("control plane"):
-        processes = start_control_plane(
-            spec.folder, place=place, authority=authority, binaries=binaries
-        )
-        server, relay = _way_in(spec.folder, place)
-        kubeconfig = _admin(spec.folder, authority, server=server)
-        wait_for_control_plane(spec.folder, kubeconfig=kubeconfig, needs=[*processes, *relay])
-    if images is not None:
-        with progress.step(f"{len(nodes)} nodes: images, network, containerd, kubelet"):
-            _start_nodes(spec, nodes, place=place, authority=authority, seed=images.seed)
-        with progress.step(f"{len(nodes)} nodes Ready with {spec.gpus_per_node} GPUs each"):
-            wait_until(
-                lambda: _all_offer_gpus(kubeconfig, nodes),
-                what="nodes Ready",
-                timeout_seconds=90,
-                folder=spec.folder,
-            )
-    if spec.kwok or spec.fake_nodes:
-        _start_fake_nodes(
-            spec, place=place, authority=authority, kubeconfig=kubeconfig, progress=progress
-        )
-    return Cluster(
-        name=spec.name,
-        provider=Provider.NATIVE,
-        kubeconfig=kubeconfig,
-        folder=spec.folder,
-        nodes=nodes,
-        netns=place.netns,
-    )
+class Native:
+    """Control plane on loopback, or with real nodes in a network of its own (root)."""
 
+    def missing(self, spec: ClusterSpec) -> str | None:
+        """Real nodes take namespaces and mounts, which take root on Linux."""
+        if spec.nodes == 0:
+            return None
+        if sys.platform != "linux":
+            return f"real nodes without Docker run on Linux only, this is {sys.platform}"
+        if os.geteuid() != 0:
+            return "real nodes without Docker take root"
+        if subprocess.run(["unshare", "--mount", "--net", "true"], check=False).returncode != 0:
+            return "this root may not make namespaces (CAP_SYS_ADMIN is missing)"
+        return missing_packages()
 
-def remove_native(name: str) -> None:
-    """Remove every trace, from whatever moment of a start; needs nothing but the name."""
-    folder = cluster_folder(name)
-    kill(folder)
-    cgroups.delete(name)
-    delete_namespaces(name)
-    if folder.exists():
-        shutil.rmtree(folder)
+    def start(self, spec: ClusterSpec, *, progress: Progress) -> Cluster:
+        """Start the cluster; whatever happens on the way, `remove` removes it."""
+        binaries = ensure_binaries(_needed_binaries(spec), say=progress.say)
+        seed = None
+        if spec.nodes:
+            ensure_packages(progress=progress)
+            seed = ensure_images(progress=progress).seed
+        authority = new_authority()
+        place = _place(spec)
+        with progress.step("control plane"):
+            kubeconfig = _start_control_plane(spec.folder, place, authority, binaries)
+        nodes = tuple(plan_node(spec, index) for index in range(spec.nodes))
+        if seed is not None:
+            with progress.step(f"{spec.nodes} nodes with {spec.gpus_per_node} GPUs each"):
+                _start_nodes(spec, nodes, place=place, authority=authority, seed=seed)
+                _wait_for_nodes(spec.folder, kubeconfig, nodes)
+        if spec.kwok or spec.fake_nodes:
+            with progress.step(f"KWOK and {spec.fake_nodes} fake nodes"):
+                _start_fake_nodes(spec, place=place, authority=authority, kubeconfig=kubeconfig)
+        return Cluster(
+            name=spec.name,
+            provider=Provider.NATIVE,
+            kubeconfig=kubeconfig,
+            folder=spec.folder,
+            nodes=nodes,
+            netns=place.netns,
+        )
+
+    def runs(self, cluster: Cluster) -> bool:
+        """Its API server is a process of ours."""
+        return any(process.role == "kube-apiserver" for process in find(cluster.folder))
+
+    def load_images(self, cluster: Cluster, *, progress: Progress) -> None:
+        """Into every node's containerd."""
+        images = ensure_images(progress=progress)
+        load_images(images.archive, cluster.nodes, folder=cluster.folder, progress=progress)
+
+    def remove(self, name: str) -> None:
+        """Remove every trace, from whatever moment of a start; needs nothing but the name."""
+        kill(cluster_folder(name))
+        cgroups.delete(name)
+        delete_namespaces(name)
 
 
 def _needed_binaries(spec: ClusterSpec) -> list[str]:
@@ -115,6 +127,16 @@ def _way_in(folder: Path, place: Place) -> tuple[str, list[Process]]:
     return f"https://127.0.0.1:{port}", [spawn([*command, target], folder=folder, role="relay")]
 
 
+def _start_control_plane(
+    folder: Path, place: Place, authority: Authority, binaries: dict[str, Path]
+) -> Path:
+    processes = start_control_plane(folder, place=place, authority=authority, binaries=binaries)
+    server, relay = _way_in(folder, place)
+    kubeconfig = _admin(folder, authority, server=server)
+    wait_for_control_plane(folder, kubeconfig=kubeconfig, needs=[*processes, *relay])
+    return kubeconfig
+
+
 def _admin(folder: Path, authority: Authority, *, server: str, name: str = "kubeconfig") -> Path:
     pair = authority.issue(common_name="drumline-admin", organization="system:masters")
     return write_kubeconfig(folder / name, server=server, authority=authority, pair=pair)
@@ -140,6 +162,15 @@ def _start_nodes(
         )
 
 
+def _wait_for_nodes(folder: Path, kubeconfig: Path, nodes: tuple[NodeInfo, ...]) -> None:
+    wait_until(
+        lambda: _all_offer_gpus(kubeconfig, nodes),
+        what=f"{len(nodes)} nodes Ready (logs of kubelet and containerd in {folder / 'logs'})",
+        timeout_seconds=90,
+        folder=folder,
+    )
+
+
 def _all_offer_gpus(kubeconfig: Path, nodes: tuple[NodeInfo, ...]) -> bool:
     with Api(kubeconfig) as api:
         found = {
@@ -154,16 +185,15 @@ def _all_offer_gpus(kubeconfig: Path, nodes: tuple[NodeInfo, ...]) -> bool:
 
 
 def _start_fake_nodes(
-    spec: ClusterSpec, *, place: Place, authority: Authority, kubeconfig: Path, progress: Progress
+    spec: ClusterSpec, *, place: Place, authority: Authority, kubeconfig: Path
 ) -> None:
     inside = _admin(spec.folder, authority, server=place.server, name="kwok.kubeconfig")
-    with progress.step(f"KWOK and {spec.fake_nodes} fake nodes"):
-        kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns)
-        create_fake_nodes(kubeconfig, count=spec.fake_nodes)
-        wait_until(
-            lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,
-            what="fake nodes Ready",
-            timeout_seconds=60 + spec.fake_nodes / 50,
-            folder=spec.folder,
-            needs=[kwok],
-        )
+    kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns)
+    create_fake_nodes(kubeconfig, count=spec.fake_nodes)
+    wait_until(
+        lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,
+        what="fake nodes Ready",
+        timeout_seconds=60 + spec.fake_nodes / 50,
+        folder=spec.folder,
+        needs=[kwok],
+    )

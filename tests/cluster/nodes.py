@@ -33,7 +33,7 @@ _SYSCTLS = {
     "kernel/keys/root_maxkeys": 1_000_000,
     "kernel/keys/root_maxbytes": 25_000_000,
 }
-_CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 
 def start_node(
@@ -221,7 +221,7 @@ def cni_folder() -> Path:
     Raises:
         ClusterError: nowhere.
     """
-    for folder in _CNI_FOLDERS:
+    for folder in CNI_FOLDERS:
         if (folder / "bridge").exists():
             return folder
     raise ClusterError("no CNI plugins: install containernetworking-plugins")

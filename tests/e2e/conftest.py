@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster import Cluster, ClusterSpec, start, stop
+from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,8 @@ def cluster() -> Iterator[Cluster]:
     kept = os.environ.get("DRUMLINE_E2E_CLUSTER")
     spec = ClusterSpec(name=kept or f"drumline-e2e-{os.getpid()}")
     try:
+        if kept is not None and load(kept) is not None:
+            update_images(kept, say=print)  # what the tests test is the code as it is now
         yield start(spec, say=print)
     finally:
         if kept is None:

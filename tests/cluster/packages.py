@@ -1,0 +1,79 @@
+"""The Debian packages that real nodes need: which are missing, and their installation as root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.cluster.model import ClusterError
+from tests.cluster.nodes import CNI_FOLDERS
+
+if TYPE_CHECKING:
+    from tests.cluster.progress import Progress
+
+_COMMANDS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "mount": "mount",
+    "nsenter": "util-linux",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+}
+_SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def absent() -> list[str]:
+    """The packages that are not installed, by what they bring."""
+    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
+    packages = {
+        package
+        for command, package in _COMMANDS.items()
+        if shutil.which(command, path=path) is None
+    }
+    if not any((folder / "bridge").exists() for folder in CNI_FOLDERS):
+        packages.add("containernetworking-plugins")
+    return sorted(packages)
+
+
+def missing_packages() -> str | None:
+    """A sentence when packages are missing and this machine has no way to install them."""
+    packages = absent()
+    if packages and shutil.which("apt-get") is None:
+        return f"missing, and there is no apt-get to install them: {', '.join(packages)}"
+    return None
+
+
+def ensure_packages(*, progress: Progress) -> None:
+    """Install what is absent (as root, on Debian and its descendants).
+
+    Raises:
+        ClusterError: apt-get failed; the message has its last words.
+    """
+    packages = absent()
+    if not packages:
+        return
+    with progress.step(f"installing {', '.join(packages)}"):
+        lists = Path("/var/lib/apt/lists")
+        if not any(lists.glob("*_Packages*")):
+            _apt("update")
+        _apt("install", "--yes", "--no-install-recommends", *packages)
+    still = absent()
+    if still:
+        raise ClusterError(f"installed, but still not found: {', '.join(still)}")
+
+
+def _apt(*arguments: str) -> None:
+    done = subprocess.run(
+        ["apt-get", "-q", *arguments],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"apt-get {arguments[0]}: {done.stderr.strip()[-500:]}")
