@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
-_APPLY_PATCH: Final = "application/apply-patch+yaml"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,7 +68,7 @@ async def create(
         body=_bytes(body),
         sending=sending,
     )
-    return _written(await client.send(request))
+    return written_in(await client.send(request))
 
 
 async def create_many(
@@ -117,7 +116,7 @@ async def replace(
         body=_bytes(body),
         sending=sending,
     )
-    return _written(await client.send(request))
+    return written_in(await client.send(request))
 
 
 async def replace_status(
@@ -152,7 +151,7 @@ async def replace_status(
         body=_encode(patch),
         content_type=_JSON_PATCH,
     )
-    return _written(await client.send(request))
+    return written_in(await client.send(request))
 
 
 async def merge_patch(
@@ -179,7 +178,7 @@ async def merge_patch(
         body=_encode(body),
         content_type=_MERGE_PATCH,
     )
-    return _written(await client.send(request))
+    return written_in(await client.send(request))
 
 
 async def patch_status(
@@ -207,48 +206,6 @@ async def patch_status(
         subresource="status",
         body={"metadata": metadata, "status": status},
     )
-
-
-async def apply(
-    client: KubeClient,
-    resource: Resource,
-    *,
-    name: str,
-    body: Mapping[str, Any],
-    field_manager: str,
-    namespace: str | None = None,
-    force: bool = False,
-) -> Written:
-    """Server-side apply: create the object, or make exactly our fields be as in the body.
-
-    Args:
-        client: The client to send with.
-        resource: The object's kind.
-        name: The object's name.
-        body: The fields we want to own; `apiVersion`, `kind` and the name are filled in.
-        field_manager: Who we are among the owners of its fields.
-        namespace: The object's namespace, if its kind has one.
-        force: Take fields over from other owners instead of failing.
-
-    Raises:
-        Conflict: Another manager owns one of the fields, and `force` is off.
-        KubeError: Anything else.
-    """
-    query = {"fieldManager": field_manager, "force": "true" if force else "false"}
-    named = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": body.get("metadata", {}) | {"name": name},
-    }
-    request = Request(
-        verb=Verb.APPLY,
-        resource=resource,
-        path=resource.path(namespace=namespace, name=name),
-        query=query,
-        body=_encode({**body, **named}),
-        content_type=_APPLY_PATCH,
-    )
-    return _written(await client.send(request))
 
 
 async def delete(
@@ -327,7 +284,12 @@ def _bytes(body: Body) -> bytes:
     return body if isinstance(body, bytes) else _encode(body)
 
 
-def _written(answer: bytes) -> Written:
+def written_in(answer: bytes) -> Written:
+    """The identity in the answer to a write.
+
+    Raises:
+        Malformed: There is none.
+    """
     try:
         metadata = _decode_written(answer).metadata
     except msgspec.MsgspecError as error:

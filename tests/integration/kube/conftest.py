@@ -41,15 +41,21 @@ async def client(admin: Credentials) -> AsyncIterator[KubeClient]:
         yield client
 
 
-@pytest.fixture
-async def namespace(client: KubeClient) -> str:
+async def make_namespace(client: KubeClient, **labels: str) -> str:
+    """A namespace of one's own in which pods are accepted at once."""
     name = f"kube-{uuid.uuid4().hex[:8]}"
-    await writes.create(client, NAMESPACES, body={"metadata": {"name": name}})
+    body = {"metadata": {"name": name, "labels": labels}}
+    await writes.create(client, NAMESPACES, body=body)
     with suppress(errors.AlreadyExists):  # else pods are refused until a controller makes it
         await writes.create(
             client, SERVICE_ACCOUNTS, namespace=name, body={"metadata": {"name": "default"}}
         )
     return name
+
+
+@pytest.fixture
+async def namespace(client: KubeClient) -> str:
+    return await make_namespace(client)
 
 
 class Gate:

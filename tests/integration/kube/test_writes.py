@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drumline.kube import codec, errors, reads, writes
-from drumline.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, TRAINING_JOBS, Resource
+from drumline.kube.apply import apply as apply_to_server
+from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
+
+from tests.integration.kube.conftest import make_namespace
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
@@ -52,10 +55,8 @@ async def test_refusals_are_typed(client: KubeClient, namespace: str) -> None:
         await writes.create(client, unserved, namespace=namespace, body=pod("p"))
 
 
-async def test_pod_security_refuses_with_its_own_words(client: KubeClient, namespace: str) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    strict = f"{namespace}-strict"
-    await writes.create(client, NAMESPACES, body={"metadata": {"name": strict, "labels": labels}})
+async def test_pod_security_refuses_with_its_own_words(client: KubeClient) -> None:
+    strict = await make_namespace(client, **{"pod-security.kubernetes.io/enforce": "restricted"})
     with pytest.raises(errors.Forbidden, match="violates PodSecurity"):
         await writes.create(client, PODS, namespace=strict, body=pod("p"))
 
@@ -127,7 +128,7 @@ async def test_replacing_a_status_drops_fields_and_patching_keeps_them(
 
 async def test_apply_owns_its_fields(client: KubeClient, namespace: str) -> None:
     async def apply(manager: str, text: str, *, force: bool = False) -> writes.Written:
-        return await writes.apply(
+        return await apply_to_server(
             client,
             CONFIG_MAPS,
             namespace=namespace,
