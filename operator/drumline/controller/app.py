@@ -187,7 +187,12 @@ class Operator:
                 else:
                     group.create_task(catch_up(key, version))
 
-            await triggers.run(credentials=self._credentials, enqueue=trigger, stop=self._stop)
+            await triggers.run(
+                credentials=self._credentials,
+                identity=self._settings.identity,
+                enqueue=trigger,
+                stop=self._stop,
+            )
         raise Stopped
 
     async def _ended(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from drumline.api.base import GROUP, VERSION
 from drumline.kube.credentials import Credentials
@@ -53,12 +54,18 @@ def settings_of() -> kopf.OperatorSettings:
 
 
 async def run(
-    *, credentials: Credentials, enqueue: Callable[[str, str], None], stop: asyncio.Event
+    *,
+    credentials: Credentials,
+    identity: str,
+    enqueue: Callable[[str, str], None],
+    stop: asyncio.Event,
 ) -> None:
     """Watch until `stop` is set or the process is asked to end."""
     await kopf.operator(
         registry=registry_of(credentials=credentials, enqueue=enqueue),
         settings=settings_of(),
+        # Left to itself it asks for the user's name, which a numeric user of a pod has not.
+        identity=Identity(identity),
         clusterwide=True,
         standalone=True,
         stop_flag=stop,

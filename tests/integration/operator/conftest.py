@@ -32,7 +32,7 @@ def api(control_plane: Cluster) -> Iterator[Kube]:
             None,
             lambda crd: any(
                 c["type"] == "Established" and c["status"] == "True"
-                for c in (crd or {}).get("status", {}).get("conditions", [])
+                for c in (crd or {}).get("status", {}).get("conditions") or []
             ),
         )
     kube.ensure(

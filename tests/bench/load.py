@@ -1,0 +1,203 @@
+"""The load of the control-plane bench: jobs, the same pods already bound, and who watches them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import NotFound
+from drumline.kube.informer import Informer, Selection
+from drumline.kube.resources import PODS, TRAINING_JOBS, Resource
+from drumline.kube.store import Change, Event
+from drumline.lifecycle import status as to
+from drumline.lifecycle.job import Job
+from drumline.lifecycle.pods import PodSettings, pod_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from drumline.kube.views import PodView
+
+NAMESPACE = "bench"
+Json = dict[str, Any]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def job_manifest(name: str, *, nodes: int, gpus: int) -> Json:
+    """A gang of `nodes` pods with `gpus` GPUs each, of a template of one's own."""
+    return {
+        "apiVersion": "drumline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": job_spec(nodes=nodes, gpus=gpus),
+    }
+
+
+def job_spec(*, nodes: int, gpus: int) -> Json:
+    """Its spec."""
+    return {
+        "queue": "bench",
+        "nodes": nodes,
+        "gpusPerNode": gpus,
+        "template": {"image": "any:1", "command": ["sleep", "infinity"]},
+    }
+
+
+def bound_pods(name: str, node_names: list[str], *, gpus: int) -> list[Json]:
+    """The very pods the operator would make of this gang, for a client to create by itself."""
+    job = Job(
+        namespace=NAMESPACE,
+        name=name,
+        uid="00000000-0000-0000-0000-000000000000",
+        resource_version="1",
+        object_generation=1,
+        created_at=0.0,
+        spec=TrainingJobSpec.model_validate(job_spec(nodes=len(node_names), gpus=gpus)),
+        status=TrainingJobStatus(),
+    )
+    status = to.admitted(job, pool="bench", nodes=node_names, epoch=1, image="any:1", now=0.0)
+    placed = Job(
+        **{field: getattr(job, field) for field in Job.__slots__ if field != "status"},
+        status=status,
+    )
+    settings = PodSettings(trainer_image="trainer:1", join_image="operator:1")
+    pods = [
+        pod_manifest(placed, index=i, gpu_resource="nvidia.com/gpu", settings=settings)
+        for i in range(len(node_names))
+    ]
+    for pod in pods:
+        del pod["metadata"]["ownerReferences"]  # its owner does not exist
+    return pods
+
+
+@dataclass(slots=True)
+class BoundPods:
+    """Counts bound pods as a watch shows them."""
+
+    wanted: int = 0
+    names: set[str] = field(default_factory=set[str])
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    empty: asyncio.Event = field(default_factory=asyncio.Event)
+    last_at: float = 0.0
+
+    def take(self, event: Event[PodView]) -> None:
+        """One change of a pod."""
+        if event.change is Change.DELETED:
+            self.names.discard(event.view.name)
+            if not self.names:
+                self.empty.set()
+        elif event.view.node_name and event.view.name not in self.names:
+            self.names.add(event.view.name)
+            self.empty.clear()
+            self.last_at = time.perf_counter()
+            if len(self.names) >= self.wanted:
+                self.reached.set()
+
+
+@asynccontextmanager
+async def watching(client: KubeClient) -> AsyncGenerator[BoundPods]:
+    """Watch the bench's pods."""
+    informer = Informer(client, PODS, decode=codec.pod, selection=Selection(namespace=NAMESPACE))
+    bound = BoundPods()
+    informer.subscribe(bound.take)
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    try:
+        yield bound
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One run: seconds to the last bound pod, and the CPU seconds each process took meanwhile."""
+
+    seconds: float
+    cpu_seconds: dict[str, float]
+
+
+async def timed(
+    bound: BoundPods,
+    submit: Callable[[], Awaitable[Any]],
+    *,
+    pods: int,
+    processes: dict[str, int],
+) -> Timed:
+    """Submit, wait until all pods are seen bound."""
+    bound.wanted = pods
+    bound.reached.clear()
+    before = {name: cpu_seconds(pid) for name, pid in processes.items()}
+    started = time.perf_counter()
+    await submit()
+    async with asyncio.timeout(300):
+        await bound.reached.wait()
+    took = bound.last_at - started
+    after = {name: cpu_seconds(pid) for name, pid in processes.items()}
+    return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})
+
+
+async def submit_jobs(client: KubeClient, manifests: list[Json]) -> None:
+    """Create all jobs at once."""
+    await writes.create_many(client, TRAINING_JOBS, bodies=manifests, namespace=NAMESPACE)
+
+
+async def submit_pods(client: KubeClient, pods: list[Json]) -> None:
+    """Create all pods at once, already bound: the raw limit."""
+    outcomes = await writes.create_many(client, PODS, bodies=pods, namespace=NAMESPACE)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+async def clear(client: KubeClient, bound: BoundPods) -> None:
+    """Delete jobs and pods and wait until the pods are gone."""
+    found = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
+    jobs = [codec.custom_object(raw).name for raw in found]
+    await _delete_all(client, TRAINING_JOBS, jobs, grace_seconds=None)
+    await _delete_all(client, PODS, sorted(bound.names), grace_seconds=0)
+    if bound.names:
+        async with asyncio.timeout(120):
+            await bound.empty.wait()
+
+
+async def _delete_all(
+    client: KubeClient, resource: Resource, names: list[str], *, grace_seconds: int | None
+) -> None:
+    """One by one but all at once: a collection of hundreds outlasts one write's deadline."""
+
+    async def delete(name: str) -> None:
+        with suppress(NotFound):
+            await writes.delete(
+                client,
+                resource,
+                name=name,
+                uid=None,
+                namespace=NAMESPACE,
+                grace_seconds=grace_seconds,
+            )
+
+    await asyncio.gather(*map(delete, names))
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_mebibytes(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

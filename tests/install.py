@@ -1,0 +1,104 @@
+"""Drumline in a throwaway cluster, as a user installs it: `helm install`, a pool, a queue, claims."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import Cluster, ClusterError
+from tests.cluster.binaries import ensure_binaries
+from tests.cluster.volumes import bind_folder, kubectl
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "helm" / "drumline"
+SYSTEM_NAMESPACE = "drumline-system"
+SITE_PACKAGES_CLAIM = "drumline-site-packages"
+CHECKPOINTS_CLAIM = "checkpoints"
+RACK_LABEL = "drumline.dev/rack"
+
+Say = Callable[[str], None]
+Json = dict[str, Any]
+
+
+def chart_values(*, progress_seconds: int) -> Json:
+    """Values for images built here; the trainer's packages come from a claim, not its image."""
+    claim = {"claimName": SITE_PACKAGES_CLAIM, "readOnly": True}
+    mount = {"name": "site-packages", "mountPath": "/opt/site-packages", "readOnly": True}
+    return {
+        "image": {"tag": "dev"},
+        "trainerImage": {"tag": "dev"},
+        "progressIntervalSeconds": progress_seconds,
+        "trainerPod": {
+            "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
+            "volumeMounts": [mount],
+        },
+    }
+
+
+def install(cluster: Cluster, *, say: Say, progress_seconds: int = 2) -> None:
+    """Install or upgrade the chart and wait until the operator is ready.
+
+    Raises:
+        ClusterError: Helm's own words.
+    """
+    helm = ensure_binaries(["helm"], say=say)["helm"]
+    namespace(cluster, SYSTEM_NAMESPACE)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
+        json.dump(chart_values(progress_seconds=progress_seconds), values)
+        values.flush()
+        command = [str(helm), f"--kubeconfig={cluster.kubeconfig}", "upgrade", "--install"]
+        command += ["drumline", str(CHART), "--namespace", SYSTEM_NAMESPACE]
+        command += ["--values", values.name, "--wait", "--timeout", "180s"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ClusterError(f"helm upgrade --install: {done.stderr.strip()}")
+
+
+def namespace(cluster: Cluster, name: str) -> None:
+    """A namespace that enforces the `restricted` Pod Security level."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels},
+    }
+    kubectl(cluster, "apply", "--filename=-", manifests=[manifest])
+
+
+def team(cluster: Cluster, name: str) -> Path:
+    """A namespace in which jobs can run and keep checkpoints; returns the checkpoints' folder."""
+    namespace(cluster, name)
+    packages = Path(sysconfig.get_path("purelib"))
+    bind_folder(
+        cluster, namespace=name, claim=SITE_PACKAGES_CLAIM, host_path=packages, read_only=True
+    )
+    checkpoints = cluster.folder / "checkpoints" / name
+    bind_folder(cluster, namespace=name, claim=CHECKPOINTS_CLAIM, host_path=checkpoints)
+    return checkpoints
+
+
+def pool_and_queue(cluster: Cluster, *, pool: str, queue: str, gpus: int) -> None:
+    """All GPU nodes as one pool with racks, and a queue that may hold `gpus` of them."""
+    api_version = "drumline.dev/v1alpha1"
+    levels = [{"name": "rack", "nodeLabel": RACK_LABEL}]
+    selector = {"nvidia.com/gpu.present": "true"}
+    manifests: list[Json] = [
+        {
+            "apiVersion": api_version,
+            "kind": "GpuPool",
+            "metadata": {"name": pool},
+            "spec": {"nodeSelector": selector, "topologyLevels": levels},
+        },
+        {
+            "apiVersion": api_version,
+            "kind": "TrainingQueue",
+            "metadata": {"name": queue},
+            "spec": {"quotas": [{"gpuPool": pool, "nominalGpus": gpus}]},
+        },
+    ]
+    kubectl(cluster, "apply", "--filename=-", manifests=manifests)
