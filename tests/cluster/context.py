@@ -7,14 +7,17 @@ a pod's root filesystem is read-only and would compile at every start.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +28,7 @@ from tests.cluster.binaries import cache_dir
 from tests.cluster.model import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -39,8 +42,22 @@ IMAGES: dict[str, tuple[str, ...]] = {
 _NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
 
 
+@contextmanager
+def image_cache() -> Iterator[Path]:
+    """The folder of everything images are made of, for one maker at a time on this machine."""
+    folder = cache_dir() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        shutil.rmtree(scratch_folder())  # nobody else is at work: a killed maker left it
+        yield folder
+    finally:
+        os.close(lock)
+
+
 def scratch_folder() -> Path:
-    """Where things are made before they are renamed to their place."""
+    """Where the maker puts things together before it renames them to their place."""
     folder = cache_dir() / "images" / "scratch"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -49,8 +66,9 @@ def scratch_folder() -> Path:
 def write_context(image: str, target: Path) -> None:
     """Write the whole build context of an image to a new folder, for a build elsewhere."""
     target.mkdir(parents=True)
-    shutil.copytree(ensure_site(image), target / "site")
-    shutil.copytree(ensure_app(image), target / "app")
+    with image_cache():
+        shutil.copytree(ensure_site(image), target / "site")
+        shutil.copytree(ensure_app(image), target / "app")
 
 
 def ensure_site(image: str) -> Path:

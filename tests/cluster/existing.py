@@ -58,7 +58,8 @@ class Existing:
         Raises:
             ClusterError: always.
         """
-        raise ClusterError(f"{cluster.name} is not ours: push images to the registry it pulls from")
+        progress.say(f"cluster {cluster.name} is not ours")
+        raise ClusterError("images reach it through the registry that its nodes pull from")
 
     def remove(self, name: str) -> None:
         """It is not ours: it stays."""

@@ -30,11 +30,11 @@ from tests.cluster.network import (
     fabric_netns,
     plan_node,
 )
-from tests.cluster.nodes import start_node
+from tests.cluster.nodes import note_images, start_node
 from tests.cluster.packages import ensure_packages, missing_packages
 from tests.cluster.process import Process, find, kill, spawn, wait_until
 from tests.cluster.rest import Api
-from tests.cluster.seed import plant
+from tests.cluster.seed import ensure_seed, plant
 
 if TYPE_CHECKING:
     from tests.cluster.progress import Progress
@@ -61,7 +61,7 @@ class Native:
         seed = None
         if spec.nodes:
             ensure_packages(progress=progress)
-            seed = ensure_images(progress=progress).seed
+            seed = ensure_seed(ensure_images(progress=progress), progress=progress)
         authority = new_authority()
         place = _place(spec)
         with progress.step("control plane"):
@@ -89,8 +89,8 @@ class Native:
 
     def load_images(self, cluster: Cluster, *, progress: Progress) -> None:
         """Into every node's containerd."""
-        images = ensure_images(progress=progress)
-        load_images(images.archive, cluster.nodes, folder=cluster.folder, progress=progress)
+        archive = ensure_images(progress=progress)
+        load_images(archive, cluster.nodes, folder=cluster.folder, progress=progress)
 
     def remove(self, name: str) -> None:
         """Remove every trace, from whatever moment of a start; needs nothing but the name."""
@@ -152,6 +152,7 @@ def _start_nodes(
 ) -> None:
     for node in nodes:
         plant(seed, node.folder / "var-lib" / "containerd")
+        note_images(node, seed)
         connect_node(node, fabric=fabric_netns(spec.name))
         start_node(
             node,

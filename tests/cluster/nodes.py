@@ -82,18 +82,30 @@ def power_off(node: NodeInfo, *, folder: Path) -> None:
     kill(folder, role_prefix=f"{node.name}/")
 
 
-def import_image(node: NodeInfo, archive: Path, *, folder: Path) -> None:
-    """Load an image archive into the node's containerd.
+def import_images(node: NodeInfo, archive: Path, *, folder: Path) -> None:
+    """Load an archive into the containerd of a node that runs.
 
     Raises:
         ClusterError: containerd refused it.
     """
     pid = _pid_of(f"{node.name}/init", folder)
     command = ["nsenter", f"--target={pid}", "--mount", "--", "ctr", "--namespace=k8s.io"]
-    command += ["images", "import", "--no-unpack=false", str(archive)]
+    command += ["images", "import", str(archive)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(f"{node.name} cannot import {archive}: {done.stderr.strip()}")
+    note_images(node, archive)
+
+
+def note_images(node: NodeInfo, archive: Path) -> None:
+    """Remember which images the node has."""
+    (node.folder / "images").write_text(archive.stem)
+
+
+def has_images(node: NodeInfo, archive: Path) -> bool:
+    """Whether these are the images the node has."""
+    note = node.folder / "images"
+    return note.exists() and note.read_text() == archive.stem
 
 
 def gpu_ids(node: NodeInfo) -> list[str]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cluster.context import scratch_folder
+from tests.cluster.context import image_cache, scratch_folder
 from tests.cluster.model import ClusterError
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 def ensure_seed(archive: Path, *, progress: Progress) -> Path:
     """The store for an archive, made on the first call."""
     seed = archive.with_suffix(".seed")
-    if not seed.exists():
-        with progress.step("images unpacked once for all nodes"):
-            _import(archive, seed)
+    with image_cache():
+        if not seed.exists():
+            with progress.step("unpacking images once for all nodes"):
+                _import(archive, seed)
+        seed.touch()
     return seed
 
 
@@ -49,6 +51,7 @@ def _import(archive: Path, seed: Path) -> None:
         tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch,
         tempfile.TemporaryDirectory(prefix="drumline-") as state,
     ):
+        older = sorted(seed.parent.glob("*.seed"), key=lambda path: path.stat().st_mtime)
         root, socket = Path(scratch) / "containerd", f"{state}/containerd.sock"
         config = Path(state) / "config.toml"
         config.write_text(
@@ -56,6 +59,8 @@ def _import(archive: Path, seed: Path) -> None:
             'disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]\n'
             f'[grpc]\naddress = "{socket}"\n'
         )
+        if older:  # most layers are the same: only new ones are unpacked
+            plant(older[-1], root)
         # its mounts end with it, and it ends with this program
         apart = ["unshare", "--mount", "--propagation=private", "--"]
         apart += ["setpriv", "--pdeathsig=KILL", "--", "containerd", "--config", str(config)]
