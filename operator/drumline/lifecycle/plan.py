@@ -145,6 +145,8 @@ def _admitted(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
         return Plan(status=to.released(job, reason=Reason.POD_LOST, message=text, now=now))
     if missing:
         return _create(job, older, missing, now=now)
+    if len(current) < job.spec.nodes:  # created, and not shown by the watch yet
+        return Plan()
     if to.is_true(job.status, ConditionType.RUNNING):
         return _refresh(job, observed, current, now=now)
     return _start(job, observed, current, now=now)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from drumline_trainer.contract import ExitCode, Progress
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import status as to
 from drumline.lifecycle.actions import CreateMembers, DeleteJob, DeletePods, Plan, PushRecord
 from drumline.lifecycle.plan import is_queued, plan, restart_backoff_seconds
+from drumline_trainer.contract import ExitCode, Progress
 from tests.builders import (
     EPOCH,
     T0,
@@ -59,6 +59,8 @@ def test_pods_the_cache_has_not_shown_yet_are_not_created_twice() -> None:
     job = admitted(a_job())
     seen = observed(a_pod(job, 0), expected_pods=frozenset({"llama-1-g1"}))
     assert planned(job, seen).actions == ()
+    unseen = frozenset({"llama-0-g1", "llama-1-g1"})
+    assert planned(job, observed(expected_pods=unseen)) == Plan()
 
 
 def test_the_record_is_pushed_when_every_agent_can_be_told() -> None:
