@@ -229,3 +229,12 @@ def test_a_commit_replaces_a_damaged_checkpoint_of_its_step(
     results = gangs.run(restore_once, config, world_size=2, checkpoint_folder=folder)
     assert results == [(2, {2.0})] * 2
     assert steps_in(folder) == ["step-00000001", "step-00000002"]
+
+
+def test_a_damaged_owner_record_stops_every_rank(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    gangs.run(save_steps, config, [1], 3, world_size=2, checkpoint_folder=folder)
+    (folder / "membership.json").write_bytes(b"{")
+    results = gangs.run(restore_once, config, world_size=2, checkpoint_folder=folder)
+    assert all(r.startswith("CorruptCheckpointError") for r in results)

@@ -191,6 +191,10 @@ def _check(config: TrainerConfig) -> None:
         raise ConfigError(
             f"model.kv_heads: {model.heads} heads do not divide by {model.kv_heads} kv_heads"
         )
+    if model.vocab_size < 256:
+        raise ConfigError(
+            f"model.vocab_size: must be at least 256, not {model.vocab_size}: the text is bytes"
+        )
     if data.source != "python-stdlib" and not data.source.startswith("/"):
         raise ConfigError(
             f"data.source: must be python-stdlib or an absolute folder, not {data.source!r}"

@@ -50,6 +50,7 @@ _PEER_LOST_WORDS = (
     "socket closed",
     "remote process exited",
     "ncclremoteerror",
+    "timed out waiting",
 )
 """Gloo and NCCL raise plain RuntimeErrors: their words are all there is to go by."""
 
@@ -101,7 +102,9 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.CONFIG
         case CorruptCheckpointError():
             return ExitCode.CORRUPT_CHECKPOINT
-        case StaleMembershipError() | ConnectionError() | dist.DistNetworkError():
+        case StaleMembershipError() | ConnectionError():
+            return ExitCode.PEER_LOST
+        case dist.DistNetworkError() | dist.DistStoreError():
             return ExitCode.PEER_LOST
         case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
             return ExitCode.PEER_LOST

@@ -160,8 +160,8 @@ def announce(
     restored: Restored, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
 ) -> None:
     """Say where training goes on, and whether the samples still mean the same text."""
+    reporter.step, reporter.loss = restored.step, restored.trainer.get("loss")
     reporter.checkpointed(step=restored.step, digest=restored.digest, seconds=None)
-    reporter.loss = restored.trainer.get("loss")
     reporter.say(f"restored step {restored.step} ({restored.digest[:12]})")
     same_text = restored.trainer.get("data") == dataset.corpus.fingerprint()
     if restored.trainer.get("seed") != config.seed or not same_text:

@@ -23,6 +23,8 @@ from drumline_trainer.rank import exit_code_of
         (RuntimeError("Read error [10.0.0.1]: Connection reset by peer"), ExitCode.PEER_LOST),
         (dist.DistBackendError("NCCL error: remote process exited"), ExitCode.PEER_LOST),
         (dist.DistNetworkError("the store is gone"), ExitCode.PEER_LOST),
+        (dist.DistStoreError("wait timeout after 300000ms"), ExitCode.PEER_LOST),
+        (RuntimeError("Timed out waiting 600000ms for recv operation"), ExitCode.PEER_LOST),
         (ConnectionResetError("reset"), ExitCode.PEER_LOST),
         (SaveError("rank 1: disk full"), ExitCode.APPLICATION),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ExitCode.APPLICATION),

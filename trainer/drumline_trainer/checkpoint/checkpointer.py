@@ -10,7 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from drumline_trainer.checkpoint.errors import CheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StaleMembershipError,
+)
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.restore import Restored, restore
 from drumline_trainer.checkpoint.save import Saved, save
@@ -35,6 +39,7 @@ class Checkpointer:
 
         Raises:
             StaleMembershipError: a newer membership owns it.
+            CorruptCheckpointError: who owns it cannot be told.
             CheckpointError: rank 0 cannot use the folder.
         """
         if placement.checkpoint_folder is None:
@@ -71,16 +76,14 @@ class Checkpointer:
 
 def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
     """Rank 0 claims; the others hear how it went, so that none of them waits in vain."""
-    verdict = "ok"
+    kinds = {kind.__name__: kind for kind in (StaleMembershipError, CorruptCheckpointError)}
+    verdict = "claimed"
     if dist.get_rank() == 0:
         try:
             folder.claim()
-        except StaleMembershipError as error:
-            verdict = f"stale {error}"
         except (CheckpointError, OSError) as error:
-            verdict = f"error {error}"
-    kind, _, reason = broadcast_bytes(verdict.encode(), device=device).decode().partition(" ")
-    if kind == "stale":
-        raise StaleMembershipError(reason)
-    if kind == "error":
-        raise CheckpointError(reason)
+            verdict = f"{type(error).__name__} {error}"
+    verdict = broadcast_bytes(verdict.encode(), device=device).decode()
+    if verdict != "claimed":
+        kind, _, reason = verdict.partition(" ")
+        raise kinds.get(kind, CheckpointError)(reason)
