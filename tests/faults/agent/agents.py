@@ -35,6 +35,22 @@ PORT = 29400
 HANG_SECONDS = 120.0
 
 
+class Gate:
+    """Where a rank waits for the test; opening it never blocks, whoever comes first."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._end = os.open(path, os.O_RDWR)
+        self.path = str(path)
+        self.line = f"open({self.path!r}, 'rb', buffering=0).read(1)"
+
+    def open(self) -> None:
+        os.write(self._end, b"!")
+
+    def close(self) -> None:
+        os.close(self._end)
+
+
 @dataclass
 class Agent:
     """One agent process and everything it has printed."""
@@ -132,6 +148,12 @@ class Band:
         default_factory=lambda: "127.{}.{}".format(*random.sample(range(1, 255), 2))
     )
     agents: list[Agent] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
+
+    def gate(self) -> Gate:
+        """A closed gate."""
+        self.gates.append(Gate(self.folder / f"gate-{len(self.gates)}"))
+        return self.gates[-1]
 
     def address(self, index: int) -> str:
         return f"{self.prefix}.{index + 1}"
@@ -188,6 +210,8 @@ class Band:
         )
 
     async def stop(self) -> None:
+        for gate in self.gates:
+            gate.close()
         for agent in self.agents:
             if agent.process.returncode is None:
                 agent.process.send_signal(signal.SIGKILL)

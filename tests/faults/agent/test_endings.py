@@ -23,12 +23,6 @@ def script(**ranks: list[str]) -> dict[str, str]:
     return {**MODULE, "SCRIPT": json.dumps(lines)}
 
 
-def gate(path: Path) -> str:
-    """A line at which a rank waits until something is written to the path."""
-    os.mkfifo(path)
-    return f"open({str(path)!r}).read()"
-
-
 async def died(pid: int) -> None:
     """Wait for the end of a process that is not our child."""
     try:
@@ -44,6 +38,10 @@ async def died(pid: int) -> None:
 
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def only_child(pid: int) -> int:
@@ -100,36 +98,38 @@ async def test_a_configuration_that_cannot_work_has_its_own_code(band: Band) -> 
 
 
 async def test_the_culprit_is_named_although_its_victim_was_seen_to_exit_first(
-    band: Band, tmp_path: Path
+    band: Band,
 ) -> None:
+    gate = band.gate()
     variables = script(
         r0=["raise ConnectionResetError('by peer')"],
-        r1=[gate(tmp_path / "gate"), "raise ValueError('culprit')"],
+        r1=[gate.line, "raise ValueError('culprit')"],
     )
     [agent] = await band.start_ready(1, variables=variables)
     await agent.push(band.record(agents=1, ranks=2))
     assert (await agent.event("rank_exited"))["rank"] == 0
-    (tmp_path / "gate").write_text("go")
+    gate.open()
 
     assert await agent.ended() == ExitCode.APPLICATION
     assert agent.report.failed_rank == 1
 
 
 async def test_the_store_and_its_agent_stay_until_the_last_rank_of_the_gang_is_done(
-    band: Band, tmp_path: Path
+    band: Band,
 ) -> None:
+    gate = band.gate()
     ask_store = (
         "import socket; socket.create_connection(('{0.store_host}', {0.store_port})).close()"
     )
     variables = script(
         r0=["beat(100)"],
-        r1=[gate(tmp_path / "gate"), f"exec({ask_store!r}.format(placement))"],
+        r1=[gate.line, f"exec({ask_store!r}.format(placement))"],
     )
     first, second = await band.start_ready(2, variables=variables)
     await first.push(band.record(agents=2, ranks=1))
     assert (await first.event("rank_exited"))["code"] == 0
     assert (await first.status()).phase is AgentPhase.SUCCEEDED
-    (tmp_path / "gate").write_text("go")
+    gate.open()
 
     assert (await second.ended(), await first.ended()) == (0, 0)
     assert first.report.progress.step == 100
@@ -241,15 +241,28 @@ async def test_what_a_rank_leaves_behind_dies_with_it(band: Band) -> None:
     await died(int(agent.printed(0)[0]))
 
 
-async def test_orphans_are_reaped(band: Band) -> None:
+async def test_orphans_are_adopted_and_reaped(band: Band) -> None:
     """The orphan leaves its process group, so nobody but PID 1 is left to wait for it."""
-    orphan = "import os; os.system('setsid sleep 0.01 & echo $!')"
+    orphan = "import os; os.system('setsid sleep 1000 & echo $!')"
     [agent] = await band.start_ready(1, variables=script(r0=[orphan, "print('left')", "hang()"]))
     await agent.push(band.record(agents=1, ranks=1))
     await agent.until_line("left")
     pid = int(agent.printed(0)[0])
+    assert parent_of(pid) == agent.process.pid
+    os.kill(pid, signal.SIGKILL)
     await died(pid)
 
     async with asyncio.timeout(HANG_SECONDS):
         while exists(pid):
             assert (await agent.call("GET", "/healthz"))[0] == 200  # one more turn of its loop
+
+
+async def test_the_zygote_leaves_it_to_the_agent_when_to_stop(band: Band) -> None:
+    gate = band.gate()
+    [agent] = await band.start_ready(1, variables=script(r0=[gate.line]))
+    await agent.push(band.record(agents=1, ranks=1))
+    await agent.event("ranks_started")
+    os.kill(only_child(agent.process.pid), signal.SIGTERM)
+    gate.open()
+
+    assert await agent.ended() == 0

@@ -7,7 +7,6 @@ import os
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -103,22 +102,21 @@ async def test_status_and_metrics_follow_the_heartbeats(band: Band) -> None:
 
 
 async def test_an_agent_is_alive_at_once_and_ready_when_its_imports_are_done(
-    band: Band, tmp_path: Path
+    band: Band,
 ) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
+    gate = band.gate()
     agent = await band.start(
         0,
         variables={
             "DRUMLINE_RANK_MODULE": "tests.faults.agent.gated_import",
-            "GATE": str(gate),
+            "GATE": gate.path,
         },
     )
     await agent.event("agent_started")
 
     assert (await agent.call("GET", "/healthz"))[0] == 200
     assert (await agent.call("GET", "/readyz"))[0] == 503
-    gate.write_text("go")
+    gate.open()
     await agent.event("agent_ready")
     assert (await agent.call("GET", "/readyz"))[0] == 200
 
