@@ -73,12 +73,19 @@ class DevicePlugin:
         self._file = devices_file
         self._changed = threading.Condition()
         self._version = 0
+        self._open = True
         self._types = message_types()
 
     def reload(self) -> None:
         """Tell every kubelet that listens what the file says now."""
         with self._changed:
             self._version += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End every answer that is still being given."""
+        with self._changed:
+            self._open = False
             self._changed.notify_all()
 
     def options(self, _request: Any, _context: Any) -> Any:
@@ -90,7 +97,9 @@ class DevicePlugin:
         seen = -1
         while True:
             with self._changed:
-                self._changed.wait_for(lambda seen=seen: self._version != seen)
+                self._changed.wait_for(lambda seen=seen: not self._open or self._version != seen)
+                if not self._open:
+                    return
                 seen = self._version
             health = json.loads(self._file.read_text())
             device = self._types["Device"]
@@ -115,13 +124,13 @@ class DevicePlugin:
             return grpc.unary_unary_rpc_method_handler(
                 call,
                 request_deserializer=types[request].FromString,
-                response_serializer=_encode,
+                response_serializer=encode,
             )
 
         watch = grpc.unary_stream_rpc_method_handler(
             self.list_and_watch,
             request_deserializer=types["Empty"].FromString,
-            response_serializer=_encode,
+            response_serializer=encode,
         )
         return grpc.method_handlers_generic_handler(
             "v1beta1.DevicePlugin",
@@ -139,7 +148,7 @@ def register(folder: Path) -> None:
     with grpc.insecure_channel(f"unix://{folder / 'kubelet.sock'}") as channel:
         call = channel.unary_unary(
             "/v1beta1.Registration/Register",
-            request_serializer=_encode,
+            request_serializer=encode,
             response_deserializer=types["Empty"].FromString,
         )
         call(
@@ -149,7 +158,8 @@ def register(folder: Path) -> None:
         )
 
 
-def _encode(message: Any) -> bytes:
+def encode(message: Any) -> bytes:
+    """A message of `message_types` as bytes."""
     return message.SerializeToString()
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OPERATOR_IMAGE = "drumline/operator:dev"
 TRAINER_IMAGE = "drumline/trainer:dev"
 
-_KEPT = 6  # of each kind
+_KEPT = 3  # of each kind
 
 
 def ensure_images(*, progress: Progress) -> Path:

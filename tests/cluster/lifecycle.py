@@ -16,6 +16,7 @@ from tests.cluster.model import (
     cluster_folder,
     read_cluster,
 )
+from tests.cluster.process import marked_children
 from tests.cluster.progress import Progress, Say
 from tests.cluster.providers import PROVIDERS, choose
 
@@ -43,7 +44,8 @@ def start(spec: ClusterSpec, *, say: Say) -> Cluster:
         _remove(spec.name)
         spec.folder.mkdir()
         _provider_file(spec.folder).write_text(provider)  # before anything that needs removal
-        cluster = PROVIDERS[provider].start(spec, progress=progress)
+        with marked_children(spec.folder):
+            cluster = PROVIDERS[provider].start(spec, progress=progress)
         cluster.save()
     progress.say(f"cluster {spec.name} is up: export KUBECONFIG={cluster.kubeconfig}")
     return cluster

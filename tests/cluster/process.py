@@ -40,6 +40,24 @@ def mark(folder: Path, role: str) -> dict[str, str]:
     return {_FOLDER_MARK: str(folder), _ROLE_MARK: role}
 
 
+@contextlib.contextmanager
+def marked_children(folder: Path) -> Iterator[None]:
+    """Let every command that is run meanwhile carry the mark too.
+
+    A start that is killed leaves the command it was waiting for: `down` has to find that.
+    """
+    before = {name: os.environ.get(name) for name in (_FOLDER_MARK, _ROLE_MARK)}
+    os.environ.update(mark(folder, "up"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def spawn(
     argv: Sequence[str | Path],
     *,

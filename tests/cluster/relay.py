@@ -23,7 +23,7 @@ def main(port: int, netns: str, target: str) -> None:
     listener = socket.create_server(("127.0.0.1", port), backlog=1024)
     enter(f"/run/netns/{netns}")
     host, _, target_port = target.rpartition(":")
-    asyncio.run(_serve(listener, host=host, port=int(target_port)))
+    asyncio.run(serve(listener, host=host, port=int(target_port)))
 
 
 def enter(namespace: str) -> None:
@@ -37,7 +37,9 @@ def enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-async def _serve(listener: socket.socket, *, host: str, port: int) -> None:
+async def serve(listener: socket.socket, *, host: str, port: int) -> None:
+    """Pass bytes both ways for everyone who connects; one side may end before the other."""
+
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):  # the far side is gone: so is this one
             far_reader, far_writer = await asyncio.open_connection(host, port)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from tests.cluster import ClusterSpec, bind_folder, kubectl, load, start, stop
 from tests.cluster.cgroups import leftovers
+from tests.cluster.context import REPOSITORY
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.kwok import is_ready
 from tests.cluster.network import namespaces_of
@@ -183,6 +186,15 @@ def test_a_node_without_power_is_seen_lost_and_comes_back(cluster: Cluster) -> N
     wait_for_ready(cluster, node.name, "True")
 
 
+def assert_no_trace(spec: ClusterSpec) -> None:
+    assert load(spec.name) is None
+    assert find(spec.folder) == []
+    assert namespaces_of(spec.name) == []
+    assert leftovers(spec.name) == []
+    assert not list(spec.folder.parent.glob(f"{spec.name}*"))
+    assert spec.name not in Path("/proc/self/mountinfo").read_text()
+
+
 def test_down_leaves_nothing_of_a_cluster_with_a_running_pod() -> None:
     spec = ClusterSpec(name=f"drumline-gone-{secrets.token_hex(3)}", nodes=1, gpus_per_node=1)
     try:
@@ -193,9 +205,20 @@ def test_down_leaves_nothing_of_a_cluster_with_a_running_pod() -> None:
     finally:
         stop(spec.name, say=print)
 
-    assert load(spec.name) is None
-    assert find(spec.folder) == []
-    assert namespaces_of(spec.name) == []
-    assert leftovers(spec.name) == []
-    assert not spec.folder.exists()
-    assert spec.name not in Path("/proc/self/mountinfo").read_text()
+    assert_no_trace(spec)
+
+
+@pytest.mark.parametrize("moment", ["control plane ...", "1 nodes with 2 GPUs each ..."])
+def test_down_leaves_nothing_of_a_start_that_was_killed(moment: str) -> None:
+    spec = ClusterSpec(name=f"drumline-killed-{secrets.token_hex(3)}", nodes=1)
+    command = [sys.executable, "-m", "tests.cluster", "up", f"--name={spec.name}", "--nodes=1"]
+    try:
+        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as up:
+            assert up.stdout is not None
+            seen = any(moment in line for line in up.stdout)
+            up.kill()
+    finally:
+        stop(spec.name, say=print)
+
+    assert seen
+    assert_no_trace(spec)
