@@ -1,4 +1,4 @@
-"""Drumline in a throwaway cluster, as a user installs it: `helm install`, a pool, a queue, claims."""
+"""Drumline in a throwaway cluster, as a user installs it: Helm, a pool, a queue, claims."""
 
 from __future__ import annotations
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import install
 from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
+from tests.e2e.site import POOL, QUEUE, Site, close_site, open_site
+from tests.kube import Kube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,3 +31,21 @@ def cluster() -> Iterator[Cluster]:
     finally:
         if kept is None:
             stop(spec.name, say=print)
+
+
+@pytest.fixture(scope="session")
+def drumline(cluster: Cluster) -> Iterator[Kube]:
+    """The cluster with Drumline installed by Helm, all GPUs one pool, one queue for all of them."""
+    install.install(cluster, say=print, progress_seconds=1)
+    install.pool_and_queue(cluster, pool=POOL, queue=QUEUE, gpus=6)
+    kube = Kube(cluster.kubeconfig)
+    yield kube
+    kube.close()
+
+
+@pytest.fixture
+def site(cluster: Cluster, drumline: Kube) -> Iterator[Site]:
+    """A team's namespace; its jobs are gone afterwards."""
+    opened = open_site(cluster, drumline)
+    yield opened
+    close_site(opened)

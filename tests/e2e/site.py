@@ -1,0 +1,85 @@
+"""Drumline as a user has it: installed by Helm, a team's namespace, jobs by manifest."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests import install
+from tests.cluster import Cluster, kubectl
+from tests.kube import Json, Kube, phase_is
+
+POOL = "gpus"
+QUEUE = "research"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One team's namespace on a cluster with Drumline."""
+
+    cluster: Cluster
+    kube: Kube
+    namespace: str
+    checkpoints: Path
+
+    def submit(self, name: str, **spec: Any) -> None:
+        """Create a TrainingJob in the shared queue."""
+        self.kube.create(
+            {
+                "apiVersion": "drumline.dev/v1alpha1",
+                "kind": "TrainingJob",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {"queue": QUEUE, **spec},
+            }
+        )
+
+    def wait(self, name: str, until: Any, *, seconds: float = 180) -> Json:
+        """Wait for a job."""
+        found = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
+        assert found is not None
+        return found
+
+    def finish(self, name: str, *, seconds: float = 180) -> Json:
+        """Wait until a job succeeded; a failed one shows its message and its logs."""
+        done = self.wait(
+            name, lambda job: phase_is("Succeeded")(job) or phase_is("Failed")(job), seconds=seconds
+        )
+        status = done["status"]
+        assert status["phase"] == "Succeeded", status
+        return status
+
+    def pods(self, name: str) -> list[Json]:
+        """The pods of a job, by index."""
+        found = self.kube.list("pods", self.namespace, labels=f"drumline.dev/job={name}")
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["drumline.dev/index"]))
+
+    def nodes(self, name: str) -> list[str]:
+        """Where its pods are, by index."""
+        return [pod["spec"]["nodeName"] for pod in self.pods(name)]
+
+    def logs(self, pod: str) -> str:
+        """What `kubectl logs` prints."""
+        return kubectl(self.cluster, "logs", "--namespace", self.namespace, pod)
+
+    def losses(self, folder: str) -> dict[int, float]:
+        """Loss by step, as rank 0 wrote it beside its checkpoints."""
+        lines = (self.checkpoints / folder / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return {row["step"]: row["loss"] for row in rows}
+
+
+def open_site(cluster: Cluster, kube: Kube) -> Site:
+    """A namespace of one's own with claims for packages and checkpoints."""
+    name = f"team-{secrets.token_hex(3)}"
+    return Site(cluster=cluster, kube=kube, namespace=name, checkpoints=install.team(cluster, name))
+
+
+def close_site(site: Site) -> None:
+    """Delete its jobs, wait until their pods have given their devices back."""
+    for job in site.kube.list("trainingjobs", site.namespace):
+        site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=90)
+    kubectl(site.cluster, "delete", "namespace", site.namespace, "--wait=false")

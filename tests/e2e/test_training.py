@@ -1,0 +1,199 @@
+"""kubectl apply -> a trained model, on real kubelets, in restricted pods."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.cluster import ClusterError, kubectl
+from tests.e2e.site import Site
+from tests.install import SYSTEM_NAMESPACE
+from tests.kube import Json, phase_is, reason_is
+
+CHECKPOINT = {"claimName": "checkpoints", "everySteps": 10}
+
+
+KILL_A_RANK = """
+import glob, os
+children = {}
+for path in glob.glob("/proc/[0-9]*/stat"):
+    try:
+        parent = int(open(path).read().rpartition(")")[2].split()[1])
+    except OSError:
+        continue
+    children.setdefault(parent, []).append(int(path.split("/")[2]))
+ranks = [pid for zygote in children[1] for pid in children.get(zygote, [])]
+os.kill(max(ranks), 9)
+"""
+
+
+def generation_is(number: int) -> Callable[[Json | None], bool]:
+    return lambda job: (job or {}).get("status", {}).get("generation") == number
+
+
+def test_ten_lines_train_the_model_and_leave_verified_checkpoints(site: Site) -> None:
+    site.submit(
+        "first",
+        nodes=2,
+        gpusPerNode=2,
+        trainer={"steps": 60},
+        checkpoint={**CHECKPOINT, "path": "first", "keep": 2},
+    )
+    status = site.finish("first")
+    assert status["step"] == status["totalSteps"] == 60
+    losses = site.losses("first")
+    assert sorted(losses) == list(range(1, 61))
+    assert losses[1] > 5
+    assert sum(losses[step] for step in range(56, 61)) / 5 < 3.5
+    assert float(status["loss"]) == round(losses[60], 4)
+
+    folder = site.checkpoints / "first"
+    kept = sorted(path.name for path in folder.glob("step-*"))
+    assert kept == ["step-00000050", "step-00000060"]
+    manifest = json.loads((folder / kept[-1] / "manifest.json").read_text())
+    assert manifest["world_size"] == 4
+    assert status["checkpoint"]["step"] == 60
+
+    logs = site.logs("first-0-g1")
+    assert "[rank 0] step 60/60" in logs
+    events = [json.loads(line) for line in logs.splitlines() if line.startswith("{")]
+    assert {"agent_ready", "record_accepted", "ranks_started", "finished"} <= {
+        event["event"] for event in events
+    }
+
+
+def test_a_gang_keeps_to_one_rack_while_a_looser_fit_exists(site: Site) -> None:
+    # node-2, alone in rack-1, has one GPU left: the tightest place for one of the two pods.
+    sleeper = {"image": "drumline/trainer:dev", "command": ["sleep", "600"]}
+    site.submit("filler", template=sleeper, nodeSelector={"kubernetes.io/hostname": "node-2"})
+    site.wait("filler", phase_is("Running"))
+    site.submit("racked", nodes=2, template=sleeper, topology={"required": "rack"})
+    site.wait("racked", phase_is("Running"))
+    assert set(site.nodes("racked")) <= {"node-0", "node-1"}
+    site.submit("loose", nodes=3, template=sleeper)
+    site.wait("loose", phase_is("Running"))
+    assert "node-2" in site.nodes("loose")
+
+
+def test_a_job_that_does_not_fit_waits_with_its_reason_and_then_runs(site: Site) -> None:
+    spec: Json = {"nodes": 2, "gpusPerNode": 2, "trainer": {"steps": 20}}
+    site.submit("early", **spec)
+    site.wait("early", lambda job: (job or {}).get("status", {}).get("assignment") is not None)
+    site.submit("late", **spec)
+    late = site.wait("late", reason_is("QuotaExhausted"))["status"]
+    assert f"{site.namespace}/early" in late["message"]
+    assert "2 of 6" in late["message"]
+    assert site.pods("late") == []
+    site.finish("early")
+    site.finish("late")
+
+
+def test_own_template_finds_its_gang_by_name_and_by_the_launchers_variables(site: Site) -> None:
+    script = """
+import os, socket, sys
+index, world = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+assert os.environ["PET_NNODES"] == os.environ["JAX_NUM_PROCESSES"] == "2"
+assert os.environ["JAX_COORDINATOR_ADDRESS"].startswith(os.environ["MASTER_ADDR"] + ":")
+slots = open(os.environ["OMPI_MCA_orte_default_hostfile"]).read().split()
+assert slots == ["meeting-0", "slots=1", "meeting-1", "slots=1"], slots
+place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if index == 0:
+    with socket.create_server(("", place[1])) as server:
+        server.settimeout(60)
+        peer, _ = server.accept()
+        print("heard", peer.recv(100).decode())
+else:
+    for attempt in range(600):
+        try:
+            peer = socket.create_connection(place, timeout=1)
+            break
+        except OSError:
+            __import__("time").sleep(0.1)
+    peer.sendall(socket.gethostname().encode())
+"""
+    template = {
+        "image": "drumline/trainer:dev",
+        "command": ["python3", "-c", script],
+    }
+    site.submit("meeting", nodes=2, template=template)
+    site.finish("meeting")
+    assert site.logs("meeting-0-g1").strip() == "heard meeting-1"
+
+
+def test_an_operator_killed_while_a_job_trains_changes_nothing_for_the_job(site: Site) -> None:
+    site.submit("steady", nodes=2, trainer={"steps": 150})
+    site.wait("steady", phase_is("Running"))
+    before = {pod["metadata"]["uid"] for pod in site.pods("steady")}
+    operators = site.kube.list("pods", SYSTEM_NAMESPACE)
+    for operator in operators:
+        site.kube.delete("pods", operator["metadata"]["name"], SYSTEM_NAMESPACE, grace=0)
+    site.submit("next", nodes=1, gpusPerNode=2, trainer={"steps": 10})
+    site.finish("next", seconds=240)
+    status = site.finish("steady")
+    assert status["generation"] == 1
+    assert {pod["metadata"]["uid"] for pod in site.pods("steady")} == before
+
+
+def test_a_killed_rank_restarts_the_gang_from_its_last_verified_checkpoint(site: Site) -> None:
+    site.submit(
+        "wounded",
+        nodes=2,
+        trainer={"steps": 120},
+        checkpoint={**CHECKPOINT, "path": "wounded"},
+    )
+    site.wait(
+        "wounded",
+        lambda job: (job or {}).get("status", {}).get("checkpoint", {}).get("step", 0) >= 10,
+    )
+    kubectl(
+        site.cluster,
+        *("exec", "--namespace", site.namespace, "wounded-1-g1", "--"),
+        *("python3", "-c", KILL_A_RANK),
+    )
+    second = site.wait("wounded", generation_is(2))["status"]
+    assert second["restarts"] == 1
+    assert "signal" in second["incident"].lower() or "137" in second["incident"]
+    status = site.finish("wounded")
+    assert (status["step"], status["generation"]) == (120, 2)
+    losses = site.losses("wounded")
+    assert sorted(losses) == list(range(1, 121))
+
+
+def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(site: Site) -> None:
+    where = {**CHECKPOINT, "path": "moving"}
+    site.submit("wide", nodes=2, gpusPerNode=2, trainer={"steps": 20}, checkpoint=where)
+    site.finish("wide")
+    site.submit("narrow", nodes=1, gpusPerNode=2, trainer={"steps": 30}, checkpoint=where)
+    status = site.finish("narrow")
+    assert status["step"] == 30
+    assert "step 10/" not in site.logs("narrow-0-g1")
+    losses = site.losses("moving")
+    assert sorted(losses) == list(range(1, 31))
+    assert all(abs(after - before) < 1.5 for before, after in pairwise(losses[s] for s in (20, 21)))
+
+
+def test_everything_runs_under_the_restricted_level_and_without_a_token(site: Site) -> None:
+    site.submit("plain", trainer={"steps": 5})
+    site.finish("plain")
+    (pod,) = site.pods("plain")
+    assert not any("kube-api-access" in volume["name"] for volume in pod["spec"]["volumes"])
+    for name in (site.namespace, SYSTEM_NAMESPACE):
+        labels = site.kube.get("namespaces", name)["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    (operator,) = site.kube.list("pods", SYSTEM_NAMESPACE, labels="app.kubernetes.io/name=drumline")
+    assert operator["status"]["containerStatuses"][0]["ready"]
+
+
+def test_a_bad_spec_is_refused_with_the_field_and_the_fix(site: Site) -> None:
+    manifest = {
+        "apiVersion": "drumline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": f"bad-{secrets.token_hex(2)}", "namespace": site.namespace},
+        "spec": {"queue": "research", "nodes": 2, "gpusPerNode": 2},
+    }
+    with pytest.raises(ClusterError, match=r"trainer.*template"):
+        kubectl(site.cluster, "apply", "--filename=-", manifests=[manifest])
