@@ -64,6 +64,10 @@ class ClusterSpec:
     def folder(self) -> Path:
         return cluster_folder(self.name)
 
+    @property
+    def has_kwok(self) -> bool:
+        return self.kwok or self.fake_nodes > 0
+
     def rack_of(self, index: int) -> str:
         """Racks are filled in order: 3 nodes on 2 racks are 0, 0, 1."""
         per_rack = -(-self.nodes // min(self.racks, self.nodes))

@@ -65,13 +65,13 @@ class Native:
         authority = new_authority()
         place = _place(spec)
         with progress.step("control plane"):
-            kubeconfig = _start_control_plane(spec.folder, place, authority, binaries)
+            kubeconfig = _start_control_plane(spec, place, authority, binaries)
         nodes = tuple(plan_node(spec, index) for index in range(spec.nodes))
         if seed is not None:
             with progress.step(f"{spec.nodes} nodes with {spec.gpus_per_node} GPUs each"):
                 _start_nodes(spec, nodes, place=place, authority=authority, seed=seed)
                 _wait_for_nodes(spec.folder, kubeconfig, nodes)
-        if spec.kwok or spec.fake_nodes:
+        if spec.has_kwok:
             with progress.step(f"KWOK and {spec.fake_nodes} fake nodes"):
                 _start_fake_nodes(spec, place=place, authority=authority, kubeconfig=kubeconfig)
         return Cluster(
@@ -103,7 +103,7 @@ def _needed_binaries(spec: ClusterSpec) -> list[str]:
     wanted = [*CONTROL_PLANE]
     if spec.nodes:
         wanted.append("kubelet")
-    if spec.kwok or spec.fake_nodes:
+    if spec.has_kwok:
         wanted.append("kwok")
     return wanted
 
@@ -128,9 +128,12 @@ def _way_in(folder: Path, place: Place) -> tuple[str, list[Process]]:
 
 
 def _start_control_plane(
-    folder: Path, place: Place, authority: Authority, binaries: dict[str, Path]
+    spec: ClusterSpec, place: Place, authority: Authority, binaries: dict[str, Path]
 ) -> Path:
-    processes = start_control_plane(folder, place=place, authority=authority, binaries=binaries)
+    folder = spec.folder
+    processes = start_control_plane(
+        folder, place=place, authority=authority, binaries=binaries, fake_nodes=spec.has_kwok
+    )
     server, relay = _way_in(folder, place)
     kubeconfig = _admin(folder, authority, server=server)
     wait_for_control_plane(folder, kubeconfig=kubeconfig, needs=[*processes, *relay])

@@ -63,7 +63,8 @@ def start_node(
 
 def boot(node: NodeInfo, *, folder: Path) -> Process:
     """Start the node's first process in namespaces of its own; also after `power_off`."""
-    role = f"{node.name}/machine"
+    # left by an earlier life: the plugin would register there before the kubelet listens
+    (node.folder / "var-lib/kubelet/device-plugins/kubelet.sock").unlink(missing_ok=True)
     return spawn(
         [
             *("/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--ipc", "--uts"),
@@ -72,7 +73,7 @@ def boot(node: NodeInfo, *, folder: Path) -> Process:
             *(sys.executable, "-I", _HERE / "machine.py", node.folder / "plan.json"),
         ],
         folder=folder,
-        role=role,
+        role=f"{node.name}/machine",
         netns=node.netns,
     )
 

@@ -16,7 +16,7 @@ from tests.cluster.cgroups import leftovers
 from tests.cluster.context import REPOSITORY
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.kwok import is_ready
-from tests.cluster.network import namespaces_of
+from tests.cluster.network import namespaces_of, set_cable
 from tests.cluster.nodes import boot, gpu_ids, power_off, set_gpu_health
 from tests.cluster.process import find
 
@@ -184,6 +184,27 @@ def test_a_node_without_power_is_seen_lost_and_comes_back(cluster: Cluster) -> N
     wait_for_ready(cluster, node.name, "Unknown")
     boot(node, folder=cluster.folder)
     wait_for_ready(cluster, node.name, "True")
+    wait_for(cluster, f"node/{node.name}", r".status.allocatable.nvidia\.com/gpu", "2")
+
+
+def test_a_node_whose_cable_is_pulled_is_out_of_reach_until_it_is_plugged_in(
+    cluster: Cluster,
+) -> None:
+    node, fabric = cluster.nodes[1], str(cluster.netns)
+    connect = "import socket; socket.create_connection((ADDRESS, 10250), timeout=5)"
+    probe = ["nsenter", f"--net=/run/netns/{fabric}", sys.executable, "-c"]
+    probe.append(connect.replace("ADDRESS", repr(node.address)))
+
+    def in_reach() -> bool:
+        return subprocess.run(probe, capture_output=True, check=False).returncode == 0
+
+    assert in_reach()
+    try:
+        set_cable(node, fabric=fabric, plugged=False)
+        assert not in_reach()
+    finally:
+        set_cable(node, fabric=fabric, plugged=True)
+    assert in_reach()
 
 
 def assert_no_trace(spec: ClusterSpec) -> None:
