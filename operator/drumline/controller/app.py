@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logs.get("drumline.controller.app")
 
 WORKERS = 32
+BURST_SECONDS = 0.03
+"""A gang of hundreds is looked at some thirty times a second, not once for each event of a pod."""
 LEASE_NAME = "drumline-operator"
 
 
@@ -140,7 +142,13 @@ class Operator:
                 metrics=self._metrics,
                 clock=time.time,
             )
-            connect(informers, state, enqueue=queue.add, wake_scheduler=wake.set)
+            connect(
+                informers,
+                state,
+                enqueue=queue.add,
+                enqueue_soon=lambda key: queue.add_after(key, BURST_SECONDS),
+                wake_scheduler=wake.set,
+            )
             for informer in informers.all():
                 group.create_task(informer.run())
             await informers.wait_synced()

@@ -17,14 +17,22 @@ from pydantic import ValidationError
 from drumline.api.base import LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.translate import gang_of, job_of, node_of, pool_of, queue_of, resources_of
+from drumline.controller.translate import (
+    facts_of,
+    gang_of,
+    job_of,
+    node_of,
+    pool_of,
+    queue_of,
+    resources_of,
+)
 from drumline.lifecycle.plan import is_queued
 from drumline.scheduling.model import Admitted, Gang, Node, Pool, Queue, Snapshot
 from drumline.scheduling.resources import NOTHING, Resources
 
 if TYPE_CHECKING:
     from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.job import Job, PodFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +53,7 @@ class ClusterState:
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
         self._assumed: dict[str, Job] = {}
-        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        self._members: dict[str, dict[str, PodFacts]] = defaultdict(dict)
         self._on_node: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, GpuPoolSpec] = {}
@@ -85,13 +93,14 @@ class ClusterState:
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take a pod in: of ours by job, every one by node."""
         if old is not None:
-            self._pods[old.labels.get(LABEL_JOB_UID, "")].pop(old.uid, None)
+            self._forget_member(old)
             self._on_node[old.node_name].pop(old.uid, None)
             self._node_values.pop(old.node_name, None)
         if new is None:
             return
-        if new.owner_uid and new.labels.get(LABEL_JOB_UID) == new.owner_uid:
-            self._pods[new.owner_uid][new.uid] = new
+        facts = facts_of(new)
+        if facts is not None and new.labels.get(LABEL_JOB_UID) == new.owner_uid:
+            self._members[new.owner_uid][new.uid] = facts
         if new.node_name and not new.finished:
             self._on_node[new.node_name][new.uid] = new
             self._node_values.pop(new.node_name, None)
@@ -166,9 +175,9 @@ class ClusterState:
         """Every known job."""
         return list(self._jobs)
 
-    def pods_of(self, uid: str) -> Collection[PodView]:
+    def facts_of(self, uid: str) -> Collection[PodFacts]:
         """The pods of a job, of all generations."""
-        return self._pods[uid].values() if uid in self._pods else ()
+        return self._members[uid].values() if uid in self._members else ()
 
     def pool_spec(self, name: str) -> GpuPoolSpec | None:
         """A pool's spec."""
@@ -257,12 +266,8 @@ class ClusterState:
 
     def _reserved(self, job: Job) -> frozenset[int]:
         """Indices of the current generation whose pods the cache has not shown."""
-        generation = str(job.status.generation)
-        shown = {
-            int(pod.labels["drumline.dev/index"])
-            for pod in self.pods_of(job.uid)
-            if pod.labels.get("drumline.dev/generation") == generation
-        }
+        generation = job.status.generation
+        shown = {pod.index for pod in self.facts_of(job.uid) if pod.generation == generation}
         return frozenset(range(job.spec.nodes)) - shown
 
     def _gang(self, job: Job) -> Gang:
@@ -279,6 +284,13 @@ class ClusterState:
             known = (version, gang)
             self._gangs[job.uid] = known
         return known[1]
+
+    def _forget_member(self, pod: PodView) -> None:
+        members = self._members.get(pod.owner_uid)
+        if members is not None:
+            members.pop(pod.uid, None)
+            if not members:
+                del self._members[pod.owner_uid]
 
     def _forget_job(self, key: str, uid: str) -> None:
         if key in self._jobs and self._jobs[key].uid == uid:

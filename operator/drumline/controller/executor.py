@@ -62,6 +62,8 @@ class Memory:
     """Pods created, by name, with the time: not shown by the watch yet."""
     acknowledged_generation: int | None = None
     figures_at: float | None = None
+    written_at: float = 0.0
+    """Our last status write."""
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
         """Names still to be expected; those shown or overdue are dropped."""

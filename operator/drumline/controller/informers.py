@@ -100,6 +100,7 @@ def connect(
     state: ClusterState,
     *,
     enqueue: Callable[[str], None],
+    enqueue_soon: Callable[[str], None],
     wake_scheduler: Callable[[], None],
 ) -> None:
     """Have every event update the state, wake the job it is about, and the scheduler.
@@ -108,6 +109,7 @@ def connect(
         informers: whose events.
         state: what they update.
         enqueue: wakes the reconciler for a job's key.
+        enqueue_soon: the same, after a moment: the pods of a gang change in bursts.
         wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
     """
 
@@ -126,7 +128,7 @@ def connect(
         state.on_pod(old, new)
         job = event.view.labels.get(LABEL_JOB)
         if job is not None:
-            enqueue(f"{event.view.namespace}/{job}")
+            enqueue_soon(f"{event.view.namespace}/{job}")
         if new is None or new.finished or job is None:  # room came free, or was taken by others
             wake_scheduler()
 

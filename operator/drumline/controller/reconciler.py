@@ -14,7 +14,6 @@ from drumline.api.conditions import Phase, Reason
 from drumline.controller.agents import AgentClient, AgentError
 from drumline.controller.clusterstate import Backoff, ClusterState
 from drumline.controller.executor import UNSEEN_SECONDS, Executor, GangRefused, Memory, RetryLater
-from drumline.controller.translate import facts_of
 from drumline.kube import writes
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle import status as to
@@ -25,7 +24,7 @@ from drumline.telemetry import logs
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
     from drumline.kube.client import KubeClient
-    from drumline.kube.views import PodView
+    from drumline.lifecycle.job import PodFacts
     from drumline.telemetry.metrics import Metrics
     from drumline_trainer.contract import Progress
 
@@ -33,6 +32,8 @@ log = logs.get("drumline.controller.reconciler")
 
 REFUSED_BACKOFF_SECONDS = 15.0
 MAX_REFUSED_BACKOFF_SECONDS = 600.0
+STATUS_REFRESH_SECONDS = 10.0
+"""At least this long between two writes that only say how a slow start goes on."""
 MAX_WRITES_A_RECONCILE = 4
 """More in a row is a plan that does not settle: let others go first."""
 
@@ -119,7 +120,7 @@ class Reconciler:
         """
         for uid in self._state.take_gone(key):
             self._memory.pop(uid, None)
-            if self._state.pods_of(uid):
+            if self._state.facts_of(uid):
                 namespace = key.partition("/")[0]
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
         for _ in range(MAX_WRITES_A_RECONCILE):
@@ -132,6 +133,7 @@ class Reconciler:
             planned = plan(job, observed, now=now, epoch=self._epoch)
             if planned.status is not None:
                 await self._writer.write(job, planned.status)
+                memory.written_at = now
                 self._tell(job, planned.status)
                 continue
             try:
@@ -145,14 +147,14 @@ class Reconciler:
 
     async def _observe(self, job: Job, memory: Memory) -> Observed:
         progress = await self._progress(job, memory)
-        pods = tuple(
-            facts for pod in self._state.pods_of(job.uid) if (facts := facts_of(pod)) is not None
-        )
+        pods = tuple(self._state.facts_of(job.uid))
+        now = self._clock()
         return Observed(
             pods=pods,
+            refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
             progress=progress,
-            expected_pods=memory.unseen_at(self._clock(), shown={pod.name for pod in pods}),
+            expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
         )
 
     async def _progress(self, job: Job, memory: Memory) -> Progress | None:
@@ -170,17 +172,16 @@ class Reconciler:
         if first is None:
             return None
         try:
-            status = await self._agents.status(first.pod_ip, token=self._executor.token(job))
+            status = await self._agents.status(first.ip, token=self._executor.token(job))
         except AgentError as error:
             log.warning("agent_silent", job=job.key, error=str(error))
             return None
         return status.progress if status.job_uid == job.uid else None
 
-    def _first_member(self, job: Job) -> PodView | None:
-        for pod in self._state.pods_of(job.uid):
-            facts = facts_of(pod)
-            current = facts is not None and facts.generation == job.status.generation
-            if facts is not None and current and facts.index == 0 and not facts.end and facts.ip:
+    def _first_member(self, job: Job) -> PodFacts | None:
+        for pod in self._state.facts_of(job.uid):
+            current = pod.generation == job.status.generation and pod.index == 0
+            if current and pod.ip and not pod.end:
                 return pod
         return None
 
@@ -236,7 +237,6 @@ class Reconciler:
             self._metrics.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_refusers(self, job: Job) -> None:
-        for pod in self._state.pods_of(job.uid):
-            facts = facts_of(pod)
-            if facts is not None and facts.end is not None and facts.end.exit_code is None:
-                self._state.distrust(pod.node_name)
+        for pod in self._state.facts_of(job.uid):
+            if pod.end is not None and pod.end.exit_code is None:
+                self._state.distrust(pod.node)

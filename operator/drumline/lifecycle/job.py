@@ -100,6 +100,8 @@ class Observed:
     """The generation whose record the store's agent has acknowledged to this operator."""
     progress: Progress | None = None
     """Given when a refresh of the figures in status is due."""
+    refresh_due: bool = True
+    """Whether the write budget allows a status that only says more of the same."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
     """Names of pods created by us that the cache has not shown yet."""
 

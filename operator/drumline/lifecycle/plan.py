@@ -184,7 +184,9 @@ def _start(job: Job, observed: Observed, current: tuple[PodFacts, ...], *, now: 
     slow = _generation_at(job) + SLOW_START_SECONDS
     if now < slow:
         return Plan(requeue_at=slow)
-    return Plan(status=_changed(job, _slow_start(job, current)), requeue_at=deadline)
+    look_again = min(deadline, now + SLOW_START_SECONDS)
+    status = _slow_start(job, current) if observed.refresh_due else job.status
+    return Plan(status=_changed(job, status), requeue_at=look_again)
 
 
 def generation_record(job: Job, current: tuple[PodFacts, ...]) -> GenerationRecord:

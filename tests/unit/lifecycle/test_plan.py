@@ -244,6 +244,8 @@ def test_a_slow_start_says_what_it_waits_for() -> None:
     assert (status.reason, status.ready) == (Reason.PULLING_IMAGES, "1/2")
     again = planned(with_status(job, status), observed(*pods), now=T0 + 20)
     assert again.status is None
+    one_more = observed(*ready_pods(job)[:1], a_pod(job, 1), refresh_due=False)
+    assert planned(with_status(job, status), one_more, now=T0 + 20).status is None
 
 
 def test_suspending_gives_everything_back_and_resuming_queues_behind() -> None:
