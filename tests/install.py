@@ -40,7 +40,9 @@ def chart_values(*, progress_seconds: int) -> Json:
     }
 
 
-def install(cluster: Cluster, *, say: Say, progress_seconds: int = 2) -> None:
+def install(
+    cluster: Cluster, *, say: Say, progress_seconds: int = 2, timeout_seconds: int = 180
+) -> None:
     """Install or upgrade the chart and wait until the operator is ready.
 
     Raises:
@@ -53,7 +55,7 @@ def install(cluster: Cluster, *, say: Say, progress_seconds: int = 2) -> None:
         values.flush()
         command = [str(helm), f"--kubeconfig={cluster.kubeconfig}", "upgrade", "--install"]
         command += ["drumline", str(CHART), "--namespace", SYSTEM_NAMESPACE]
-        command += ["--values", values.name, "--wait", "--timeout", "180s"]
+        command += ["--values", values.name, "--wait", f"--timeout={timeout_seconds}s"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(f"helm upgrade --install: {done.stderr.strip()}")
