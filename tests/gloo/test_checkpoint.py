@@ -155,16 +155,71 @@ def test_nothing_that_verifies_is_an_error_and_not_a_fresh_start(
     assert sorted(folder.rglob("*")) == before
 
 
-def test_a_step_that_was_asked_for_is_restored_and_no_other(
+@pytest.mark.parametrize(
+    ("acknowledged", "digest"),
+    [
+        pytest.param(2, "", id="a newer one wins"),
+        pytest.param(2, "0" * 64, id="a newer one need not have the digest"),
+        pytest.param(1, "0" * 64, id="retention removed the acknowledged one"),
+        pytest.param(3, "", id="it is the newest"),
+    ],
+)
+def test_the_newest_wins_over_the_acknowledged_step(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, acknowledged: int, digest: str
+) -> None:
+    gangs.run(save_steps, config, [1, 2, 3], 2, world_size=2, checkpoint_folder=folder)
+    assert steps_in(folder) == ["step-00000002", "step-00000003"]
+    results = gangs.run(
+        restore_once,
+        config,
+        world_size=2,
+        checkpoint_folder=folder,
+        acknowledged_step=acknowledged,
+        acknowledged_digest=digest,
+    )
+    assert results == [(3, {3.0})] * 2
+
+
+def test_the_acknowledged_step_is_restored_by_its_digest_and_by_no_other(
     gangs: GangStarter, config: TrainerConfig, folder: Path
 ) -> None:
-    gangs.run(save_steps, config, [1, 2], 3, world_size=1, checkpoint_folder=folder)
-    asked = {"checkpoint_folder": folder, "world_size": 1}
-    assert gangs.run(restore_once, config, restore_step=1, **asked) == [(1, {1.0})]
-    [error] = gangs.run(restore_once, config, restore_step=7, **asked)
-    assert error.startswith("CorruptCheckpointError")
-    [error] = gangs.run(restore_once, config, restore_step=1, restore_digest="0" * 64, **asked)
-    assert error.startswith("CorruptCheckpointError")
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    [digest, _] = gangs.run(save_steps, config, [1, 2], 3, **asked)
+    right = {"acknowledged_step": 2, "acknowledged_digest": digest, **asked}
+    assert gangs.run(restore_once, config, **right) == [(2, {2.0})] * 2
+    wrong = {"acknowledged_step": 2, "acknowledged_digest": "0" * 64, **asked}
+    errors = gangs.run(restore_once, config, **wrong)
+    assert all(e.startswith("CorruptCheckpointError") for e in errors)
+    assert all("acknowledged step 2 " in e and "found: step 2, step 1" in e for e in errors)
+
+
+def test_nothing_older_than_the_acknowledged_step_is_used(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    gangs.run(save_steps, config, [1, 2, 3], 3, **asked)
+    (folder / "step-00000003" / "manifest.sha256").unlink()
+    for acknowledged in (3, 4):
+        errors = gangs.run(restore_once, config, acknowledged_step=acknowledged, **asked)
+        assert all(e.startswith("CorruptCheckpointError") for e in errors)
+        assert all(f"acknowledged step {acknowledged} " in e for e in errors)
+
+
+def test_an_empty_folder_is_no_fresh_start_where_a_step_was_acknowledged(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    assert gangs.run(restore_once, config, **asked)[0][0] is None
+    errors = gangs.run(restore_once, config, acknowledged_step=5, **asked)
+    assert all("acknowledged step 5 " in e and "found: none" in e for e in errors)
+
+
+def test_a_step_was_acknowledged_but_there_is_no_folder(
+    gangs: GangStarter, config: TrainerConfig
+) -> None:
+    with gangs.gang(train_rank, config, None, world_size=2, acknowledged_step=5) as gang:
+        assert all("step 5 was acknowledged" in lines[0] for lines in gang.results())
+        assert gang.exit_codes() == [ExitCode.CORRUPT_CHECKPOINT] * 2
 
 
 def test_another_model_is_a_configuration_error(

@@ -126,8 +126,10 @@ class GenerationRecord:
     members: tuple[Member, ...]
     image: str = ""
     restore_step: int | None = None
-    """The newest step known to be verified, or None: the trainer picks the newest that verifies."""
+    """A floor: the newest step known to be saved. The trainer restores the newest checkpoint that
+    verifies and never an older one than this; None where no step is known to be saved."""
     restore_digest: str = ""
+    """Digest of that step's manifest; a checkpoint of that very step must have it."""
 
     @property
     def store_member(self) -> Member:

@@ -29,10 +29,11 @@ class Placement:
     """Restart in place within the generation; (generation, attempt) orders all memberships."""
     checkpoint_folder: Path | None = None
     """Folder shared by all ranks, or None: nothing is saved and every start is from step 0."""
-    restore_step: int | None = None
-    """Restore exactly this step (it must verify); None picks the newest that verifies."""
-    restore_digest: str = ""
-    """Digest the manifest of `restore_step` must have; empty accepts any verified one."""
+    acknowledged_step: int | None = None
+    """Newest step the operator knows to be saved: never go on from an older one. None: any will do,
+    and without any the run starts from step 0."""
+    acknowledged_digest: str = ""
+    """Digest the manifest of that very step must have; empty accepts any verified one."""
     address: str = ""
     """IP address of this pod that peers connect to; empty: what the host name resolves to."""
 

@@ -18,8 +18,8 @@ def test_survives_a_line_of_json() -> None:
         generation=4,
         attempt=2,
         checkpoint_folder=Path("/checkpoints/job"),
-        restore_step=50,
-        restore_digest="ab",
+        acknowledged_step=50,
+        acknowledged_digest="ab",
         address="10.0.0.8",
     )
     assert Placement.from_json(full.to_json()) == full

@@ -191,8 +191,8 @@ class LocalGang:
                 generation=record.generation,
                 attempt=self._attempt,
                 checkpoint_folder=settings.checkpoint_folder,
-                restore_step=record.restore_step,
-                restore_digest=record.restore_digest,
+                acknowledged_step=record.restore_step,
+                acknowledged_digest=record.restore_digest,
                 address=here.address,
             )
             for local_rank in range(here.ranks)

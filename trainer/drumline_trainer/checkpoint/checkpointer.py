@@ -39,10 +39,16 @@ class Checkpointer:
 
         Raises:
             StaleMembershipError: a newer membership owns it.
-            CorruptCheckpointError: who owns it cannot be told.
+            CorruptCheckpointError: who owns it cannot be told, or a step was acknowledged and there
+                is no folder to find it in.
             CheckpointError: rank 0 cannot use the folder.
         """
         if placement.checkpoint_folder is None:
+            if placement.acknowledged_step is not None:
+                raise CorruptCheckpointError(
+                    f"step {placement.acknowledged_step} was acknowledged, and there is no"
+                    " checkpoint folder to restore it from"
+                )
             return None
         folder = CheckpointFolder(path=placement.checkpoint_folder, membership=placement.membership)
         _claim(folder, device=device)
@@ -54,8 +60,8 @@ class Checkpointer:
             folder=self.folder,
             tensors=tensors,
             device=self.device,
-            step=placement.restore_step,
-            digest=placement.restore_digest,
+            acknowledged_step=placement.acknowledged_step,
+            acknowledged_digest=placement.acknowledged_digest,
         )
         if restored is not None:
             self.verified.append(restored.step)

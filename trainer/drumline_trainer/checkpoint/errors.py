@@ -1,7 +1,7 @@
 """What can go wrong with checkpoints.
 
 CheckpointError
-├── CorruptCheckpointError    nothing on storage verifies (or not the step that was asked for)
+├── CorruptCheckpointError    nothing on storage verifies, or only what is too old
 ├── SaveError                 a rank could not write its part; nothing was committed
 └── StaleMembershipError      a newer generation or attempt owns the folder
 """

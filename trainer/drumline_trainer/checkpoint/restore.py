@@ -6,6 +6,10 @@ and its share of all; only when every rank has said yes does any of them use a b
 the intervals of its own shards. One rank's "no" is everyone's: the checkpoint is passed over, named
 in the log and left in place. If checkpoints exist and none verifies that is an error, never a
 silent fresh start.
+
+The step that was acknowledged to the operator is a floor: what it knows may be a minute old, so
+newer checkpoints win and retention may have removed the acknowledged one, but nothing older is
+ever used, and a checkpoint of that very step counts only with the acknowledged digest.
 """
 
 from __future__ import annotations
@@ -57,29 +61,32 @@ def restore(
     folder: CheckpointFolder,
     tensors: Mapping[str, Tensor],
     device: torch.device,
-    step: int | None = None,
-    digest: str = "",
+    acknowledged_step: int | None = None,
+    acknowledged_digest: str = "",
 ) -> Restored | None:
-    """Fill `tensors` from the newest verified checkpoint, or from exactly `step`.
+    """Fill `tensors` from the newest checkpoint that verifies and is not too old.
 
     Args:
         folder: claimed by rank 0.
         tensors: sharded tensors by name; overwritten in place. After an error their contents are
             undefined.
         device: where small messages travel.
-        step: restore this step and no other.
-        digest: digest the manifest must have; empty accepts any verified one.
+        acknowledged_step: no older checkpoint is used; None where none was acknowledged.
+        acknowledged_digest: digest the manifest of that very step must have; empty for any.
 
     Returns:
-        What was restored, or None where the folder holds no checkpoint and none was asked for.
+        What was restored, or None where the folder is empty and nothing was acknowledged.
 
     Raises:
-        CorruptCheckpointError: checkpoints exist, or one was asked for, and none may be used.
+        CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.
         ConfigError: the checkpoint holds another model.
     """
-    candidates = _candidates(folder, step=step, device=device)
-    for candidate in candidates:
-        source = folder.step_folder(candidate)
+    found = _steps_in(folder, device=device)
+    for step in found:
+        if acknowledged_step is not None and step < acknowledged_step:
+            break  # newest first: the rest is older still
+        source = folder.step_folder(step)
+        digest = acknowledged_digest if step == acknowledged_step else ""
         body, reason = _agree_on_manifest(source, digest=digest, device=device)
         if not reason:
             manifest = Manifest.parse(body)
@@ -94,18 +101,21 @@ def restore(
                 )
         if dist.get_rank() == 0:
             logger.warning("checkpoint %s does not verify: %s", source.name, reason)
-    if not candidates:
-        return None
-    raise CorruptCheckpointError(
-        f"none of the checkpoints in {folder.path} verifies:"
-        f" {', '.join(f'step {candidate}' for candidate in candidates)}"
-    )
+    listing = ", ".join(f"step {step}" for step in found) or "none"
+    if acknowledged_step is not None:
+        raise CorruptCheckpointError(
+            f"{folder.path} holds no intact checkpoint of the acknowledged step {acknowledged_step}"
+            f" or a newer one, and an older one would silently lose it; found: {listing}"
+        )
+    if found:
+        raise CorruptCheckpointError(
+            f"none of the checkpoints in {folder.path} verifies: {listing}"
+        )
+    return None
 
 
-def _candidates(folder: CheckpointFolder, *, step: int | None, device: torch.device) -> list[int]:
+def _steps_in(folder: CheckpointFolder, *, device: torch.device) -> list[int]:
     """Rank 0's listing for all: shared storage may show ranks different ages of a folder."""
-    if step is not None:
-        return [step]
     listing = json.dumps(folder.steps()).encode() if dist.get_rank() == 0 else b""
     return json.loads(broadcast_bytes(listing, device=device))
 
