@@ -20,15 +20,19 @@ from drumline.controller.agents import AgentClient
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.executor import Executor
 from drumline.controller.informers import Informers, connect
+from drumline.controller.notices import Notices
 from drumline.controller.reconciler import Reconciler, StatusWriter
 from drumline.controller.reporter import Reporter
 from drumline.controller.scheduler import SchedulerLoop
 from drumline.controller.workers import work
 from drumline.controller.workqueue import WorkQueue
+from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, discover
 from drumline.kube.errors import NotLeader
+from drumline.kube.events import EventRecorder
 from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.pods import PodSettings
 from drumline.telemetry import http, logs
 from drumline.telemetry.metrics import Metrics
@@ -89,8 +93,10 @@ class Operator:
                 ready=self._unready,
             ) as port,
         ):
+            floor = await _highest_epoch(client)
             elector = LeaderElector(
                 client,
+                epoch_floor=lambda: floor,
                 namespace=settings.namespace,
                 name=LEASE_NAME,
                 identity=settings.identity,
@@ -125,6 +131,8 @@ class Operator:
             informers = Informers.of(client, metrics=self._metrics)
             writer = StatusWriter(client=client, state=state, wake_scheduler=wake.set)
             pods = self._pod_settings()
+            recorder = EventRecorder(client, instance=self._settings.identity)
+            notices = Notices(recorder)
             reconciler = Reconciler(
                 writer=writer,
                 executor=Executor(
@@ -140,6 +148,7 @@ class Operator:
                 epoch=epoch,
                 progress_seconds=self._settings.progress_seconds,
                 metrics=self._metrics,
+                notices=notices,
                 clock=time.time,
             )
             connect(
@@ -160,6 +169,7 @@ class Operator:
                 pods=pods,
                 epoch=epoch,
                 metrics=self._metrics,
+                notices=notices,
                 clock=time.time,
                 wake=wake,
                 enqueue=queue.add,
@@ -175,6 +185,7 @@ class Operator:
                 group.create_task(work(queue=queue, reconciler=reconciler, metrics=self._metrics))
             group.create_task(scheduler.run())
             group.create_task(reporter.run())
+            group.create_task(recorder.run())
             group.create_task(self._watch_jobs(informers, queue))
             wake.set()
 
@@ -238,6 +249,13 @@ class _Fence:
         if self.elector is None:
             raise NotLeader("no election has begun")
         self.elector.check()
+
+
+async def _highest_epoch(client: KubeClient) -> int:
+    """The highest epoch any job was written under: a deleted Lease must not bring lower ones."""
+    jobs = [codec.custom_object(raw) for raw in await reads.list_all(client, TRAINING_JOBS)]
+    epochs = [job.status.get("epoch") for job in jobs]
+    return max((epoch for epoch in epochs if isinstance(epoch, int)), default=0)
 
 
 def _signing_key(settings: Settings) -> bytes:

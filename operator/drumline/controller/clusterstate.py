@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, TypeVar
 
 from drumline.api.base import LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import ApiError, parse
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.translate import (
     facts_of,
@@ -33,6 +32,9 @@ from drumline.scheduling.resources import NOTHING, Resources
 if TYPE_CHECKING:
     from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
     from drumline.lifecycle.job import Job, PodFacts
+
+
+Spec = TypeVar("Spec", GpuPoolSpec, TrainingQueueSpec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class ClusterState:
             self._gone[key].add(before.uid)
         try:
             job = job_of(new)
-        except (ValidationError, ValueError) as error:
+        except ApiError as error:
             return str(error)
         self._jobs[key] = job
         assumed = self._assumed.get(new.uid)
@@ -118,14 +120,14 @@ class ClusterState:
         if self._distrusted.get(name) not in (None, new.resource_version):
             del self._distrusted[name]
 
-    def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> None:
-        """Take a GpuPool in."""
+    def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+        """Take a GpuPool in; returns why it cannot be read, if so."""
         self._node_values.clear()
-        _put(self._pools, old, new, GpuPoolSpec)
+        return _put(self._pools, old, new, GpuPoolSpec)
 
-    def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> None:
-        """Take a TrainingQueue in."""
-        _put(self._queues, old, new, TrainingQueueSpec)
+    def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+        """Take a TrainingQueue in; returns why it cannot be read, if so."""
+        return _put(self._queues, old, new, TrainingQueueSpec)
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None
@@ -307,13 +309,15 @@ def _at_least(shown: str, written: str) -> bool:
 
 
 def _put(
-    specs: dict[str, GpuPoolSpec] | dict[str, TrainingQueueSpec],
-    old: ObjectView | None,
-    new: ObjectView | None,
-    model: type[GpuPoolSpec | TrainingQueueSpec],
-) -> None:
+    specs: dict[str, Spec], old: ObjectView | None, new: ObjectView | None, model: type[Spec]
+) -> str | None:
+    """Keep the newest readable spec by name; an unreadable one leaves the last good one."""
     if new is None:
         if old is not None:
             specs.pop(old.name, None)
-        return
-    specs[new.name] = model.model_validate(new.spec)  # pyright: ignore[reportArgumentType]
+        return None
+    try:
+        specs[new.name] = parse(model, new.spec, at="spec")
+    except ApiError as error:
+        return str(error)
+    return None

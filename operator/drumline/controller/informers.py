@@ -113,11 +113,14 @@ def connect(
         wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
     """
 
+    def unreadable(event: Event[ObjectView], problem: str | None) -> bool:
+        if problem is not None:
+            log.warning("object_unreadable", key="/".join(event.key).lstrip("/"), why=problem)
+        return problem is not None
+
     def on_job(event: Event[ObjectView]) -> None:
         old, new = _sides(event)
-        problem = state.on_job(old, new)
-        if problem is not None:
-            log.warning("job_unreadable", job="/".join(event.key), why=problem)
+        if unreadable(event, state.on_job(old, new)):
             return
         if _scheduling_changed(event):
             wake_scheduler()
@@ -138,12 +141,12 @@ def connect(
 
     def on_pool(event: Event[ObjectView]) -> None:
         if event.previous is None or event.change is Change.DELETED or _spec_changed(event):
-            state.on_pool(*_sides(event))
+            unreadable(event, state.on_pool(*_sides(event)))
             wake_scheduler()
 
     def on_queue(event: Event[ObjectView]) -> None:
         if event.previous is None or event.change is Change.DELETED or _spec_changed(event):
-            state.on_queue(*_sides(event))
+            unreadable(event, state.on_queue(*_sides(event)))
             wake_scheduler()
 
     def on_priority_class(event: Event[PriorityClassView]) -> None:

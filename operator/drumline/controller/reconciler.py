@@ -14,6 +14,7 @@ from drumline.api.conditions import Phase, Reason
 from drumline.controller.agents import AgentClient, AgentError
 from drumline.controller.clusterstate import Backoff, ClusterState
 from drumline.controller.executor import UNSEEN_SECONDS, Executor, GangRefused, Memory, RetryLater
+from drumline.controller.notices import Notices
 from drumline.kube import writes
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle import status as to
@@ -86,6 +87,7 @@ class Reconciler:
         epoch: this leader's epoch.
         progress_seconds: at least this long between two refreshes of a job's figures.
         metrics: where outcomes are counted.
+        notices: what users are told.
         clock: seconds since the epoch.
     """
 
@@ -99,6 +101,7 @@ class Reconciler:
         epoch: int,
         progress_seconds: float,
         metrics: Metrics,
+        notices: Notices,
         clock: Callable[[], float],
     ) -> None:
         self._writer = writer
@@ -108,6 +111,7 @@ class Reconciler:
         self._epoch = epoch
         self._progress_seconds = progress_seconds
         self._metrics = metrics
+        self._notices = notices
         self._clock = clock
         self._memory: dict[str, Memory] = {}
 
@@ -211,10 +215,12 @@ class Reconciler:
         log.warning("gang_refused", job=job.key, error=message, retry_in_seconds=delay)
         status = to.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
+        self._tell(job, status)
 
     def _tell(self, job: Job, status: TrainingJobStatus) -> None:
-        """Log and count what has just become true."""
+        """Log, count and announce what has just become true."""
         before = job.status
+        self._notices.became(job, status)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_refusers(job)
         if (status.phase, status.generation) != (before.phase, before.generation):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from drumline.controller.clusterstate import ClusterState
+from drumline.controller.notices import Notices
 from drumline.controller.reconciler import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound
 from drumline.lifecycle import status as to
@@ -49,6 +50,7 @@ class SchedulerLoop:
         pods: for the image that is pinned at admission.
         epoch: this leader's epoch.
         metrics: where cycles are timed and jobs counted.
+        notices: what users are told.
         clock: seconds since the epoch.
         policy: the choices of the cluster's owner.
     """
@@ -61,6 +63,7 @@ class SchedulerLoop:
         pods: PodSettings,
         epoch: int,
         metrics: Metrics,
+        notices: Notices,
         clock: Callable[[], float],
         wake: asyncio.Event,
         enqueue: Callable[[str], None],
@@ -71,6 +74,7 @@ class SchedulerLoop:
         self._pods = pods
         self._epoch = epoch
         self._metrics = metrics
+        self._notices = notices
         self._clock = clock
         self._wake = wake
         self._enqueue = enqueue
@@ -143,12 +147,14 @@ class SchedulerLoop:
         self._metrics.placed.labels(queue=job.spec.queue, gpu_pool=placed.pool).inc()
         queued_at = seconds(status.queued_at) if status.queued_at else now
         self._metrics.queue_wait_seconds.labels(queue=job.spec.queue).observe(now - queued_at)
+        domain = "/".join(placed.domain)
+        self._notices.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
         log.info(
             "gang_placed",
             job=job.key,
             gpu_pool=placed.pool,
             nodes=len(placed.assignment),
-            domain="/".join(placed.domain),
+            domain=domain,
             generation=status.generation,
         )
         self._enqueue(job.key)
@@ -176,6 +182,7 @@ class SchedulerLoop:
         status = to.waiting(job, reason=reason, message=message, now=now)
         if before.reason != reason:
             log.info("gang_waits", job=job.key, reason=reason, message=message)
+            self._notices.waits(job, reason=reason, message=message)
         return await self._write(job, status)
 
     async def _write(self, job: Job, status: to.TrainingJobStatus) -> bool:

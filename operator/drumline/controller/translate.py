@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.kube.quantity import amount
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from drumline.kube.views import NodeView, ObjectView, PodView
 
+_EFFECTS = frozenset(effect.value for effect in TaintEffect)
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
@@ -35,7 +37,7 @@ def job_of(view: ObjectView) -> Job:
     """A TrainingJob as the lifecycle sees it.
 
     Raises:
-        pydantic.ValidationError: stored before a stricter version of the API.
+        ApiError: stored before a stricter version of the API.
     """
     return Job(
         namespace=view.namespace,
@@ -44,8 +46,8 @@ def job_of(view: ObjectView) -> Job:
         resource_version=view.resource_version,
         object_generation=view.generation,
         created_at=seconds(view.creation_time),
-        spec=TrainingJobSpec.model_validate(view.spec),
-        status=TrainingJobStatus.model_validate(view.status),
+        spec=parse(TrainingJobSpec, view.spec, at="spec"),
+        status=parse(TrainingJobStatus, view.status, at="status"),
     )
 
 
@@ -146,6 +148,7 @@ def node_of(
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=TaintEffect(taint.effect))
             for taint in view.taints
+            if taint.effect in _EFFECTS
         ),
         unschedulable=view.unschedulable or view.terminating,
         ready=view.ready,

@@ -13,17 +13,6 @@ from drumline_trainer.contract import GANG_FOLDER, STORE_PORT, host_name
 if TYPE_CHECKING:
     from drumline.lifecycle.job import Job
 
-RESERVED = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "NNODES",
-    "NODE_RANK",
-    "NPROC_PER_NODE",
-    "WORLD_SIZE",
-    "RANK",
-    "LOCAL_RANK",
-)
-
 
 def launcher_variables(job: Job, *, index: int) -> dict[str, str]:
     """Torchrun (plain and PET_), JAX and MPI variables of the pod with this index."""

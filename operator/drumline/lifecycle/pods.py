@@ -135,7 +135,7 @@ def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodS
     volumes: list[Json] = [_scratch("tmp"), _shared_memory(), _token_volume(job)]
     mounts: list[Json] = [
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
-        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "drumline-shm", "mountPath": "/dev/shm"},  # noqa: S108
         _token_mount(),
     ]
     if spec.checkpoint is not None:
@@ -176,7 +176,7 @@ def _template_containers(
     ]
     if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108
         volumes.append(_shared_memory())
-        mounts.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108
+        mounts.append({"name": "drumline-shm", "mountPath": "/dev/shm"})  # noqa: S108
     user_env = [
         variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
     ]
@@ -297,7 +297,7 @@ def _scratch(name: str) -> Json:
 
 def _shared_memory() -> Json:
     """NCCL and data workers need more than the 64 MiB a runtime gives; counted as pod memory."""
-    return {"name": "shm", "emptyDir": {"medium": "Memory"}}
+    return {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}
 
 
 def _claim(name: str, claim: str, *, read_only: bool) -> Json:

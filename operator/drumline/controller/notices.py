@@ -1,0 +1,73 @@
+"""What `kubectl describe trainingjob` shows below: at most a handful of events in a job's life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import Phase
+from drumline.kube.events import EventRecorder, Happening, Regarding, Severity
+from drumline.kube.resources import TRAINING_JOBS
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline.lifecycle.job import Job
+
+
+class Notices:
+    """Turns a job's transitions into events.
+
+    Args:
+        recorder: writes them in its own time; what cannot be written is dropped.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def placed(self, job: Job, *, pool: str, nodes: tuple[str, ...], domain: str) -> None:
+        """The gang got its places."""
+        shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
+        where = f" in {domain}" if domain else ""
+        self._say(job, reason="Placed", action="Place", note=f"pool {pool}{where}: {shown}")
+
+    def waits(self, job: Job, *, reason: str, message: str) -> None:
+        """The gang cannot be placed now."""
+        self._say(job, reason=reason, action="Place", note=message)
+
+    def became(self, job: Job, status: TrainingJobStatus) -> None:
+        """The job was restarted, gave its places back, or ended."""
+        before = job.status
+        if status.finished_at and not before.finished_at:
+            failed = status.phase == Phase.FAILED
+            self._say(
+                job,
+                reason=str(status.reason),
+                action="Finish",
+                note=status.message or "",
+                severity=Severity.WARNING if failed else Severity.NORMAL,
+            )
+        elif status.incident and status.incident != before.incident:
+            self._say(
+                job,
+                reason=str(status.reason),
+                action="Recover",
+                note=status.incident,
+                severity=Severity.WARNING,
+            )
+
+    def _say(
+        self,
+        job: Job,
+        *,
+        reason: str,
+        action: str,
+        note: str,
+        severity: Severity = Severity.NORMAL,
+    ) -> None:
+        regarding = Regarding(
+            resource=TRAINING_JOBS, namespace=job.namespace, name=job.name, uid=job.uid
+        )
+        self._recorder.record(
+            Happening(
+                regarding=regarding, reason=reason, action=action, note=note, severity=severity
+            )
+        )
