@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
+# uv, where `make setup` had to install it
+export PATH := $(PATH):$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/drumline/uv/bin
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -43,7 +45,10 @@ lint: setup  ## style, types, arrows
 crds: setup  ## regenerate crds/ from the models
 	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.crds
 
+docs: setup  ## regenerate docs/reference.md from the models
+	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.reference
+
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench lint crds lock
+.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench lint crds docs lock

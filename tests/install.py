@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.cluster import Cluster, ClusterError
 from tests.cluster.binaries import ensure_binaries
+from tests.cluster.context import ensure_app, image_cache
 from tests.cluster.volumes import bind_folder, kubectl
 
 ROOT = Path(__file__).parents[1]
@@ -32,12 +33,19 @@ def chart_values(*, progress_seconds: int) -> Json:
     return {
         "image": {"tag": "dev"},
         "trainerImage": {"tag": "dev"},
+        "podAnnotations": {"drumline.dev/sources": _sources()},
         "progressIntervalSeconds": progress_seconds,
         "trainerPod": {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
             "volumeMounts": [mount],
         },
     }
+
+
+def _sources() -> str:
+    """Names what the operator's image is made of: a changed one rolls the Deployment."""
+    with image_cache():
+        return ensure_app("operator").name
 
 
 def install(

@@ -47,8 +47,9 @@ class Screen:
     def live(self, text: str) -> None:
         """What is going on right now; empty for nothing."""
         with self._lock:
-            self._live = text
-            self._paint()
+            if text != self._live:
+                self._live = text
+                self._paint()
 
     def clock(self) -> str:
         """Time since the start, as 1:05."""
