@@ -241,18 +241,25 @@ def test_a_rank_that_cannot_write_fails_all_and_commits_nothing(
     assert steps_in(folder) == []
 
 
-@pytest.mark.parametrize("newer", [(3, 0), (2, 2)])
+@pytest.mark.parametrize("newer", [("job", 3, 0), ("job", 2, 2), ("another job", 1, 0)])
 def test_a_replaced_membership_commits_nothing(
-    gangs: GangStarter, config: TrainerConfig, folder: Path, newer: tuple[int, int]
+    gangs: GangStarter, config: TrainerConfig, folder: Path, newer: tuple[str, int, int]
 ) -> None:
-    owner = Placement(
-        rank=0, world_size=1, generation=newer[0], attempt=newer[1], checkpoint_folder=folder
+    owner, generation, attempt = newer
+    successor = Placement(
+        rank=0,
+        world_size=1,
+        owner=owner,
+        generation=generation,
+        attempt=attempt,
+        checkpoint_folder=folder,
     )
     kinds = gangs.run(
         save_after_replacement,
         config,
-        owner,
+        successor,
         world_size=2,
+        owner="job",
         generation=2,
         attempt=1,
         checkpoint_folder=folder,
@@ -268,6 +275,15 @@ def test_a_stale_membership_cannot_even_open_the_folder(
     gangs.run(save_steps, config, [1], 3, generation=4, **asked)
     results = gangs.run(restore_once, config, generation=3, attempt=9, **asked)
     assert all(r.startswith("StaleMembershipError") for r in results)
+
+
+def test_another_job_goes_on_from_the_folder_of_the_first(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    asked = {"world_size": 2, "checkpoint_folder": folder}
+    gangs.run(save_steps, config, [1], 3, owner="first", generation=3, **asked)
+    results = gangs.run(restore_once, config, owner="second", generation=1, **asked)
+    assert results == [(1, {1.0})] * 2
 
 
 def test_keeps_the_newest_verified(gangs: GangStarter, config: TrainerConfig, folder: Path) -> None:

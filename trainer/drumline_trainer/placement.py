@@ -23,10 +23,12 @@ class Placement:
     store_host: str = "127.0.0.1"
     """Where `rank.serve_store` answers; never inside a rank."""
     store_port: int = 29500
+    owner: str = ""
+    """Uid of the job: sets its memberships apart from those of others. Empty: no job."""
     generation: int = 0
     """Raised by the operator alone, from 1; 0 is a run that nobody coordinates."""
     attempt: int = 0
-    """Restart in place within the generation; (generation, attempt) orders all memberships."""
+    """Restart in place within the generation; (generation, attempt) orders a job's memberships."""
     checkpoint_folder: Path | None = None
     """Folder shared by all ranks, or None: nothing is saved and every start is from step 0."""
     acknowledged_step: int | None = None

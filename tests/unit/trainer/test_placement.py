@@ -15,6 +15,7 @@ def test_survives_a_line_of_json() -> None:
         local_world_size=2,
         store_host="10.0.0.7",
         store_port=29501,
+        owner="11111111-2222",
         generation=4,
         attempt=2,
         checkpoint_folder=Path("/checkpoints/job"),

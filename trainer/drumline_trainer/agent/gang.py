@@ -188,6 +188,7 @@ class LocalGang:
                 local_world_size=here.ranks,
                 store_host=record.store_member.address,
                 store_port=self._store_port,
+                owner=record.job_uid,
                 generation=record.generation,
                 attempt=self._attempt,
                 checkpoint_folder=settings.checkpoint_folder,

@@ -38,7 +38,7 @@ class Checkpointer:
         """Claim the job's folder; None where the job has none.
 
         Raises:
-            StaleMembershipError: a newer membership owns it.
+            StaleMembershipError: a newer membership of this job owns it.
             CorruptCheckpointError: who owns it cannot be told, or a step was acknowledged and there
                 is no folder to find it in.
             CheckpointError: rank 0 cannot use the folder.
@@ -50,7 +50,11 @@ class Checkpointer:
                     " checkpoint folder to restore it from"
                 )
             return None
-        folder = CheckpointFolder(path=placement.checkpoint_folder, membership=placement.membership)
+        folder = CheckpointFolder(
+            path=placement.checkpoint_folder,
+            owner=placement.owner,
+            membership=placement.membership,
+        )
         _claim(folder, device=device)
         return cls(folder=folder, keep=keep, device=device)
 

@@ -3,7 +3,7 @@
 CheckpointError
 ├── CorruptCheckpointError    nothing on storage verifies, or only what is too old
 ├── SaveError                 a rank could not write its part; nothing was committed
-└── StaleMembershipError      a newer generation or attempt owns the folder
+└── StaleMembershipError      a newer membership or another job owns the folder
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
 """The folder of a job's checkpoints: names, who owns it, what is kept.
 
-    membership.json            the newest (generation, attempt) that opened the folder
-    lock                       held for the instant of a commit or a change of owner
-    step-00000100/             a committed checkpoint
-    step-00000150.tmp-2-0/     being written by generation 2, attempt 0
-    step-00000100.old-2-0/     a checkpoint of the same step that a new commit replaced
+    membership.json                 the job and its (generation, attempt) that own the folder
+    lock                            held for the instant of a commit or a change of owner
+    step-00000100/                  a committed checkpoint
+    step-00000150.tmp-5f1c09ab-2-0/ being written by generation 2, attempt 0 of one job
+    step-00000100.old-5f1c09ab-2-0/ a checkpoint of the same step that a new commit replaced
 
-Commit and ownership exclude each other by a file lock: a membership that was replaced a moment ago
-can no longer commit.
+Memberships of one job are ordered: a lower one never takes the folder from a higher one. Different
+jobs have no order between them; a new job may go on where another one stopped, so the last to claim
+owns the folder. Commit and ownership exclude each other by a file lock: whoever was replaced a
+moment ago can no longer commit.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -28,8 +31,8 @@ Membership = tuple[int, int]
 """(generation, attempt), in lexicographic order."""
 
 _COMMITTED = re.compile(r"step-(\d{8,})")
-_UNFINISHED = re.compile(r"step-\d{8,}\.tmp-(\d+)-(\d+)")
-_REPLACED = re.compile(r"(step-\d{8,})\.old-\d+-\d+")
+_UNFINISHED = re.compile(r"step-\d{8,}\.tmp-([0-9a-f]{8})-(\d+)-(\d+)")
+_REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]{8}-\d+-\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +40,21 @@ class CheckpointFolder:
     """Operations on names only; contents are the business of `save` and `restore`."""
 
     path: Path
+    owner: str
+    """Uid of the job; empty for a run that nobody coordinates."""
     membership: Membership
 
     def claim(self) -> None:
-        """Become the folder's owner and clear what older memberships left unfinished.
+        """Become the folder's owner and clear what its earlier owners left unfinished.
 
         Called by rank 0 alone, before anything is read or written.
 
         Raises:
-            StaleMembershipError: a newer membership has claimed it.
+            StaleMembershipError: a newer membership of this job has claimed it.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            self._refuse_if_stale()
+            self._refuse_if_replaced(ignore_other_jobs=True)
             self._write_membership()
             for entry in sorted(self.path.iterdir()):
                 self._settle(entry)
@@ -65,8 +70,7 @@ class CheckpointFolder:
 
     def unfinished_folder(self, step: int) -> Path:
         """Where this membership writes before it commits."""
-        generation, attempt = self.membership
-        return self.path / f"step-{step:08d}.tmp-{generation}-{attempt}"
+        return self.path / f"step-{step:08d}.tmp-{self._tag}"
 
     def commit(self, step: int) -> None:
         """Make the finished temporary folder visible under its step, durably.
@@ -75,13 +79,12 @@ class CheckpointFolder:
         is set aside first and removed after; `claim` undoes a half-done replacement.
 
         Raises:
-            StaleMembershipError: a newer membership owns the folder; nothing was changed.
+            StaleMembershipError: another one owns the folder by now; nothing was changed.
         """
         target, unfinished = self.step_folder(step), self.unfinished_folder(step)
-        generation, attempt = self.membership
-        aside = target.with_name(f"{target.name}.old-{generation}-{attempt}")
+        aside = target.with_name(f"{target.name}.old-{self._tag}")
         with self._locked():
-            self._refuse_if_stale()
+            self._refuse_if_replaced()
             if target.exists():
                 target.rename(aside)
             unfinished.rename(target)
@@ -105,39 +108,59 @@ class CheckpointFolder:
             if step < newest[-1]:
                 shutil.rmtree(self.step_folder(step), ignore_errors=True)
 
+    @property
+    def _tag(self) -> str:
+        """Sets names of this membership apart from those of all others, of any job."""
+        return "-".join([_short(self.owner), *map(str, self.membership)])
+
     def _settle(self, entry: Path) -> None:
         unfinished, replaced = _UNFINISHED.fullmatch(entry.name), _REPLACED.fullmatch(entry.name)
-        if (unfinished and (int(unfinished[1]), int(unfinished[2])) <= self.membership) or (
+        if (unfinished and self._replaces(*unfinished.groups())) or (
             replaced and (self.path / replaced[1]).exists()
         ):
             shutil.rmtree(entry, ignore_errors=True)
         elif replaced:
             entry.rename(self.path / replaced[1])
 
-    def _refuse_if_stale(self) -> None:
-        owner = self._read_membership()
-        if owner is not None and owner > self.membership:
+    def _replaces(self, owner: str, generation: str, attempt: str) -> bool:
+        """Whether what that membership left unfinished will never be committed."""
+        return owner != _short(self.owner) or (int(generation), int(attempt)) <= self.membership
+
+    def _refuse_if_replaced(self, *, ignore_other_jobs: bool = False) -> None:
+        known = self._read_membership()
+        if known is None:
+            return
+        owner, membership = known
+        ours = f"generation {self.membership[0]}.{self.membership[1]}"
+        if owner != self.owner:
+            if not ignore_other_jobs:
+                raise StaleMembershipError(
+                    f"{ours} of {_named(self.owner)} leaves {self.path} alone:"
+                    f" {_named(owner)} has taken it over"
+                )
+        elif membership > self.membership:
             raise StaleMembershipError(
-                f"generation {self.membership[0]}.{self.membership[1]} was replaced by"
-                f" {owner[0]}.{owner[1]}; it leaves {self.path} alone"
+                f"{ours} was replaced by {membership[0]}.{membership[1]}; it leaves {self.path}"
+                " alone"
             )
 
-    def _read_membership(self) -> Membership | None:
+    def _read_membership(self) -> tuple[str, Membership] | None:
         try:
             raw = json.loads((self.path / "membership.json").read_bytes())
-            return int(raw["generation"]), int(raw["attempt"])
+            return str(raw["owner"]), (int(raw["generation"]), int(raw["attempt"]))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptCheckpointError(
-                f"{self.path / 'membership.json'} is damaged ({error}); remove it once no other"
-                " generation of this job is running"
+                f"{self.path / 'membership.json'} is damaged ({error!r}); remove it once nothing"
+                " else is training into this folder"
             ) from error
 
     def _write_membership(self) -> None:
         generation, attempt = self.membership
-        body = json.dumps({"generation": generation, "attempt": attempt}) + "\n"
-        fresh = self.path / f"membership.json.tmp-{generation}-{attempt}"
+        whole = {"owner": self.owner, "generation": generation, "attempt": attempt}
+        body = json.dumps(whole) + "\n"
+        fresh = self.path / f"membership.json.tmp-{self._tag}"
         write_durably(fresh, body.encode())
         fresh.rename(self.path / "membership.json")
         sync_folder(self.path)
@@ -147,6 +170,15 @@ class CheckpointFolder:
         with (self.path / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or its holder dies
             yield
+
+
+def _short(owner: str) -> str:
+    """Eight hex digits that stand for a job in file names, whatever its uid looks like."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:8]
+
+
+def _named(owner: str) -> str:
+    return f"job {owner}" if owner else "a run without a job"
 
 
 def write_durably(path: Path, body: bytes) -> None:

@@ -68,7 +68,7 @@ def save(
 
     Raises:
         SaveError: a rank could not write; nothing was committed.
-        StaleMembershipError: a newer membership owns the folder; nothing was committed.
+        StaleMembershipError: another one owns the folder by now; nothing was committed.
     """
     started = time.monotonic()
     reports = gather_bytes(_write_part(folder, step=step, tensors=tensors), device=device)

@@ -8,8 +8,10 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMemb
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 
 
-def folder(path: Path, generation: int = 1, attempt: int = 0) -> CheckpointFolder:
-    return CheckpointFolder(path=path, membership=(generation, attempt))
+def folder(
+    path: Path, generation: int = 1, attempt: int = 0, *, owner: str = "job"
+) -> CheckpointFolder:
+    return CheckpointFolder(path=path, owner=owner, membership=(generation, attempt))
 
 
 def commit(opened: CheckpointFolder, step: int, text: str = "") -> None:
@@ -52,17 +54,47 @@ def test_the_same_membership_may_come_back(tmp_path: Path) -> None:
     commit(folder(tmp_path, 2, 1), 1)
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("a", ""), ("", "b")])
+def test_another_job_takes_the_folder_over_whatever_its_generation(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    zombie = folder(tmp_path, 3, 2, owner=first)
+    zombie.claim()
+    commit(zombie, 1, "kept")
+    zombie.unfinished_folder(2).mkdir()
+    successor = folder(tmp_path, 1, 0, owner=second)
+    successor.claim()
+    assert steps_in(tmp_path) == ["step-00000001"]
+    with pytest.raises(StaleMembershipError, match="has taken it over"):
+        commit(zombie, 2)
+    commit(successor, 2)
+    assert successor.steps() == [2, 1]
+
+
+def test_a_job_may_return_to_a_folder_that_another_one_used(tmp_path: Path) -> None:
+    folder(tmp_path, 3, owner="a").claim()
+    folder(tmp_path, 1, owner="b").claim()
+    folder(tmp_path, 4, owner="a").claim()
+    commit(folder(tmp_path, 4, owner="a"), 1)
+    with pytest.raises(StaleMembershipError, match="job a has taken it over"):
+        commit(folder(tmp_path, 1, owner="b"), 2)
+
+
+def test_jobs_of_one_generation_never_write_into_one_folder(tmp_path: Path) -> None:
+    unfinished = {folder(tmp_path, owner=owner).unfinished_folder(1) for owner in ("a", "b", "")}
+    assert len(unfinished) == 3
+
+
 def test_claiming_clears_what_older_ones_left_and_nothing_else(tmp_path: Path) -> None:
     commit(folder(tmp_path, 1, 0), 1)
-    for generation, attempt in [(1, 0), (2, 3), (2, 4), (3, 0)]:
-        folder(tmp_path, generation, attempt).unfinished_folder(9).mkdir()
+    newer = [folder(tmp_path, 2, 4), folder(tmp_path, 3, 0)]
+    other = folder(tmp_path, 7, owner="other")
+    for left in [folder(tmp_path, 1, 0), folder(tmp_path, 2, 3), other, *newer]:
+        left.unfinished_folder(9).mkdir()
     (tmp_path / "notes").mkdir()
     folder(tmp_path, 2, 3).claim()
-    assert steps_in(tmp_path) == [
-        "step-00000001",
-        "step-00000009.tmp-2-4",
-        "step-00000009.tmp-3-0",
-    ]
+    kept = [one.unfinished_folder(9).name for one in newer]
+    assert steps_in(tmp_path) == ["step-00000001", *kept]
     assert (tmp_path / "notes").exists()
 
 
@@ -78,7 +110,7 @@ def test_a_replacement_cut_in_the_middle_is_undone(tmp_path: Path) -> None:
     opened = folder(tmp_path)
     commit(opened, 5, "old")
     opened.unfinished_folder(5).mkdir()
-    opened.step_folder(5).rename(tmp_path / "step-00000005.old-1-0")
+    opened.step_folder(5).rename(tmp_path / "step-00000005.old-01234567-1-0")
     opened.claim()
     assert (opened.step_folder(5) / "manifest.json").read_text() == "old"
     assert steps_in(tmp_path) == ["step-00000005"]
@@ -87,7 +119,7 @@ def test_a_replacement_cut_in_the_middle_is_undone(tmp_path: Path) -> None:
 def test_a_replacement_cut_at_its_end_is_finished(tmp_path: Path) -> None:
     opened = folder(tmp_path)
     commit(opened, 5, "new")
-    (tmp_path / "step-00000005.old-1-0").mkdir()
+    (tmp_path / "step-00000005.old-01234567-1-0").mkdir()
     opened.claim()
     assert (opened.step_folder(5) / "manifest.json").read_text() == "new"
     assert steps_in(tmp_path) == ["step-00000005"]
