@@ -197,6 +197,7 @@ def _start_fake_nodes(
     wait_until(
         lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,
         what="fake nodes Ready",
+        every_seconds=0.5,  # each look lists all nodes
         timeout_seconds=60 + spec.fake_nodes / 50,
         folder=spec.folder,
         needs=[kwok],

@@ -166,13 +166,14 @@ def wait_until(
     timeout_seconds: float,
     folder: Path,
     needs: Sequence[Process] = (),
+    every_seconds: float = 0.05,
 ) -> None:
     """Return when `check` holds; fail at once when a process it needs has died.
 
     Raises:
         ClusterError: with the end of the log that tells why.
     """
-    for _ in _ticks(timeout_seconds):
+    for _ in _ticks(timeout_seconds, every_seconds):
         if check():
             return
         for process in needs:
@@ -182,11 +183,11 @@ def wait_until(
     raise ClusterError(f"{what}: not within {timeout_seconds:.0f} s\n{logs}")
 
 
-def _ticks(timeout_seconds: float) -> Iterator[None]:
+def _ticks(timeout_seconds: float, every_seconds: float) -> Iterator[None]:
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         yield
-        time.sleep(0.05)
+        time.sleep(every_seconds)
 
 
 def _tail(folder: Path, role: str) -> str:
