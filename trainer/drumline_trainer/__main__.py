@@ -22,6 +22,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"drumline_trainer: {error}\n")
         return ExitCode.CONFIG
+    # read by torch as it is imported: else c10d warns of every address without a name
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # torch is imported only now: a typing error should not cost ten seconds
     from drumline_trainer.launch import launch, torchrun_rank  # noqa: PLC0415
 

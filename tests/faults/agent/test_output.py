@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from tests.faults.agent.agents import Band
+import pytest
+
+from tests.faults.agent.agents import JOB_UID, Band
 
 VARIABLES = {"DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank"}
 
@@ -49,3 +52,28 @@ async def test_a_rank_finds_the_variables_of_torch_and_a_clean_process(band: Ban
         "SIG_DFL SIG_DFL set()",
         "/dev/null pipe pipe pipe",
     ]
+
+
+async def test_a_rank_is_told_what_was_acknowledged_and_whose_it_is(band: Band) -> None:
+    lines = ["print(placement.owner, placement.acknowledged_step, placement.acknowledged_digest)"]
+    [agent] = await band.start_ready(1, variables={**VARIABLES, "SCRIPT": json.dumps({"0": lines})})
+    record = replace(band.record(agents=1, ranks=1), restore_step=40, restore_digest="abc")
+    await agent.push(record)
+
+    assert await agent.ended() == 0
+    assert agent.printed(0) == [f"{JOB_UID} 40 abc"]
+
+
+@pytest.mark.parametrize(
+    ("set_by_user", "seen"), [({}, "ERROR"), ({"TORCH_CPP_LOG_LEVEL": "INFO"}, "INFO")]
+)
+async def test_torch_is_quiet_unless_the_user_wants_to_hear_it(
+    band: Band, set_by_user: dict[str, str], seen: str
+) -> None:
+    lines = ["import os", "print(os.environ['TORCH_CPP_LOG_LEVEL'])"]
+    variables = {**VARIABLES, **set_by_user, "SCRIPT": json.dumps({"0": lines})}
+    [agent] = await band.start_ready(1, variables=variables)
+    await agent.push(band.record(agents=1, ranks=1))
+
+    assert await agent.ended() == 0
+    assert agent.printed(0) == [seen]

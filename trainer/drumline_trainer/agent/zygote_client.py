@@ -148,8 +148,13 @@ def _settle(future: asyncio.Future[int], result: int) -> None:
 
 def _spawn(*, module: str, descriptor: int) -> int:
     os.set_inheritable(descriptor, True)
-    # numpy's OpenBLAS starts its threads on import; a forking process must not have any.
-    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}
+    environment = {
+        # numpy's OpenBLAS starts its threads on import; a forking process must not have any.
+        "OPENBLAS_NUM_THREADS": "1",
+        # Else c10d warns of every connection from an address without a name, as pods have none.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **os.environ,
+    }
     return os.posix_spawn(
         sys.executable,
         [
