@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def run_rank(
     *, config: TrainerConfig, placement: Placement, heartbeat: Callable[[Heartbeat], None]
 ) -> None:
-    def beat(step: int, loss: float | None = None) -> None:
+    def beat(step: int, loss: float | None = None, phase: Phase = Phase.FORWARD) -> None:
         heartbeat(
             Heartbeat(
                 generation=placement.generation,
@@ -34,18 +34,21 @@ def run_rank(
                 rank=placement.rank,
                 step=step,
                 total_steps=config.steps,
-                phase=Phase.FORWARD,
+                phase=phase,
                 loss=loss,
                 time_seconds=time.monotonic(),
             )
         )
+
+    def done(step: int) -> None:
+        beat(step, phase=Phase.DONE)
 
     def hang() -> None:
         threading.Event().wait()
 
     script = json.loads(os.environ.get("SCRIPT", "{}"))
     lines = script.get(str(placement.rank), ["beat(1)"])
-    exec("\n".join(lines), {"beat": beat, "hang": hang, "placement": placement})  # noqa: S102
+    exec("\n".join(lines), {"beat": beat, "done": done, "hang": hang, "placement": placement})  # noqa: S102
 
 
 def serve_store(port: int, *, address: str) -> None:

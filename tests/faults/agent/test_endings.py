@@ -147,6 +147,30 @@ async def test_the_store_agent_does_not_wait_for_a_member_that_is_gone(band: Ban
     assert first.events("member_lost")[0]["index"] == 1
 
 
+async def test_a_rank_that_hangs_once_it_is_done_has_succeeded(band: Band) -> None:
+    variables = script(r0=["done(100)", "hang()"], r1=["done(100)"])
+    variables["DRUMLINE_TEARDOWN_SECONDS"] = "1"
+    agent, code = await run_alone(band, variables, ranks=2)
+
+    assert code == 0
+    assert (agent.report.progress.step, agent.report.error) == (100, "")
+    [lingers] = agent.events("rank_lingers")
+    assert (lingers["rank"], lingers["seconds"]) == (0, 1)
+    [started] = agent.events("ranks_started")
+    await died(started["pids"]["0"])
+
+
+@pytest.mark.parametrize(
+    "teardown", ["raise ConnectionError('peer gone')", "import os; os.abort()", "exit(3)"]
+)
+async def test_a_teardown_that_fails_takes_no_success_away(band: Band, teardown: str) -> None:
+    agent, code = await run_alone(band, script(r0=["done(100)", teardown]), ranks=1)
+
+    assert (code, agent.report.progress.step, agent.report.error) == (0, 100, "")
+    assert agent.events("rank_exited")[0]["code"] != 0
+    assert agent.events("rank_lingers") == []
+
+
 async def test_ranks_that_cannot_notice_are_ended_when_another_member_fails(band: Band) -> None:
     variables = script(r0=["hang()"], r1=["raise ValueError('boom')"])
     first, second = await band.start_ready(2, variables=variables)

@@ -23,6 +23,7 @@ _SETTINGS = AgentSettings(
     termination_log=Path("/dev/termination-log"),
     grace_seconds=30,
     peer_lost_seconds=30,
+    teardown_seconds=30,
     rank_module="drumline_trainer.rank",
 )
 

@@ -41,6 +41,7 @@ def test_a_pod_needs_only_what_the_operator_sets(environ: dict[str, str], tmp_pa
         termination_log=Path("/dev/termination-log"),
         grace_seconds=30,
         peer_lost_seconds=30,
+        teardown_seconds=30,
         rank_module="drumline_trainer.rank",
     )
 

@@ -22,6 +22,7 @@ class Event(StrEnum):
     RECORD_UNDELIVERABLE = "record_undeliverable"
     RANKS_STARTED = "ranks_started"
     RANK_EXITED = "rank_exited"
+    RANK_LINGERS = "rank_lingers"
     STORE_EXITED = "store_exited"
     MEMBER_DEPARTED = "member_departed"
     MEMBER_LOST = "member_lost"

@@ -3,6 +3,11 @@
 Everything that can happen to an attempt is a value in one inbox; `watch` takes them one by one
 until there is a verdict. The store, where this pod serves it, is a process beside the ranks: it
 ends only with `end`, after everyone who needs it.
+
+A rank that has said it is done has succeeded, however its process ends: its last checkpoint is
+committed by then, and what can still go wrong is the teardown of a library. It gets
+`teardown_seconds` for that and is killed after; its peers, whose own teardown may fail by that,
+are done too.
 """
 
 from __future__ import annotations
@@ -27,8 +32,8 @@ from drumline_trainer.agent.verdict import (
     peer_lost,
 )
 from drumline_trainer.agent.zygote_client import KILL_SECONDS, Child
-from drumline_trainer.contract import STORE_PORTS
-from drumline_trainer.heartbeat import Heartbeat
+from drumline_trainer.contract import STORE_PORTS, ExitCode
+from drumline_trainer.heartbeat import Heartbeat, Phase
 from drumline_trainer.placement import Placement
 
 if TYPE_CHECKING:
@@ -68,8 +73,16 @@ Verdict = Succeeded | Failed | Terminated | Superseded
 class _Rank:
     child: Child
     output: PrefixedOutput
+    said: LineReader
     error: str = ""
     """What the rank's own supervisor said it died of."""
+    done: bool = False
+    """It has said that it is through."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the process has ended, and well."""
+        return self.child.exited.done() and (self.done or self.child.exited.result() == 0)
 
 
 class LocalGang:
@@ -145,7 +158,7 @@ class LocalGang:
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process of the attempt and print what is left of its output.
 
-        With a grace the ranks get SIGTERM first. Returns whether all ranks had exited with 0.
+        With a grace the ranks get SIGTERM first. Returns whether all ranks had succeeded.
         """
         if self._store is not None:
             self._store.exited.remove_done_callback(self._on_store_exit)
@@ -161,7 +174,7 @@ class LocalGang:
         await _wait([reader.ended for reader in self._readers], seconds=DRAIN_SECONDS)
         for reader in self._readers:
             reader.close()
-        return all(child.exited.done() and child.exited.result() == 0 for child in ranks)
+        return all(rank.succeeded for rank in self._ranks.values())
 
     def explain(self, verdict: Verdict) -> str:
         """One line: which rank, what it said last; empty on success. Complete after `end`."""
@@ -225,7 +238,7 @@ class LocalGang:
             rank_order(placement),
             descriptors=[output_end, heartbeat_end],
         )
-        self._ranks[number] = _Rank(child=child, output=output)
+        self._ranks[number] = _Rank(child=child, output=output, said=said)
         child.exited.add_done_callback(lambda exited: self._on_rank_exit(number, exited.result()))
 
     def _on_heartbeat(self, rank: int, line: bytes) -> None:
@@ -239,11 +252,24 @@ class LocalGang:
             log(Event.HEARTBEAT_REFUSED, rank=rank, reason=str(error)[:256])
             return
         self._board.beat(heartbeat)
+        if heartbeat.phase is Phase.DONE and not self._ranks[rank].done:
+            self._ranks[rank].done = True
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._settings.teardown_seconds, self._end_teardown, rank)
+
+    def _end_teardown(self, rank: int) -> None:
+        """Kill a rank that is done but does not end; not even the kill is waited for."""
+        child = self._ranks[rank].child
+        if not child.exited.done():
+            log(Event.RANK_LINGERS, rank=rank, seconds=self._settings.teardown_seconds)
+            self._zygote.signal(child, signal.SIGKILL)
+            self.inbox.put_nowait(RankExited(rank, ExitCode.OK))
 
     def _on_rank_exit(self, rank: int, code: int) -> None:
         log(Event.RANK_EXITED, rank=rank, code=code, reason=describe(code))
         self._board.ranks_up[rank] = False
-        self.inbox.put_nowait(RankExited(rank, code))
+        self._ranks[rank].said.drain()  # its last words, before it is judged
+        self.inbox.put_nowait(RankExited(rank, ExitCode.OK if self._ranks[rank].done else code))
 
     def _on_store_exit(self, exited: asyncio.Future[int]) -> None:
         log(Event.STORE_EXITED, code=exited.result())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.events import write_line
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 16 * 1024
 CUT = b" [cut]"
 KEPT_LINES = 20
+PIPE_BYTES = 64 * 1024
+"""What a pipe of Linux holds: one read of so much empties it."""
 
 
 class LineSplitter:
@@ -64,6 +67,13 @@ class LineReader(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The pipe is open."""
         self._transport = transport
+
+    def drain(self) -> None:
+        """Take what is in the pipe now: all that an ended process has written."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        with suppress(BlockingIOError):
+            self.data_received(os.read(self._transport.get_extra_info("pipe").fileno(), PIPE_BYTES))
 
     def close(self) -> None:
         """Read no further."""

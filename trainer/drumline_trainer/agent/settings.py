@@ -37,6 +37,8 @@ class AgentEnv(StrEnum):
     """The pod's terminationGracePeriodSeconds."""
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
     """An agent that answers nobody for so long counts as gone."""
+    TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
+    """How long a rank may take to exit once it has said that it is done."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
     """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
 
@@ -62,6 +64,7 @@ class AgentSettings:
     termination_log: Path
     grace_seconds: float
     peer_lost_seconds: float
+    teardown_seconds: float
     rank_module: str
 
     @classmethod
@@ -91,6 +94,7 @@ class AgentSettings:
             termination_log=Path(environ.get(AgentEnv.TERMINATION_LOG, "/dev/termination-log")),
             grace_seconds=_integer(environ, AgentEnv.GRACE_SECONDS, default=30, low=1),
             peer_lost_seconds=_integer(environ, AgentEnv.PEER_LOST_SECONDS, default=30, low=1),
+            teardown_seconds=_integer(environ, AgentEnv.TEARDOWN_SECONDS, default=30, low=1),
             rank_module=environ.get(AgentEnv.RANK_MODULE, "drumline_trainer.rank"),
         )
 
