@@ -7,7 +7,7 @@ PYTEST := $(PYTHON) -m pytest
 export PATH := $(PATH):$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/drumline/uv/bin
 
 help:  ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: .venv/.synced  ## Python packages from the lock file, in .venv
 .venv/.synced: requirements.lock pyproject.toml tests/setup.sh

@@ -1,0 +1,191 @@
+"""What the documents promise exists: commands, manifests, reasons, metrics, links."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from drumline.api.base import GROUP, VERSION
+from drumline.api.conditions import Phase, Reason
+from drumline.api.crds import DEFINITIONS
+from drumline.api.load import parse
+from drumline.api.reference import FILE as REFERENCE
+from drumline.api.reference import text as reference_text
+from drumline.scheduling.decisions import BlockReason
+from drumline.telemetry.metrics import Metrics
+from drumline_trainer.agent import metrics as agent_metrics
+from drumline_trainer.agent.events import Event
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+MODELS = {definition.kind: definition.model for definition in DEFINITIONS}
+
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+REGISTRIES = tuple(
+    ".".join(labels)
+    for labels in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("proxy", "golang", "org"),
+        ("sum", "golang", "org"),
+        ("docker", "io"),
+        ("hub", "docker", "com"),
+        ("gcr", "io"),
+        ("ghcr", "io"),
+        ("quay", "io"),
+        ("nvcr", "io"),
+        ("registry", "k8s", "io"),
+        ("dl", "k8s", "io"),
+        ("get", "helm", "sh"),
+        ("deb", "debian", "org"),
+        ("download", "pytorch", "org"),
+        ("registry", "npmjs", "org"),
+    )
+)
+"""In parts, so that this file names none of them either."""
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def code_blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page; an indented block (in a list) loses its indent."""
+    found = re.findall(
+        rf"^( *)```{language}\n(.*?)^ *```$", page.read_text(), flags=re.MULTILINE | re.DOTALL
+    )
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def check_values(values: dict[str, Any]) -> None:
+    schema = json.loads((ROOT / "helm/drumline/values.schema.json").read_text())
+    jsonschema.validate(values, schema)
+
+
+def check_manifest(document: dict[str, Any]) -> None:
+    assert document["apiVersion"] == f"{GROUP}/{VERSION}"
+    model = MODELS[document["kind"]]
+    parsed = parse(model, document).model_dump(by_alias=True, exclude_unset=True)
+    assert parsed["spec"] == without_numbers_as_text(document["spec"], like=parsed["spec"])
+
+
+def without_numbers_as_text(given: Any, *, like: Any) -> Any:
+    """Amounts may be written as numbers and are text from then on."""
+    if isinstance(given, dict):
+        return {k: without_numbers_as_text(v, like=like.get(k, v)) for k, v in given.items()}
+    if isinstance(given, list):
+        pairs = zip(given, like, strict=True)
+        return [without_numbers_as_text(item, like=other) for item, other in pairs]
+    return str(given) if isinstance(like, str) and isinstance(given, int) else given
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    prose, *blocks = page.read_text(), *re.findall(FENCED, page.read_text())
+    code = [*"\n".join(blocks).splitlines(), *re.findall(r"`([^`\n]+)`", re.sub(FENCED, "", prose))]
+    named = [re.match(r"\s*(?:\w+=\w+ )*make ([a-z0-9 -]+)", line) for line in code]
+    targets = {word for words in named if words for word in words[1].split()}
+    assert targets <= make_targets(), targets - make_targets()
+
+
+def test_the_two_commands_stand_on_the_first_screen() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:20])
+    assert {"make demo", "make test", "make down"} <= set(re.findall(r"make [a-z]+", first_screen))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_manifest_is_one_of_our_kinds_with_known_fields_alone(page: Path) -> None:
+    for block in code_blocks(page, "yaml"):
+        for document in yaml.safe_load_all(block):
+            if "kind" in document:
+                check_manifest(document)
+            else:
+                check_values(document)
+
+
+def test_the_readmes_first_job_is_the_example_it_names() -> None:
+    (block,) = code_blocks(ROOT / "README.md", "yaml")
+    assert block == (ROOT / "examples" / "first-job.yaml").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    broken = [link for link in links if not (page.parent / link).exists()]
+    named = re.findall(
+        r"\b(?:examples|helm|docs|docker|operator|trainer|tests)/[\w./-]+\.(?:yaml|py|md|svg|Dockerfile)",
+        text,
+    )
+    assert broken + [name for name in named if not (ROOT / name).exists()] == []
+
+
+def first_column(heading: str) -> set[str]:
+    """The words in backquotes in the first cells of all tables below a heading of operations.md."""
+    section = OPERATIONS.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ")]
+    return {word for cell in cells for word in re.findall(r"`(\w+)`", cell)}
+
+
+def test_troubleshooting_has_every_reason_and_no_other() -> None:
+    known = {*Reason, *BlockReason, "PriorityClassNotFound", "InvalidConfig"}
+    listed = first_column("When a job does not do what you want")
+    assert {word for word in listed if word[0].isupper()} == {str(reason) for reason in known}
+
+
+def test_jobs_page_has_every_phase() -> None:
+    text = (ROOT / "docs" / "jobs.md").read_text()
+    assert [
+        phase for phase in Phase if not re.search(rf"^\|.*\b{phase}\b", text, re.MULTILINE)
+    ] == []
+
+
+def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
+    helped = re.findall(r"^# HELP (drumline_\w+)", Metrics().render().decode(), re.MULTILINE)
+    created = {name for name in helped if name.endswith("_created")}
+    assert first_column("Metrics of the operator") == set(helped) - created
+
+
+def test_every_metric_of_the_ranks_is_listed_and_no_other() -> None:
+    source = Path(agent_metrics.__file__).read_text()
+    names = set(re.findall(r'_gauge\(\s*"(\w+)"', source))
+    names |= set(re.findall(r"# TYPE drumline_trainer_(\w+)", source)) - {""}
+    listed = first_column("Metrics of the ranks")
+    assert listed == {f"drumline_trainer_{name}" for name in names}
+
+
+def test_every_log_event_that_is_named_exists() -> None:
+    section = OPERATIONS.split("\n## Logs\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section))
+    source = "\n".join(path.read_text() for path in (ROOT / "operator").rglob("*.py"))
+    logged = set(re.findall(r'\blog\.\w+\(\s*"(\w+)"', source)) | set(Event)
+    assert named <= logged, named - logged
+
+
+def test_the_reference_is_what_the_models_say() -> None:
+    assert (ROOT / REFERENCE).read_text() == reference_text(), "run `make docs`"
+
+
+def test_no_file_names_a_registry_or_a_download_host() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    pattern = re.compile("|".join(re.escape(host) for host in REGISTRIES))
+    guilty: list[str] = []
+    for name in filter(None, listed.stdout.split("\0")):
+        file = ROOT / name
+        if file.is_file() and pattern.search(file.read_text(errors="replace")):
+            guilty.append(name)
+    assert guilty == []
