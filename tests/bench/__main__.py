@@ -108,6 +108,7 @@ async def _measure(cluster: Cluster, folder: Path) -> list[Row]:
         for round_number in range(ROUNDS):
             print(f"raw limit, round {round_number + 1} of {ROUNDS}", flush=True)
             pods = load.bound_pods("big", nodes, gpus=GPUS)
+            await load.settled(servers["kube-apiserver"])
             raw.append(
                 await load.timed(
                     bound,
@@ -126,6 +127,7 @@ async def _measure(cluster: Cluster, folder: Path) -> list[Row]:
             writes_before = _writes(port)
             for shape, manifests in (("big", big), ("many", many)):
                 for round_number in range(ROUNDS):
+                    await load.settled(servers["kube-apiserver"])
                     print(f"{shape}, round {round_number + 1} of {ROUNDS}", flush=True)
                     ours[shape].append(
                         await load.timed(
