@@ -40,7 +40,7 @@ def outcome(job: Json, *, checkpoints: Path) -> Outcome:
         name=metadata["name"],
         status=job.get("status", {}),
         losses=tuple(json.loads(line)["loss"] for line in lines),
-        checkpoints=tuple(sorted(path.name for path in folder.glob("step-*"))),
+        checkpoints=tuple(sorted(path.name for path in folder.glob("step-" + "[0-9]" * 8))),
     )
 
 

@@ -55,11 +55,11 @@ def _cluster(spec: ClusterSpec) -> list[Part]:
     start = Part(text=f"start Kubernetes: {gpus}", seconds=_START_SECONDS)
     if provider is not Provider.NATIVE:
         return [Part(text=f"{start.text}, by {provider} ({reason})", seconds=180)]
-    return [*_missing(), start]
+    return [*made_once(), start]
 
 
-def _missing() -> list[Part]:
-    """What has to be made once, on this machine."""
+def made_once() -> list[Part]:
+    """What this machine lacks and has to be installed or built, once."""
     binaries = [CATALOGUE[name] for name in _BINARIES if not binary_path(name).exists()]
     packages = absent()
     parts: list[Part] = []
