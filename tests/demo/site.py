@@ -70,10 +70,10 @@ def submit(cluster: Cluster) -> list[str]:
     where = ("--namespace", NAMESPACE)
     files = [f"--filename={file}" for file in JOB_FILES]
     kubectl(cluster, "delete", *files, *where, "--ignore-not-found")
-    kube = Kube(cluster.kubeconfig)
-    gone = {"labels": "drumline.dev/job", "seconds": 180}
-    kube.wait_all("pods", NAMESPACE, lambda pods: not pods, **gone)
     names = [job_name(file) for file in JOB_FILES]
+    kube = Kube(cluster.kubeconfig)
+    theirs = f"drumline.dev/job in ({','.join(names)})"
+    kube.wait_all("pods", NAMESPACE, lambda pods: not pods, labels=theirs, seconds=180)
     kubectl(cluster, "apply", files[0], *where)
     # the order in the queue is by creation time, which has whole seconds
     kube.wait("trainingjobs", names[0], NAMESPACE, _decided, seconds=180)
