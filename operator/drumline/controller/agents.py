@@ -99,7 +99,17 @@ class AgentClient:
             async with self._session.request(
                 method, url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                answer = await response.content.read(MAX_STATUS_BYTES + 1)
-                return response.status, answer
+                return response.status, await _bounded(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"agent at {address}: {type(error).__name__}: {error}") from None
+
+
+async def _bounded(content: aiohttp.StreamReader) -> bytes:
+    """The whole body, or its first `MAX_STATUS_BYTES` + 1: one read may return less than came."""
+    answer = b""
+    while len(answer) <= MAX_STATUS_BYTES:
+        chunk = await content.read(MAX_STATUS_BYTES + 1 - len(answer))
+        if not chunk:
+            break
+        answer += chunk
+    return answer

@@ -267,10 +267,18 @@ class ClusterState:
             )
 
     def _reserved(self, job: Job) -> frozenset[int]:
-        """Indices of the current generation whose pods the cache has not shown."""
+        """Indices whose pods are not in their nodes' use: not shown yet, or ended already.
+
+        A member that has ended gives its place up with the job, not before: its gang may be about
+        to start anew right there.
+        """
         generation = job.status.generation
-        shown = {pod.index for pod in self.facts_of(job.uid) if pod.generation == generation}
-        return frozenset(range(job.spec.nodes)) - shown
+        counted = {
+            pod.index
+            for pod in self.facts_of(job.uid)
+            if pod.generation == generation and pod.end is None
+        }
+        return frozenset(range(job.spec.nodes)) - counted
 
     def _gang(self, job: Job) -> Gang:
         backoff = self.backoffs.get(job.uid)

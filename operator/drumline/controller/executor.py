@@ -25,7 +25,14 @@ from drumline.kube.resources import (
     Resource,
 )
 from drumline.lifecycle import children
-from drumline.lifecycle.actions import Action, CreateMembers, DeleteJob, DeletePods, PushRecord
+from drumline.lifecycle.actions import (
+    Action,
+    CreateMembers,
+    DeleteJob,
+    DeletePods,
+    ProtectMembers,
+    PushRecord,
+)
 from drumline.lifecycle.pods import PodSettings, pod_manifest
 from drumline.telemetry import logs
 
@@ -60,6 +67,7 @@ class Memory:
     has_children: bool = False
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
+    protected: bool = False
     acknowledged_generation: int | None = None
     figures_at: float | None = None
     written_at: float = 0.0
@@ -123,6 +131,8 @@ class Executor:
                 await self._delete_pods(job, action.generations)
             case PushRecord():
                 await self._push(job, action, memory)
+            case ProtectMembers():
+                await self._protect(job, memory)
             case DeleteJob():
                 await self._delete_job(job)
 
@@ -145,19 +155,25 @@ class Executor:
             raise GangRefused(error.message) from error
 
     async def _create_children(self, job: Job) -> None:
-        """Secret, budget, policy: before any pod that needs or must be covered by them."""
-        wanted = [(POD_DISRUPTION_BUDGETS, children.disruption_budget(job))]
+        """Secret and policy: before any pod that needs or must be covered by them."""
         if job.has_agents:
             namespace = self._pods.operator_namespace
             policy = children.network_policy(job, operator_namespace=namespace)
-            wanted.append((NETWORK_POLICIES, policy))
-            wanted.append((SECRETS, children.token_secret(job, self.token(job))))
+            secret = children.token_secret(job, self.token(job))
+            await asyncio.gather(
+                self._create_child(job, NETWORK_POLICIES, policy),
+                self._create_child(job, SECRETS, secret),
+            )
 
-        async def create(resource: Resource, body: writes.Body) -> None:
-            with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
-                await writes.create(self._client, resource, body=body, namespace=job.namespace)
+    async def _protect(self, job: Job, memory: Memory) -> None:
+        budget = children.disruption_budget(job)
+        await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
+        memory.protected = True
+        raise RetryLater(0.0)
 
-        await asyncio.gather(*(create(resource, body) for resource, body in wanted))
+    async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:
+        with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
+            await writes.create(self._client, resource, body=body, namespace=job.namespace)
 
     async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
         pool = job.status.assignment.gpu_pool if job.status.assignment else ""

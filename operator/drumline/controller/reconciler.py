@@ -157,6 +157,7 @@ class Reconciler:
             pods=pods,
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
+            protected=memory.protected,
             progress=progress,
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
         )
@@ -236,6 +237,8 @@ class Reconciler:
             )
         if status.finished_at and not before.finished_at:
             self._metrics.finished.labels(outcome=str(status.phase)).inc()
+        if status.phase == Phase.RUNNING:
+            self._state.backoffs.pop(job.uid, None)  # its next refusal is a first one again
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
             waited = self._clock() - seconds(status.generation_at)
             self._metrics.start_seconds.observe(max(0.0, waited))

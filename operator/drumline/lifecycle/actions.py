@@ -32,11 +32,20 @@ class PushRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectMembers:
+    """Create the job's PodDisruptionBudget.
+
+    Only when all members stand: the disruption controller writes a budget's status at every change
+    of its pods, and a gang that is still starting changes many times.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
     """The job's time to live is over."""
 
 
-Action = CreateMembers | DeletePods | PushRecord | DeleteJob
+Action = CreateMembers | DeletePods | PushRecord | ProtectMembers | DeleteJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

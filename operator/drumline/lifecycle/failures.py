@@ -33,7 +33,14 @@ class FailureClass(StrEnum):
     """The kubelet did not admit the pod, a race with another scheduler: placed anew, uncharged."""
 
 
-REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodeShutdown", "AdmissionError")
+REFUSALS = (
+    "OutOf",
+    "UnexpectedAdmissionError",
+    "NodeAffinity",
+    "NodeShutdown",
+    "AdmissionError",
+    "TopologyAffinityError",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,8 @@ class Observed:
     pods: tuple[PodFacts, ...] = ()
     acknowledged_generation: int | None = None
     """The generation whose record the store's agent has acknowledged to this operator."""
+    protected: bool = False
+    """Whether this operator has made sure of the PodDisruptionBudget."""
     progress: Progress | None = None
     """Given when a refresh of the figures in status is due."""
     refresh_due: bool = True

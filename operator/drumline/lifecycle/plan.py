@@ -17,6 +17,7 @@ from drumline.lifecycle.actions import (
     DeleteJob,
     DeletePods,
     Plan,
+    ProtectMembers,
     PushRecord,
 )
 from drumline.lifecycle.failures import FailureClass, classify, final_report, root_cause
@@ -143,12 +144,14 @@ def _admitted(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
         names = ", ".join(pod_name(job.name, index, generation) for index in missing[:3])
         text = f"{len(missing)} of {job.spec.nodes} pods vanished while running: {names}"
         return Plan(status=to.released(job, reason=Reason.POD_LOST, message=text, now=now))
+    if to.is_true(job.status, ConditionType.RUNNING) and len(current) == job.spec.nodes:
+        return _refresh(job, observed, current, now=now)
+    if len(current) < job.spec.nodes and now >= _start_deadline(job):
+        return _too_late(job, current, older, now=now)
     if missing:
         return _create(job, older, missing, now=now)
     if len(current) < job.spec.nodes:  # created, and not shown by the watch yet
-        return Plan()
-    if to.is_true(job.status, ConditionType.RUNNING):
-        return _refresh(job, observed, current, now=now)
+        return Plan(requeue_at=_start_deadline(job))
     return _start(job, observed, current, now=now)
 
 
@@ -156,7 +159,7 @@ def _create(job: Job, older: tuple[PodFacts, ...], missing: tuple[int, ...], *, 
     """Members of this generation, once the last one's have given their devices back."""
     clean = _delete_below(older, job.status.generation)
     if any(pod.end is None for pod in older):
-        return Plan(actions=clean)
+        return Plan(actions=clean, requeue_at=_start_deadline(job))
     begin = _generation_at(job) + restart_backoff_seconds(job.status.restarts or 0)
     if to.is_true(job.status, ConditionType.RECOVERING) and now < begin:
         return Plan(actions=clean, requeue_at=begin)
@@ -169,16 +172,17 @@ def _create(job: Job, older: tuple[PodFacts, ...], missing: tuple[int, ...], *, 
 def _start(job: Job, observed: Observed, current: tuple[PodFacts, ...], *, now: float) -> Plan:
     """All members exist: tell them of each other, wait until they run."""
     generation = job.status.generation
-    acknowledged = observed.acknowledged_generation == generation
+    # Who has already ended well had the record, whoever pushed it.
+    through = any(pod.end is not None and pod.end.succeeded for pod in current)
+    acknowledged = through or observed.acknowledged_generation == generation
     standing = all(pod.ready or pod.end is not None for pod in current)
     if standing and (acknowledged or not job.runs_trainer):
+        if not observed.protected:
+            return Plan(actions=(ProtectMembers(),))
         return Plan(status=to.running(job, now=now))
     deadline = _start_deadline(job)
     if now >= deadline:
-        text = f"not all pods started within {job.spec.start_deadline_seconds} s: "
-        reason = Reason.START_DEADLINE_EXCEEDED
-        text += _laggards(current)
-        return Plan(status=to.released(job, reason=reason, message=text, now=now))
+        return _too_late(job, current, (), now=now)
     if job.has_agents and not acknowledged and all(pod.reachable for pod in current):
         return Plan(actions=(PushRecord(record=generation_record(job, current)),))
     slow = _generation_at(job) + SLOW_START_SECONDS
@@ -187,6 +191,23 @@ def _start(job: Job, observed: Observed, current: tuple[PodFacts, ...], *, now: 
     look_again = min(deadline, now + SLOW_START_SECONDS)
     status = _slow_start(job, current) if observed.refresh_due else job.status
     return Plan(status=_changed(job, status), requeue_at=look_again)
+
+
+def _too_late(
+    job: Job, current: tuple[PodFacts, ...], older: tuple[PodFacts, ...], *, now: float
+) -> Plan:
+    """Past the start deadline whatever is bound is given back: never a part of a gang (I3)."""
+    absent = job.spec.nodes - len(current)
+    leaving = [f"{pod.name} on {pod.node}" for pod in older if pod.end is None][:3]
+    causes = (
+        f"{absent} pods are not created" if absent else "",
+        f"waiting for pods of an earlier generation to go: {', '.join(leaving)}" if leaving else "",
+        _laggards(current),
+    )
+    text = f"not all pods started within {job.spec.start_deadline_seconds} s: "
+    text += "; ".join(cause for cause in causes if cause)
+    reason = Reason.START_DEADLINE_EXCEEDED
+    return Plan(status=to.released(job, reason=reason, message=text, now=now))
 
 
 def generation_record(job: Job, current: tuple[PodFacts, ...]) -> GenerationRecord:
@@ -224,7 +245,7 @@ def _failed(
     cause = root_cause(failures)
     if cause.failure_class is FailureClass.PEER_LOST and any(pod.end is None for pod in current):
         ends = [pod.end.ended_at for pod in current if pod.end and pod.end.ended_at]
-        patience = (min(ends) if ends else now) + PEER_LOST_PATIENCE_SECONDS
+        patience = min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
         if now < patience:
             return Plan(requeue_at=patience)
     match cause.failure_class:

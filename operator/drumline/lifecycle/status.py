@@ -112,8 +112,7 @@ def running(job: Job, *, now: float) -> TrainingJobStatus:
         ready=f"{job.spec.nodes}/{job.spec.nodes}",
     )
     status = _set(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
-    if is_true(status, ConditionType.RECOVERING):
-        status = _set(status, job, ConditionType.RECOVERING, "False", Reason.TRAINING, "", now)
+    status = _no_longer_recovering(status, job, Reason.TRAINING, now=now)
     if job.runs_trainer and job.spec.checkpoint is None:
         text = "no checkpoint.claimName: a restart begins at step 0"
         status = _set(
@@ -162,6 +161,7 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
             status = _set(status, job, kind, "False", reason, "", now)
+    status = _no_longer_recovering(status, job, reason, now=now)
     status = _set(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
     return summarize(status, Phase.SUSPENDED, reason, "")
 
@@ -199,6 +199,7 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
     reason = Reason.COMPLETED
     status = _set(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
     status = _set(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = _no_longer_recovering(status, job, reason, now=now)
     return summarize(status, Phase.SUCCEEDED, reason, message)
 
 
@@ -213,6 +214,7 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
     status = _set(status, job, ConditionType.FAILED, "True", reason, message, now)
     if condition(status, ConditionType.RUNNING) is not None:
         status = _set(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = _no_longer_recovering(status, job, reason, now=now)
     return summarize(status, Phase.FAILED, reason, message)
 
 
@@ -227,8 +229,8 @@ def with_progress(
         status,
         step=progress.step,
         total_steps=progress.total_steps,
-        loss=status.loss if progress.loss is None else f"{progress.loss:.4f}",
-        tokens_per_second=status.tokens_per_second if speed is None else int(speed),
+        loss=status.loss if progress.loss is None else _loss_text(progress.loss),
+        tokens_per_second=status.tokens_per_second if speed is None else _int64(speed),
     )
     known = status.checkpoint.step if status.checkpoint else -1
     if progress.checkpoint_step is None or progress.checkpoint_step <= known:
@@ -246,6 +248,15 @@ def with_progress(
     )
 
 
+def _loss_text(loss: float) -> str:
+    """Any float fits the field: a diverged loss must not make a status the server refuses."""
+    return f"{loss:.4f}" if abs(loss) < 1e12 else f"{loss:.4e}"
+
+
+def _int64(figure: float) -> int:
+    return int(min(max(figure, 0.0), 2.0**53))
+
+
 def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
     """A new leader takes the job over: older ones lose the right to write it (409)."""
     return _with(job.status, epoch=epoch)
@@ -256,6 +267,14 @@ def summarize(
 ) -> TrainingJobStatus:
     """Phase, reason and message as printed by `kubectl get`."""
     return _with(status, phase=phase, reason=str(reason), message=message[:2048])
+
+
+def _no_longer_recovering(
+    status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
+) -> TrainingJobStatus:
+    if not is_true(status, ConditionType.RECOVERING):
+        return status
+    return _set(status, job, ConditionType.RECOVERING, "False", reason, "", now)
 
 
 def _set(  # noqa: PLR0917 - one line per transition above reads as a table

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import status as to
-from drumline.lifecycle.actions import CreateMembers, DeleteJob, DeletePods, Plan, PushRecord
+from drumline.lifecycle.actions import (
+    CreateMembers,
+    DeleteJob,
+    DeletePods,
+    Plan,
+    ProtectMembers,
+    PushRecord,
+)
+from drumline.lifecycle.job import Job, Observed
 from drumline.lifecycle.plan import is_queued, plan, restart_backoff_seconds
 from drumline_trainer.contract import ExitCode, Progress
 from tests.builders import (
@@ -25,7 +36,7 @@ from tests.builders import (
 )
 
 
-def planned(job, seen=None, *, now=T0 + 1) -> Plan:
+def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> Plan:
     return plan(job, seen or observed(), now=now, epoch=EPOCH)
 
 
@@ -86,7 +97,9 @@ def test_own_template_pods_are_told_while_their_join_container_runs() -> None:
 
 def test_the_job_runs_once_its_record_is_acknowledged() -> None:
     job = admitted(a_job())
-    result = planned(job, observed(*ready_pods(job), acknowledged_generation=1))
+    told = observed(*ready_pods(job), acknowledged_generation=1)
+    assert planned(job, told).actions == (ProtectMembers(),)
+    result = planned(job, replace(told, protected=True))
     assert result.status is not None
     assert result.status.phase is Phase.RUNNING
     assert result.status.ready == "2/2"
@@ -102,7 +115,7 @@ def test_an_old_generations_acknowledgement_does_not_start_the_new_one() -> None
 
 def test_own_template_job_runs_when_every_container_does() -> None:
     job = admitted(a_job(template=TEMPLATE))
-    result = planned(job, observed(*ready_pods(job)))
+    result = planned(job, observed(*ready_pods(job), protected=True))
     assert result.status is not None
     assert result.status.phase is Phase.RUNNING
 
@@ -185,7 +198,7 @@ def test_the_job_fails_when_its_restarts_are_used_up() -> None:
         (ExitCode.CORRUPT_CHECKPOINT, Reason.CORRUPT_CHECKPOINT),
     ],
 )
-def test_what_can_never_work_is_not_tried_again(code, reason) -> None:
+def test_what_can_never_work_is_not_tried_again(code: ExitCode, reason: Reason) -> None:
     job = running(admitted(a_job()))
     pods = [a_pod(job, 0, end=ended(exit_code=code)), a_pod(job, 1, ready=True)]
     status = planned(job, observed(*pods)).status
@@ -206,7 +219,9 @@ def test_what_can_never_work_is_not_tried_again(code, reason) -> None:
         ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, Reason.KUBELET_REFUSED),
     ],
 )
-def test_a_lost_or_refused_pod_places_the_gang_anew_and_costs_no_restart(pod, reason) -> None:
+def test_a_lost_or_refused_pod_places_the_gang_anew_and_costs_no_restart(
+    pod: dict[str, Any], reason: Reason
+) -> None:
     job = running(admitted(a_job()))
     pods = [a_pod(job, 0, ready=True, ip="1.1.1.1"), a_pod(job, 1, **pod)]
     status = planned(job, observed(*pods)).status
