@@ -71,7 +71,7 @@ def test_pods_the_cache_has_not_shown_yet_are_not_created_twice() -> None:
     seen = observed(a_pod(job, 0), expected_pods=frozenset({"llama-1-g1"}))
     assert planned(job, seen).actions == ()
     unseen = frozenset({"llama-0-g1", "llama-1-g1"})
-    assert planned(job, observed(expected_pods=unseen)) == Plan()
+    assert planned(job, observed(expected_pods=unseen)).actions == ()
 
 
 def test_the_record_is_pushed_when_every_agent_can_be_told() -> None:
