@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,13 +25,19 @@ from tests.gloo.stored import same_bits, whole_tensors
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def run(*arguments: str, config: TrainerConfig, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`python ARGUMENTS` with this configuration."""
+def run(
+    *arguments: str, config: TrainerConfig, folder: Path, more: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """`python ARGUMENTS` with this configuration, then what overrides it."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder.with_suffix(".json")
     file.write_text(json.dumps(config.to_dict()))
     return subprocess.run(
-        [sys.executable, *arguments, "--config", str(file), "--checkpoint-folder", str(folder)],
+        [
+            *(sys.executable, *arguments),
+            *("--config", str(file), "--checkpoint-folder", str(folder)),
+            *more,
+        ],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY / "trainer")},
         capture_output=True,
         text=True,
@@ -58,6 +66,37 @@ def test_the_launchers_exit_code_is_the_ranks(tmp_path: Path) -> None:
     assert done.returncode == ExitCode.CONFIG
     assert "data.source" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.gloo
+def test_a_checkpoint_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    (tmp_path / "file").touch()
+    arguments = ["--ranks", "2", "--checkpoint-folder", str(tmp_path / "file" / "x")]
+    done = run("-m", "drumline_trainer", config=config, folder=tmp_path / "x", more=arguments)
+    assert done.returncode == ExitCode.APPLICATION
+    assert f"checkpoint folder {tmp_path / 'file' / 'x'}: Not a directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.gloo
+def test_an_interrupt_ends_all_ranks_and_says_so_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(small(tmp_path, steps=1_000_000).to_dict()))
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "drumline_trainer", "--ranks", "2", "--config", str(file)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "trainer")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert launcher.stdout is not None
+    assert "step 5/" in launcher.stdout.readline()
+    os.killpg(launcher.pid, signal.SIGINT)  # as a terminal does: the ranks get it too
+    _, errors = launcher.communicate()  # ends when no rank holds the pipes any more
+    assert launcher.returncode == 128 + signal.SIGINT
+    assert errors == "drumline_trainer: interrupted; what was checkpointed is kept\n"
 
 
 def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         config = configured(options.config, preset=options.preset, settings=options.set)
         config.check_world_size(options.ranks)
+        _check_folder_of(options.metrics_file)
     except ConfigError as error:
         sys.stderr.write(f"drumline_trainer: {error}\n")
         return ExitCode.CONFIG
@@ -73,6 +75,11 @@ def _setting(text: str) -> dict[str, Any]:
     return nested
 
 
+def _check_folder_of(metrics_file: Path | None) -> None:
+    if metrics_file is not None and not metrics_file.parent.is_dir():
+        raise ConfigError(f"--metrics-file: {metrics_file.parent} is not a folder")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="drumline_trainer", description=__doc__)
     parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
@@ -85,4 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.stderr.write("drumline_trainer: interrupted; what was checkpointed is kept\n")
+        sys.exit(128 + signal.SIGINT)

@@ -138,6 +138,8 @@ class TrainerConfig:
 
     def check_world_size(self, world_size: int) -> None:
         """Raise ConfigError unless the global batch splits evenly over `world_size` ranks."""
+        if world_size < 1:
+            raise ConfigError(f"ranks: must be at least 1, not {world_size}")
         if self.global_batch_size % world_size:
             raise ConfigError(
                 f"global_batch_size: {self.global_batch_size} does not split evenly over"
@@ -158,7 +160,13 @@ def merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check(config: TrainerConfig) -> None:
-    model, data, optimizer = config.model, config.data, config.optimizer
+    _check_numbers(config)
+    _check_model(config.model)
+    _check_data(config.data)
+
+
+def _check_numbers(config: TrainerConfig) -> None:
+    model, optimizer = config.model, config.optimizer
     positive: dict[str, float] = {
         "steps": config.steps,
         "global_batch_size": config.global_batch_size,
@@ -170,7 +178,8 @@ def _check(config: TrainerConfig) -> None:
         "model.ffn_size": model.ffn_size,
         "model.heads": model.heads,
         "model.kv_heads": model.kv_heads,
-        "data.sequence_length": data.sequence_length,
+        "model.rope_theta": model.rope_theta,
+        "data.sequence_length": config.data.sequence_length,
         "optimizer.learning_rate": optimizer.learning_rate,
         "optimizer.max_gradient_norm": optimizer.max_gradient_norm,
         "checkpoint.every_steps": config.checkpoint.every_steps,
@@ -179,6 +188,26 @@ def _check(config: TrainerConfig) -> None:
     for name, value in positive.items():
         if not value > 0:
             raise ConfigError(f"{name}: must be greater than 0, not {value}")
+    not_negative: dict[str, float] = {
+        "model.norm_epsilon": model.norm_epsilon,
+        "optimizer.warmup_steps": optimizer.warmup_steps,
+        "optimizer.epsilon": optimizer.epsilon,
+        "optimizer.weight_decay": optimizer.weight_decay,
+    }
+    for name, value in not_negative.items():
+        if value < 0:
+            raise ConfigError(f"{name}: must not be negative, but is {value}")
+    for name, value in (("beta1", optimizer.beta1), ("beta2", optimizer.beta2)):
+        if not 0 <= value < 1:
+            raise ConfigError(f"optimizer.{name}: must be at least 0 and below 1, not {value}")
+    if not 0 <= optimizer.min_learning_rate_ratio <= 1:
+        raise ConfigError(
+            "optimizer.min_learning_rate_ratio: must be between 0 and 1, not"
+            f" {optimizer.min_learning_rate_ratio}"
+        )
+
+
+def _check_model(model: ModelConfig) -> None:
     if model.hidden_size % model.heads:
         raise ConfigError(
             f"model.heads: hidden_size {model.hidden_size} does not divide by {model.heads} heads"
@@ -195,12 +224,20 @@ def _check(config: TrainerConfig) -> None:
         raise ConfigError(
             f"model.vocab_size: must be at least 256, not {model.vocab_size}: the text is bytes"
         )
+
+
+def _check_data(data: DataConfig) -> None:
     if data.source != "python-stdlib" and not data.source.startswith("/"):
         raise ConfigError(
             f"data.source: must be python-stdlib or an absolute folder, not {data.source!r}"
         )
     if ".." in data.source.split("/"):
         raise ConfigError("data.source: must not contain '..'")
+    if not data.pattern.strip("./") or data.pattern[0] == "/" or ".." in data.pattern.split("/"):
+        raise ConfigError(
+            "data.pattern: must be a pattern of file names within the folder, as **/*.py, not"
+            f" {data.pattern!r}"
+        )
 
 
 T = TypeVar("T")

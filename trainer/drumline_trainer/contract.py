@@ -310,7 +310,8 @@ def _text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
     value = raw.get(key, "")
     if not isinstance(value, str) or len(value) > limit:
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
-    return value
+    # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
+    return value.encode(errors="replace").decode()
 
 
 def _integer(raw: dict[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:

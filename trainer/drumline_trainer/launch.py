@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
+from drumline_trainer.agent import linux
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.placement import Placement
@@ -42,7 +44,7 @@ def launch(
     ]
     fork = multiprocessing.get_context("fork")  # children share the imported torch
     processes = [
-        fork.Process(target=_rank_process, args=(config, placement, losses_file))
+        fork.Process(target=_rank_process, args=(config, placement, losses_file, os.getpid()))
         for placement in placements
     ]
     for process in processes:
@@ -82,7 +84,11 @@ def torchrun_rank(
     return code
 
 
-def _rank_process(config: TrainerConfig, placement: Placement, losses_file: Path | None) -> None:
+def _rank_process(
+    config: TrainerConfig, placement: Placement, losses_file: Path | None, launcher: int
+) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher too, which ends us
+    linux.die_with_parent(launcher)
     sys.exit(rank_main(config, placement=placement, losses_file=losses_file))
 
 

@@ -20,12 +20,18 @@ from pathlib import Path
 
 import torch
 
-# fully_shard imports this at its first call, 2 s: in the parent of the forked ranks it costs once
+# fully_shard and deterministic algorithms import these at their first call, 2 s: in the parent of
+# the forked ranks they cost once
 import torch._dynamo
+import torch._inductor.config
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StaleMembershipError,
+)
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
 from drumline_trainer.heartbeat import Heartbeat
@@ -120,7 +126,7 @@ def rank_main(
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
         code = exit_code_of(error)
-        if code is ExitCode.APPLICATION:
+        if code is ExitCode.APPLICATION and not isinstance(error, CheckpointError):
             logger.exception("rank %d failed", placement.rank)
         else:
             logger.error("rank %d: %s", placement.rank, error)  # noqa: TRY400 - one line says it

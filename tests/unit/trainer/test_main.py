@@ -31,6 +31,13 @@ def test_without_anything_it_is_the_default() -> None:
         ("steps", "must be key=value"),
         ("stepz=3", "did you mean 'steps'"),
         ("steps=many", "steps: must be int"),
+        ("optimizer.beta2=1", "optimizer.beta2: must be at least 0 and below 1"),
+        ("optimizer.weight_decay=-0.1", "optimizer.weight_decay: must not be negative"),
+        ("optimizer.min_learning_rate_ratio=2", "must be between 0 and 1"),
+        ("model.rope_theta=0", "model.rope_theta: must be greater than 0"),
+        ("data.pattern=/etc/*", "data.pattern: must be a pattern of file names"),
+        ("data.pattern=../*", "data.pattern: must be a pattern of file names"),
+        ('data.pattern=""', "data.pattern: must be a pattern of file names"),
     ],
 )
 def test_a_bad_setting_says_what_is_wrong(setting: str, message: str) -> None:
@@ -43,6 +50,8 @@ def test_a_bad_setting_says_what_is_wrong(setting: str, message: str) -> None:
     [
         (["--config", "/absent.json"], "/absent.json"),
         (["--ranks", "3"], "does not split evenly over 3 ranks"),
+        (["--ranks", "0"], "ranks: must be at least 1, not 0"),
+        (["--metrics-file", "/absent/losses"], "--metrics-file: /absent is not a folder"),
     ],
 )
 def test_what_cannot_work_ends_before_torch_is_imported(

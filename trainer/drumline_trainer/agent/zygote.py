@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MAX_MESSAGE_BYTES = 128 * 1024
-IMPORTED_BY_THE_FIRST_STEP = ("torch._dynamo", "torch._inductor.config")
-"""What torch imports late: seconds of every rank's start, unless they are there before the fork."""
 
 
 class Zygote:
@@ -141,9 +139,6 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(channel.fileno(), False)
         try:
             module = importlib.import_module(name)
-            if "torch" in sys.modules:
-                for late in IMPORTED_BY_THE_FIRST_STEP:
-                    importlib.import_module(late)
         except Exception as error:  # noqa: BLE001 - whatever the import raises, the agent must know
             say(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
             return 1

@@ -91,8 +91,10 @@ def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
     if dist.get_rank() == 0:
         try:
             folder.claim()
-        except (CheckpointError, OSError) as error:
+        except CheckpointError as error:
             verdict = f"{type(error).__name__} {error}"
+        except OSError as error:
+            verdict = f"OSError checkpoint folder {folder.path}: {error.strerror}"
     verdict = broadcast_bytes(verdict.encode(), device=device).decode()
     if verdict != "claimed":
         kind, _, reason = verdict.partition(" ")

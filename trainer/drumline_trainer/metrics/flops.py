@@ -14,7 +14,9 @@ from drumline_trainer.config import ModelConfig
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
     "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
     "H100": 989e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "GH200": 989e12,
     "B200": 2250e12,

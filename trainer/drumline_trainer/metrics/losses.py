@@ -1,4 +1,4 @@
-"""The loss of every step as JSON lines, written by rank 0.
+"""The loss of every step as JSON lines, written by rank 0; null where it is not finite.
 
 A resumed run appends; where a step was trained twice the later line counts. A last line that a
 killed process left half written is ignored.
@@ -7,6 +7,7 @@ killed process left half written is ignored.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,14 +20,15 @@ def append_losses(path: Path, losses: Mapping[int, float]) -> None:
         if file.tell() and not _ends_with_newline(path):
             file.write(b"\n")
         file.writelines(
-            json.dumps({"step": step, "loss": loss}).encode() + b"\n"
+            json.dumps({"step": step, "loss": loss if math.isfinite(loss) else None}).encode()
+            + b"\n"
             for step, loss in losses.items()
         )
 
 
-def read_losses(path: Path) -> dict[int, float]:
+def read_losses(path: Path) -> dict[int, float | None]:
     """Loss by step number."""
-    losses: dict[int, float] = {}
+    losses: dict[int, float | None] = {}
     for line in path.read_bytes().splitlines():
         try:
             entry = json.loads(line)

@@ -44,7 +44,9 @@ class Reporter:
     _pending: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
     """Losses by step, not yet read from the device."""
     _window_start: float = 0.0
-    """When the steps of the next report began, less the time spent in checkpoints."""
+    """When the steps of the next report began, later by the time spent in checkpoints."""
+    _window_first: int = 0
+    """Finished steps at that time."""
     _last_sent: float = -1e9
 
     def say(self, line: str) -> None:
@@ -54,7 +56,7 @@ class Reporter:
 
     def begin(self, step: int) -> None:
         """Training starts after `step` finished steps."""
-        self.step = step
+        self.step = self._window_first = step
         self._window_start = time.monotonic()
 
     def enter(self, phase: Phase) -> None:
@@ -92,11 +94,11 @@ class Reporter:
             append_losses(self.losses_file, losses)
 
     def _report(self) -> None:
-        steps = (self.step - 1) % self.config.log_every_steps + 1
         self.flush_losses()
         elapsed = max(time.monotonic() - self._window_start, 1e-9)
         self._window_start += elapsed
-        self.step_seconds = elapsed / steps
+        self.step_seconds = elapsed / (self.step - self._window_first)
+        self._window_first = self.step
         batch_tokens = self.config.global_batch_size * self.config.data.sequence_length
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.say(

@@ -18,3 +18,10 @@ def test_losses_come_back_to_the_last_bit(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     append_losses(path, {1: 0.1 + 0.2})
     assert read_losses(path) == {1: 0.1 + 0.2}
+
+
+def test_a_loss_that_is_not_finite_is_still_json(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append_losses(path, {1: float("nan"), 2: float("inf"), 3: 1.0})
+    assert path.read_text().count("null") == 2
+    assert read_losses(path) == {1: None, 2: None, 3: 1.0}
