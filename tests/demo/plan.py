@@ -67,8 +67,10 @@ def made_once() -> list[Part]:
         text = f"once: install Debian packages {', '.join(packages)}"
         parts.append(Part(text=text, seconds=_PACKAGES_SECONDS))
     if binaries:
-        text = f"once: build {', '.join(binary.name for binary in binaries)}"
-        parts.append(Part(text=text, seconds=sum(binary.build_seconds for binary in binaries)))
+        named = ", ".join(binary.name for binary in binaries[:3])
+        more = f" and {len(binaries) - 3} more" if len(binaries) > 3 else ""
+        seconds = sum(binary.build_seconds for binary in binaries)
+        parts.append(Part(text=f"once: build {named}{more} from source", seconds=seconds))
     if not any((cache_dir() / "images").glob("archive-*.tar")):
         parts.append(Part(text="once: build the images of nodes and pods", seconds=_IMAGES_SECONDS))
     return parts
