@@ -30,7 +30,6 @@ class Event(StrEnum):
     GENERATION_SUPERSEDED = "generation_superseded"
     GANG_FAILED = "gang_failed"
     GANG_FILES_WRITTEN = "gang_files_written"
-    ZYGOTE_GONE = "zygote_gone"
     HEARTBEAT_REFUSED = "heartbeat_refused"
     FINISHED = "finished"
 
