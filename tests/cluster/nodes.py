@@ -19,6 +19,7 @@ from tests.cluster.binaries import binary_path
 from tests.cluster.certificates import Authority, write_kubeconfig
 from tests.cluster.model import Cluster, ClusterError, NodeInfo
 from tests.cluster.process import Process, find, kill, log_path, mark, spawn
+from tests.cluster.seed import NO_COLLECTOR
 
 SANDBOX_IMAGE = "drumline/base:dev"
 """What holds a pod's namespaces open: the base image, which sleeps by default."""
@@ -225,7 +226,7 @@ conf_dir = "{node.folder / "cni"}"
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "overlayfs"
-"""
+{NO_COLLECTOR}"""
 
 
 def cni_folder() -> Path:
