@@ -343,3 +343,55 @@ def test_leftovers_of_a_released_job_are_deleted() -> None:
     job = a_job()
     stray = a_pod(job, 0, generation=1, ready=True)
     assert planned(job, observed(stray)).actions == (DeletePods(generations=(1,)),)
+
+
+@pytest.mark.parametrize("expected", [frozenset[str](), frozenset({"llama-1-g1"})])
+def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: frozenset[str]) -> None:
+    job = admitted(a_job(startDeadlineSeconds=60))
+    seen = observed(ready_pods(job)[0], expected_pods=expected)
+    before = planned(job, seen, now=T0 + 59)
+    assert before.status is None
+    assert before.requeue_at == T0 + 60
+    status = planned(job, seen, now=T0 + 60).status
+    assert status is not None
+    assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
+    assert "1 pods are not created" in (status.message or "")
+
+
+def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() -> None:
+    job = admitted(running(admitted(a_job(startDeadlineSeconds=60))))
+    stuck = a_pod(job, 0, generation=1, terminating=True)
+    assert planned(job, observed(stuck)) == Plan(requeue_at=T0 + 60)
+    status = planned(job, observed(stuck), now=T0 + 60).status
+    assert status is not None
+    assert status.assignment is None
+    assert "earlier generation to go: llama-0-g1 on node-a" in (status.message or "")
+
+
+def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:
+    job = admitted(a_job())
+    pods = [a_pod(job, 0, end=ended()), ready_pods(job)[1]]
+    status = planned(job, observed(*pods, protected=True)).status
+    assert status is not None
+    assert status.phase is Phase.RUNNING
+
+
+def test_blame_without_a_time_is_acted_upon_at_once() -> None:
+    job = running(admitted(a_job()))
+    lost = ended(exit_code=ExitCode.PEER_LOST, at=None)
+    pods = [a_pod(job, 0, end=lost), a_pod(job, 1, ready=True, ip="10.0.0.2")]
+    assert planned(job, observed(*pods)).status is not None
+
+
+@pytest.mark.parametrize("suspend", [False, True])
+def test_a_job_that_is_over_or_paused_recovers_no_longer(suspend: bool) -> None:
+    job = running(admitted(a_job(recovery={"maxRestarts": 1})))
+    broken = [a_pod(job, i, end=ended(exit_code=1)) for i in (0, 1)]
+    job = with_status(job, planned(job, observed(*broken)).status)
+    assert to.is_true(job.status, ConditionType.RECOVERING)
+    job = with_spec(job, suspend=suspend)
+    again = [a_pod(job, i, end=ended(exit_code=1)) for i in (0, 1)]
+    status = planned(job, observed(*again)).status
+    assert status is not None
+    assert status.phase is (Phase.SUSPENDED if suspend else Phase.FAILED)
+    assert not to.is_true(status, ConditionType.RECOVERING)

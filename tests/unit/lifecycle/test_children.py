@@ -1,0 +1,95 @@
+"""The three objects beside the pods."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from drumline.lifecycle.children import (
+    child_name,
+    disruption_budget,
+    job_token,
+    network_policy,
+    owner_reference,
+    token_secret,
+)
+from tests.builders import a_job
+
+UID = "11111111-2222-3333-4444-555555555555"
+METADATA = {
+    "name": "llama-11111111",
+    "namespace": "team",
+    "labels": {"drumline.dev/job": "llama", "drumline.dev/job-uid": UID},
+    "ownerReferences": [
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "name": "llama",
+            "uid": UID,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ],
+}
+
+
+def test_the_job_owns_them_and_its_deletion_never_waits() -> None:
+    assert [owner_reference(a_job())] == METADATA["ownerReferences"]
+
+
+def test_a_namesakes_children_have_other_names() -> None:
+    first, second = a_job(), replace(a_job(), uid="99999999-2222-3333-4444-555555555555")
+    assert child_name(first) != child_name(second)
+
+
+def test_the_token_secret() -> None:
+    secret = token_secret(a_job(), b"the token")
+    assert secret == {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": METADATA,
+        "type": "Opaque",
+        "immutable": True,
+        "data": {"token": base64.b64encode(b"the token").decode()},
+    }
+
+
+def test_the_token_follows_from_key_and_job_alone() -> None:
+    token = job_token(b"key", UID)
+    assert token == job_token(b"key", UID)
+    assert len({token, job_token(b"other key", UID), job_token(b"key", "another job")}) == 3
+    assert b"key" not in token
+
+
+def test_the_disruption_budget_lets_no_member_go() -> None:
+    assert disruption_budget(a_job(nodes=4)) == {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": METADATA,
+        "spec": {
+            "minAvailable": 4,
+            "selector": {"matchLabels": {"drumline.dev/job-uid": UID}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def test_the_network_policy_admits_the_gang_and_on_the_agents_port_the_operator() -> None:
+    gang = {"matchLabels": {"drumline.dev/job-uid": UID}}
+    operator = {"matchLabels": {"kubernetes.io/metadata.name": "drumline-system"}}
+    assert network_policy(a_job(), operator_namespace="drumline-system") == {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": METADATA,
+        "spec": {
+            "podSelector": gang,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": gang}]},
+                {
+                    "from": [{"namespaceSelector": operator}],
+                    "ports": [{"protocol": "TCP", "port": 29400}],
+                },
+            ],
+        },
+    }

@@ -1,0 +1,123 @@
+"""What the end of a pod means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.lifecycle.failures import Failure, FailureClass, classify, final_report, root_cause
+from drumline_trainer.contract import ExitCode
+from tests.builders import a_job, a_pod, admitted, ended, report
+
+JOB = admitted(a_job())
+
+
+def failure_of(**facts: Any) -> Failure | None:
+    return classify(a_pod(JOB, 0, **facts))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"ready": True, "ip": "10.0.0.1"},
+        {"waiting": "ImagePullBackOff"},
+        {"end": ended()},
+        {"end": ended(), "terminating": True},
+    ],
+)
+def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
+    assert failure_of(**facts) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "failure_class"),
+    [
+        ({"terminating": True}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=1), "terminating": True}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=137, reason="Evicted")}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=143, reason="NodeShutdown")}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=143, reason="Terminated")}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=None)}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=None, reason="NodeLost")}, FailureClass.INFRASTRUCTURE),
+        ({"end": ended(exit_code=None, reason="OutOfcpu")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="NodeAffinity")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="TopologyAffinityError")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=None, reason="UnexpectedAdmissionError")}, FailureClass.REFUSED),
+        ({"end": ended(exit_code=ExitCode.CONFIG)}, FailureClass.CONFIGURATION),
+        ({"end": ended(exit_code=ExitCode.CORRUPT_CHECKPOINT)}, FailureClass.CORRUPT_CHECKPOINT),
+        ({"end": ended(exit_code=ExitCode.PEER_LOST)}, FailureClass.PEER_LOST),
+        ({"end": ended(exit_code=1)}, FailureClass.APPLICATION),
+        ({"end": ended(exit_code=137)}, FailureClass.APPLICATION),
+        ({"end": ended(exit_code=137, reason="OOMKilled")}, FailureClass.APPLICATION),
+        ({"end": ended(exit_code=139)}, FailureClass.APPLICATION),
+    ],
+)
+def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureClass) -> None:
+    found = failure_of(**facts)
+    assert found is not None
+    assert found.failure_class is failure_class
+    assert found.sentence.startswith("pod llama-0-g1 on node-a ")
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (ended(exit_code=1, message=report(error="rank 3: boom")), "exited with 1: rank 3: boom"),
+        (ended(exit_code=1, message=report(error="")), "exited with 1"),
+        (ended(exit_code=2, message="usage: train"), "exited with 2: usage: train"),
+        (ended(exit_code=137, reason="OOMKilled"), "exited with 137 (OOMKilled)"),
+        (ended(exit_code=1, reason="Error"), "exited with 1"),
+        (
+            ended(exit_code=None, reason="OutOfcpu", message="requested: 4"),
+            "was refused by the kubelet: OutOfcpu: requested: 4",
+        ),
+    ],
+)
+def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:
+    found = failure_of(end=end)
+    assert found is not None
+    assert found.sentence == f"pod llama-0-g1 on node-a {said}"
+
+
+def test_last_words_are_bounded_whatever_they_are() -> None:
+    found = failure_of(end=ended(exit_code=None, reason="x", message="y" * 4000))
+    assert found is not None
+    assert len(found.sentence) == 1500
+
+
+def test_half_a_character_in_the_last_words_is_replaced() -> None:
+    words = '{"progress": {"step": 1, "total_steps": 2}, "error": "bad \\ud800 text"}'
+    found = failure_of(end=ended(exit_code=1, message=words))
+    assert found is not None
+    assert found.sentence.endswith("exited with 1: bad ? text")
+    assert found.sentence.encode()
+
+
+@pytest.mark.parametrize("message", ["", "no json", "[]", '{"progress": 3}', "{" * 5000])
+def test_other_text_is_no_report(message: str) -> None:
+    assert final_report(ended(message=message)) is None
+
+
+def test_the_most_telling_failure_explains_the_others() -> None:
+    ends = {
+        FailureClass.CONFIGURATION: ended(exit_code=ExitCode.CONFIG),
+        FailureClass.CORRUPT_CHECKPOINT: ended(exit_code=ExitCode.CORRUPT_CHECKPOINT),
+        FailureClass.REFUSED: ended(exit_code=None, reason="OutOfcpu"),
+        FailureClass.INFRASTRUCTURE: ended(exit_code=None, reason="Evicted"),
+        FailureClass.APPLICATION: ended(exit_code=1),
+        FailureClass.PEER_LOST: ended(exit_code=ExitCode.PEER_LOST),
+    }
+    wanted = list(ends)
+    failures = [failure_of(end=end) for end in ends.values()]
+    while failures:
+        cause = root_cause([each for each in failures if each is not None])
+        assert cause.failure_class is wanted.pop(0)
+        failures.remove(cause)
+
+
+def test_of_equals_the_lowest_name_speaks() -> None:
+    failures = [classify(a_pod(JOB, index, end=ended(exit_code=1))) for index in (1, 0)]
+    assert root_cause([each for each in failures if each is not None]).pod == "llama-0-g1"

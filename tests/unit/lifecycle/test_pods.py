@@ -1,0 +1,380 @@
+"""Job -> pod manifests: whole manifests of both forms, then what varies."""
+
+# ruff: noqa: S108 - folders of the pods
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from drumline.lifecycle.job import Job
+from drumline.lifecycle.pods import PodSettings, image_of, pod_manifest
+from drumline_trainer.config import TrainerConfig
+from tests.builders import a_job, admitted, with_status
+
+UID = "11111111-2222-3333-4444-555555555555"
+SETTINGS = PodSettings(trainer_image="drumline/trainer:1", join_image="drumline/operator:1")
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "fsGroup": 65532,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+TEMPLATE = {"image": "mine:1", "command": ["train"]}
+
+Json = dict[str, Any]
+
+
+def manifest(
+    job: Job, *, index: int = 0, settings: PodSettings = SETTINGS, gpu: str = "nvidia.com/gpu"
+) -> Json:
+    return pod_manifest(job, index=index, gpu_resource=gpu, settings=settings)
+
+
+def container(job: Job, *, settings: PodSettings = SETTINGS) -> Json:
+    (only,) = manifest(job, settings=settings)["spec"]["containers"]
+    return only
+
+
+def security(*, read_only_root: bool) -> Json:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": read_only_root,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def agent_environment(*, index: int) -> list[Json]:
+    plain = {
+        "DRUMLINE_NAMESPACE": "team",
+        "DRUMLINE_JOB": "llama",
+        "DRUMLINE_JOB_UID": UID,
+        "DRUMLINE_INDEX": str(index),
+        "DRUMLINE_NODES": "2",
+        "DRUMLINE_GPUS_PER_NODE": "2",
+        "DRUMLINE_GENERATION": "1",
+        "DRUMLINE_EPOCH": "7",
+    }
+    fields = {"DRUMLINE_POD_UID": "metadata.uid", "DRUMLINE_POD_IP": "status.podIP"}
+    return [{"name": name, "value": value} for name, value in plain.items()] + [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+        for name, path in fields.items()
+    ]
+
+
+def metadata(*, index: int, **annotations: str) -> Json:
+    return {
+        "name": f"llama-{index}-g1",
+        "namespace": "team",
+        "labels": {
+            "drumline.dev/job": "llama",
+            "drumline.dev/job-uid": UID,
+            "drumline.dev/index": str(index),
+            "drumline.dev/generation": "1",
+            "drumline.dev/queue": "research",
+        },
+        "annotations": {
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            "karpenter.sh/do-not-disrupt": "true",
+            **annotations,
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": "drumline.dev/v1alpha1",
+                "kind": "TrainingJob",
+                "name": "llama",
+                "uid": UID,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+def probe(path: str, *, period: int, failures: int) -> Json:
+    return {
+        "httpGet": {"path": path, "port": 29400},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def test_a_pod_of_the_bundled_trainer() -> None:
+    job = admitted(
+        a_job(
+            trainer={"model": "tiny", "data": {"claimName": "text", "path": "books"}},
+            checkpoint={"claimName": "saves"},
+            resources={"cpu": "4", "memory": "8Gi"},
+        )
+    )
+    made = manifest(job, index=1)
+    (trainer,) = made["spec"]["containers"]
+    config = trainer["env"][10]
+    assert TrainerConfig.from_dict(json.loads(config["value"])).data.source == "/data/books"
+    amounts = {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"}
+    assert made == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(index=1),
+        "spec": {
+            "nodeName": "node-b",
+            "hostname": "llama-1",
+            "restartPolicy": "Never",
+            "priorityClassName": "drumline-training-pods",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": POD_SECURITY,
+            "tolerations": [GPU_TOLERATION],
+            "containers": [
+                {
+                    "name": "trainer",
+                    "image": "trainer:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-m", "drumline_trainer.agent", "run"],
+                    "env": [
+                        *agent_environment(index=1),
+                        {"name": "DRUMLINE_CONFIG", "value": config["value"]},
+                        {
+                            "name": "DRUMLINE_CHECKPOINT_FOLDER",
+                            "value": "/checkpoints/llama-11111111",
+                        },
+                    ],
+                    "ports": [{"name": "agent", "containerPort": 29400}],
+                    "readinessProbe": probe("/readyz", period=1, failures=3),
+                    "livenessProbe": probe("/healthz", period=10, failures=6),
+                    "resources": {"requests": amounts, "limits": amounts},
+                    "securityContext": security(read_only_root=True),
+                    "volumeMounts": [
+                        {"name": "tmp", "mountPath": "/tmp"},
+                        {"name": "drumline-shm", "mountPath": "/dev/shm"},
+                        {
+                            "name": "drumline-token",
+                            "mountPath": "/var/run/drumline/token",
+                            "readOnly": True,
+                        },
+                        {"name": "checkpoints", "mountPath": "/checkpoints"},
+                        {"name": "data", "mountPath": "/data", "readOnly": True},
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}},
+                {
+                    "name": "drumline-token",
+                    "secret": {"secretName": "llama-11111111", "defaultMode": 0o440},
+                },
+                {
+                    "name": "checkpoints",
+                    "persistentVolumeClaim": {"claimName": "saves", "readOnly": False},
+                },
+                {
+                    "name": "data",
+                    "persistentVolumeClaim": {"claimName": "text", "readOnly": True},
+                },
+            ],
+        },
+    }
+
+
+def test_a_pod_of_ones_own_template_in_a_gang() -> None:
+    template = {
+        "image": "mine:1",
+        "imagePullPolicy": "Always",
+        "imagePullSecrets": ["registry"],
+        "command": ["mpirun"],
+        "args": ["./train"],
+        "workingDir": "/work",
+        "env": [
+            {"name": "MODE", "value": "fast"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}},
+        ],
+        "volumes": [
+            {"name": "home", "persistentVolumeClaim": {"claimName": "home"}},
+            {"name": "settings", "configMap": {"name": "settings"}},
+            {"name": "keys", "secret": {"name": "keys"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+        ],
+        "volumeMounts": [{"name": "home", "mountPath": "/home/me", "subPath": "a"}],
+        "runAsUser": 1000,
+        "terminationGracePeriodSeconds": 90,
+        "annotations": {"example.com/team": "vision"},
+    }
+    tolerations = [{"key": "team", "operator": "Equal", "value": "vision"}]
+    job = admitted(a_job(template=template, tolerations=tolerations))
+    made = manifest(job)
+    variables = made["spec"]["containers"][0].pop("env")
+    assert variables[-2:] == [
+        {"name": "MODE", "value": "fast"},
+        {
+            "name": "KEY",
+            "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k", "optional": False}},
+        },
+    ]
+    gpus = {"nvidia.com/gpu": "2"}
+    gang = "/var/run/drumline/gang"
+    assert made == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(index=0, **{"example.com/team": "vision"}),
+        "spec": {
+            "nodeName": "node-a",
+            "hostname": "llama-0",
+            "restartPolicy": "Never",
+            "priorityClassName": "drumline-training-pods",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 90,
+            "securityContext": {**POD_SECURITY, "runAsUser": 1000},
+            "tolerations": [GPU_TOLERATION, *tolerations],
+            "imagePullSecrets": [{"name": "registry"}],
+            "initContainers": [
+                {
+                    "name": "drumline-join",
+                    "image": "drumline/operator:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "command": ["python3", "-m", "drumline_trainer.agent", "join"],
+                    "env": agent_environment(index=0),
+                    "resources": {
+                        "requests": {"cpu": "100m", "memory": "64Mi"},
+                        "limits": {"memory": "128Mi"},
+                    },
+                    "securityContext": security(read_only_root=True),
+                    "volumeMounts": [
+                        {"name": "drumline-gang", "mountPath": gang},
+                        {
+                            "name": "drumline-token",
+                            "mountPath": "/var/run/drumline/token",
+                            "readOnly": True,
+                        },
+                    ],
+                }
+            ],
+            "containers": [
+                {
+                    "name": "trainer",
+                    "image": "trainer:1",
+                    "imagePullPolicy": "Always",
+                    "command": ["mpirun"],
+                    "args": ["./train"],
+                    "workingDir": "/work",
+                    "resources": {"requests": gpus, "limits": gpus},
+                    "securityContext": security(read_only_root=False),
+                    "volumeMounts": [
+                        {
+                            "name": "home",
+                            "mountPath": "/home/me",
+                            "subPath": "a",
+                            "readOnly": False,
+                        },
+                        {"name": "drumline-shm", "mountPath": "/dev/shm"},
+                        {"name": "drumline-gang", "mountPath": gang, "readOnly": True},
+                        {
+                            "name": "drumline-gang",
+                            "mountPath": "/etc/hosts",
+                            "subPath": "hosts",
+                            "readOnly": True,
+                        },
+                    ],
+                }
+            ],
+            "volumes": [
+                {
+                    "name": "home",
+                    "persistentVolumeClaim": {"claimName": "home", "readOnly": False},
+                },
+                {"name": "settings", "configMap": {"name": "settings"}},
+                {"name": "keys", "secret": {"secretName": "keys"}},
+                {"name": "scratch", "emptyDir": {"medium": "", "sizeLimit": "1Gi"}},
+                {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}},
+                {"name": "drumline-gang", "emptyDir": {}},
+                {
+                    "name": "drumline-token",
+                    "secret": {"secretName": "llama-11111111", "defaultMode": 0o440},
+                },
+            ],
+        },
+    }
+
+
+def test_a_lone_template_pod_has_nobody_to_wait_for() -> None:
+    job = admitted(a_job(template=TEMPLATE, nodes=1), nodes=("node-a",))
+    spec = manifest(job)["spec"]
+    assert "initContainers" not in spec
+    assert spec["volumes"] == [{"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}]
+    assert spec["containers"][0]["volumeMounts"] == [
+        {"name": "drumline-shm", "mountPath": "/dev/shm"}
+    ]
+
+
+def test_a_users_own_shared_memory_is_not_covered() -> None:
+    template = {
+        **TEMPLATE,
+        "volumes": [{"name": "mem", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+        "volumeMounts": [{"name": "mem", "mountPath": "/dev/shm"}],
+    }
+    job = admitted(a_job(template=template, nodes=1), nodes=("node-a",))
+    assert [mount["name"] for mount in container(job)["volumeMounts"]] == ["mem"]
+
+
+def test_a_job_without_a_claim_has_no_checkpoint_folder() -> None:
+    trainer = container(admitted(a_job()))
+    assert {"name": "DRUMLINE_CHECKPOINT_FOLDER", "value": ""} in trainer["env"]
+    assert "checkpoints" not in {mount["name"] for mount in trainer["volumeMounts"]}
+
+
+def test_the_pools_own_gpu_resource_is_asked_for() -> None:
+    spec = manifest(admitted(a_job()), gpu="nvidia.com/mig-1g.10gb")["spec"]
+    amounts = {"nvidia.com/mig-1g.10gb": "2"}
+    assert spec["containers"][0]["resources"] == {"requests": amounts, "limits": amounts}
+
+
+def test_the_platforms_additions_reach_the_bundled_trainer_only() -> None:
+    additions = {
+        "volumes": [{"name": "site", "persistentVolumeClaim": {"claimName": "site"}}],
+        "volumeMounts": [{"name": "site", "mountPath": "/opt/site"}],
+        "env": [{"name": "NCCL_DEBUG", "value": "INFO"}],
+        "annotations": {"example.com/rdma": "on"},
+        "tolerations": [{"key": "rdma", "operator": "Exists"}],
+    }
+    settings = PodSettings(trainer_image="t:1", join_image="j:1", trainer_pod=additions)
+    made = manifest(admitted(a_job()), settings=settings)
+    (trainer,) = made["spec"]["containers"]
+    assert made["spec"]["volumes"][-1:] == additions["volumes"]
+    assert trainer["volumeMounts"][-1:] == additions["volumeMounts"]
+    assert trainer["env"][-1:] == additions["env"]
+    assert made["metadata"]["annotations"]["example.com/rdma"] == "on"
+    assert made["spec"]["tolerations"] == [GPU_TOLERATION, *additions["tolerations"]]
+
+    own = admitted(a_job(template=TEMPLATE))
+    assert manifest(own, settings=settings) == manifest(
+        own, settings=PodSettings(trainer_image="t:1", join_image="j:1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "image"),
+    [
+        ({}, "drumline/trainer:1"),
+        ({"trainer": {"image": "fork:2"}}, "fork:2"),
+        ({"template": TEMPLATE}, "mine:1"),
+    ],
+)
+def test_the_image_is_pinned_at_admission(spec: Json, image: str) -> None:
+    job = a_job(**spec)
+    assert image_of(job, SETTINGS) == image
+    pinned = with_status(job, job.status.model_copy(update={"image": "pinned@sha256:1"}))
+    assert image_of(pinned, SETTINGS) == "pinned@sha256:1"
+    assert container(admitted(job))["image"] == "trainer:1"
+
+
+def test_every_value_is_what_json_makes_of_it() -> None:
+    job = admitted(a_job(checkpoint={"claimName": "saves"}))
+    assert json.loads(json.dumps(manifest(job))) == manifest(job)
