@@ -1,0 +1,84 @@
+"""The environment the operator is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from drumline.settings import Settings, SettingsError, from_environment
+
+EVERYTHING = {
+    "DRUMLINE_NAMESPACE": "elsewhere",
+    "DRUMLINE_POD_NAME": "operator-0",
+    "DRUMLINE_TRAINER_IMAGE": "trainer:2",
+    "DRUMLINE_OPERATOR_IMAGE": "operator:2",
+    "DRUMLINE_SIGNING_KEY_FILE": "/keys/signing",
+    "DRUMLINE_PRIORITY_CLASS": "pods",
+    "DRUMLINE_LEASE_SECONDS": "20",
+    "DRUMLINE_PROGRESS_SECONDS": "2.5",
+    "DRUMLINE_LOG_LEVEL": "DEBUG",
+    "DRUMLINE_LOG_FORMAT": "console",
+    "DRUMLINE_HTTP_HOST": "127.0.0.1",
+    "DRUMLINE_HTTP_PORT": "0",
+    "DRUMLINE_TRAINER_POD": '{"env": [{"name": "A", "value": "1"}]}',
+}
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert from_environment({}) == Settings(identity=socket.gethostname())
+
+
+def test_every_variable_arrives() -> None:
+    assert from_environment(EVERYTHING) == Settings(
+        namespace="elsewhere",
+        identity="operator-0",
+        trainer_image="trainer:2",
+        operator_image="operator:2",
+        signing_key_file=Path("/keys/signing"),
+        priority_class="pods",
+        lease_seconds=20,
+        progress_seconds=2.5,
+        log_level="debug",
+        log_format="console",
+        http_host="127.0.0.1",
+        http_port=0,
+        trainer_pod={"env": [{"name": "A", "value": "1"}]},
+    )
+
+
+def test_the_table_above_is_complete_and_documented() -> None:
+    source = Path(str(from_environment.__code__.co_filename)).read_text()
+    documented = set(re.findall(r'"""(DRUMLINE_[A-Z_]+)[:.]', source))
+    assert documented == set(EVERYTHING)
+    assert len(EVERYTHING) == len(dataclasses.fields(Settings))
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    assert from_environment(dict.fromkeys(EVERYTHING, "")) == from_environment({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LEASE_SECONDS", "12", "must be at least 13"),
+        ("LEASE_SECONDS", "soon", "must be a number"),
+        ("LEASE_SECONDS", "inf", "must be at least 13"),
+        ("LEASE_SECONDS", "nan", "must be at least 13"),
+        ("PROGRESS_SECONDS", "0.5", "must be at least 1"),
+        ("HTTP_PORT", "-1", "must be at least 0"),
+        ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
+        ("LOG_FORMAT", "xml", "must be one of json, console"),
+        ("TRAINER_POD", "{", "not JSON"),
+        ("TRAINER_POD", "[]", "must be a JSON object"),
+        ("TRAINER_POD", '{"hostNetwork": true}', "unknown key 'hostNetwork'; known: volumes"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named(name: str, value: str, said: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_environment({f"DRUMLINE_{name}": value})
+    assert f"DRUMLINE_{name}" in str(caught.value)
+    assert said in str(caught.value)
