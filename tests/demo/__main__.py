@@ -58,12 +58,15 @@ def _demo(spec: ClusterSpec, *, screen: Screen) -> int:
     kube = Kube(cluster.kubeconfig)
     jobs = [kube.get("trainingjobs", name, site.NAMESPACE) for name in names]
     outcomes = [farewell.outcome(job, checkpoints=checkpoints) for job in jobs]
-    screen.title(f"Done in {screen.clock().strip()}")
+    screen.title(f"After {screen.clock().strip()} min")
     for line in [*farewell.table(outcomes, racks=racks), ""]:
         screen.plain(line)
     for line in farewell.around(cluster, first_job=names[0], down=_down(spec.name)):
         screen.plain(line)
-    return 0 if all(each.status["phase"] == "Succeeded" for each in outcomes) else 1
+    failed = [each for each in outcomes if each.status["phase"] == "Failed"]
+    for each in failed:
+        print(f"\ndemo: job {each.name} failed: {each.status.get('message')}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _announce(spec: ClusterSpec, *, screen: Screen) -> bool:

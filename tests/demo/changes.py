@@ -28,8 +28,9 @@ def news(before: Json, after: Json, *, racks: Mapping[str, str]) -> list[str]:
         )
     if _summary(after) != _summary(before):
         said.append(": ".join(part for part in _summary(after) if part))
-    if after.get("incident") and after["incident"] != before.get("incident"):
-        said.append(f"incident: {after['incident']}")
+    incident = after.get("incident")
+    if incident and incident not in (before.get("incident"), after.get("message")):
+        said.append(f"incident: {incident}")
     return said
 
 

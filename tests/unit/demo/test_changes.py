@@ -50,6 +50,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
         },
         ["checkpoint of step 9 committed (0123456789ab)", "Succeeded: finished at step 9"],
     ),
+    "failed, with the incident as its message": (
+        RUNNING,
+        RUNNING
+        | {"phase": "Failed", "reason": "Late", "message": "too late", "incident": "too late"},
+        ["Failed, Late: too late"],
+    ),
     "a rank was lost": (
         RUNNING,
         RUNNING | {"phase": "Recovering", "reason": "PodFailed", "incident": "rank 1 died"},
