@@ -16,6 +16,9 @@ from tests.cluster.rest import Api, ApiStatusError
 
 Json = dict[str, Any]
 
+WATCH_SECONDS = 20
+"""Shorter than the client's patience with a silent connection."""
+
 _GROUPS = {
     "trainingjobs": "drumline.dev/v1alpha1",
     "trainingqueues": "drumline.dev/v1alpha1",
@@ -141,10 +144,11 @@ class Kube:
         selector = {"labelSelector": labels, "fieldSelector": fields}
         query = {key: value for key, value in selector.items() if value}
         path = _path(plural, namespace)
-        answer = self._api.request("GET", f"{path}?{urlencode(query)}")
-        objects = {item["metadata"]["uid"]: item for item in answer["items"]}
-        version = answer["metadata"]["resourceVersion"]
-        while not until(list(objects.values())):
+        while True:
+            answer = self._api.request("GET", f"{path}?{urlencode(query)}")
+            objects = {item["metadata"]["uid"]: item for item in answer["items"]}
+            if until(list(objects.values())):
+                return list(objects.values())
             left = deadline - time.monotonic()
             if left <= 0:
                 shown = json.dumps([item.get("status") for item in objects.values()])[:3000]
@@ -152,19 +156,19 @@ class Kube:
             watch = {
                 **query,
                 "watch": "true",
-                "resourceVersion": version,
-                "timeoutSeconds": str(max(1, min(30, int(left)))),
+                "resourceVersion": answer["metadata"]["resourceVersion"],
+                "timeoutSeconds": str(max(1, min(WATCH_SECONDS, int(left)))),
             }
             for event in self._watch(f"{path}?{urlencode(watch)}"):
+                if event["type"] == "ERROR":  # the version is gone: list again
+                    break
                 item = event["object"]
-                version = item["metadata"]["resourceVersion"]
                 if event["type"] == "DELETED":
                     objects.pop(item["metadata"]["uid"], None)
                 else:
                     objects[item["metadata"]["uid"]] = item
                 if until(list(objects.values())):
-                    break
-        return list(objects.values())
+                    return list(objects.values())
 
     def _watch(self, path: str) -> Iterable[Json]:
         with Api(self.kubeconfig) as api:

@@ -46,7 +46,6 @@ class Reason(StrEnum):
     PULLING_IMAGES = "PullingImages"
     WAITING_FOR_AGENTS = "WaitingForAgents"
     TRAINING = "Training"
-    RELEASED = "Released"
     # Checkpointed
     MANIFEST_VERIFIED = "ManifestVerified"
     NO_DURABLE_STORAGE = "NoDurableStorage"

@@ -313,7 +313,8 @@ def _slow_start(job: Job, current: tuple[PodFacts, ...]) -> TrainingJobStatus:
 
 
 def _laggards(current: tuple[PodFacts, ...]) -> str:
-    late = [pod for pod in current if not pod.reachable and pod.end is None]
+    members = sorted(current, key=lambda pod: pod.index)
+    late = [pod for pod in members if not pod.reachable and pod.end is None]
     named = "; ".join(f"{pod.name} on {pod.node}: {pod.waiting or 'not ready'}" for pod in late[:3])
     more = f"; and {len(late) - 3} more" if len(late) > 3 else ""
     return f"{len(late)} of {len(current)} pods are not up: {named}{more}" if late else ""
