@@ -1,0 +1,182 @@
+"""plan() in a cluster where anything may fail at any time; see `lifecycle_model`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from drumline.api.conditions import Phase
+from drumline.lifecycle.actions import Plan
+from drumline.lifecycle.job import PodFacts
+from drumline_trainer.contract import ExitCode
+from tests.builders import a_job
+from tests.property.lifecycle_model import Model
+
+TEMPLATE = {"image": "any:1"}
+NODES = ("node-a", "node-b", "node-c")
+WHICH = st.integers(0, 5)
+CODES = st.sampled_from([0, 1, 137, ExitCode.PEER_LOST])
+MANY_RESTARTS = {"maxRestarts": 1000}
+
+
+def a_model(*, nodes: int, template: bool = False) -> Model:
+    form = {"template": TEMPLATE} if template else {"trainer": {"globalBatchSize": 12}}
+    job = a_job(nodes=nodes, gpusPerNode=1, startDeadlineSeconds=60, recovery=MANY_RESTARTS, **form)
+    return Model(job)
+
+
+def calm(model: Model, *, rounds: int) -> None:
+    """Nothing fails any more: the job comes to its end within so many rounds of five seconds."""
+    model.suspend(wanted=False)
+    model.crash_in = None
+    for _ in range(rounds):
+        model.look()
+        model.schedule(NODES[: model.job.spec.nodes])
+        model.settle()
+        for pod in list(model.pods.values()):
+            model.leave(pod)
+            model.stand(pod)
+        model.settle()
+        for pod in list(model.pods.values()):
+            if model.job.status.phase is Phase.RUNNING:
+                model.end(pod, 0)
+        model.settle()
+        model.now += 5
+        if model.job.finished:
+            return
+    raise AssertionError(f"no end within {rounds} rounds: {model.job.status}")
+
+
+class Faults(RuleBasedStateMachine):
+    """Any interleaving of the operator's steps with what can go wrong around it."""
+
+    model: Model
+
+    @initialize(nodes=st.integers(1, 3), template=st.booleans())
+    def submit(self, nodes: int, template: bool) -> None:
+        self.model = a_model(nodes=nodes, template=template)
+
+    def pod(self, which: int) -> PodFacts:
+        pods = sorted(self.model.pods.values(), key=lambda pod: pod.uid)
+        return pods[which % len(pods)]
+
+    @rule()
+    def watches_catch_up(self) -> None:
+        self.model.look()
+
+    @rule()
+    def reconcile(self) -> None:
+        self.model.reconcile()
+
+    @rule()
+    def look_and_reconcile(self) -> None:
+        self.model.look()
+        self.model.reconcile()
+
+    @rule(order=st.permutations(NODES))
+    def schedule(self, order: list[str]) -> None:
+        self.model.schedule(tuple(order[: self.model.job.spec.nodes]))
+
+    @rule(writes=st.integers(1, 4), before=st.booleans())
+    def operator_will_die_at_a_write(self, writes: int, before: bool) -> None:
+        self.model.crash_in, self.model.crash_before = writes, before
+
+    @rule()
+    def operator_is_replaced(self) -> None:
+        self.model.restart_operator()
+
+    @rule(seconds=st.sampled_from([1, 5, 11, 70, 400]))
+    def time_passes(self, seconds: int) -> None:
+        self.model.now += seconds
+
+    @rule()
+    def all_pods_stand(self) -> None:
+        for pod in list(self.model.pods.values()):
+            self.model.stand(pod)
+
+    @precondition(lambda self: self.model.pods)
+    @rule(which=WHICH)
+    def a_pod_stands(self, which: int) -> None:
+        self.model.stand(self.pod(which))
+
+    @precondition(lambda self: self.model.pods)
+    @rule(which=WHICH, code=CODES)
+    def a_pod_ends(self, which: int, code: int) -> None:
+        self.model.end(self.pod(which), code)
+
+    @precondition(lambda self: self.model.pods)
+    @rule(which=WHICH)
+    def a_kubelet_refuses(self, which: int) -> None:
+        self.model.refuse(self.pod(which))
+
+    @precondition(lambda self: self.model.pods)
+    @rule(which=WHICH)
+    def a_pod_is_deleted(self, which: int) -> None:
+        self.model.delete(self.pod(which))
+
+    @precondition(lambda self: self.model.pods)
+    @rule(which=WHICH)
+    def a_pod_has_left(self, which: int) -> None:
+        self.model.leave(self.pod(which))
+
+    @rule(wanted=st.booleans())
+    def the_user_suspends_or_resumes(self, wanted: bool) -> None:
+        self.model.suspend(wanted=wanted)
+
+    @rule()
+    def no_part_of_a_gang_outlives_the_start_deadline(self) -> None:
+        """I3: whoever looks at everything past the deadline has nothing bound that does not run."""
+        self.model.crash_in = None
+        self.model.settle()
+        deadline = self.model.start_deadline
+        assert deadline is None or self.model.now < deadline
+
+    @invariant()
+    def no_member_is_there_twice(self) -> None:
+        alive = [(pod.generation, pod.index) for pod in self.model.pods.values() if pod.end is None]
+        assert len(alive) == len(set(alive))
+
+    def teardown(self) -> None:
+        """I7: once faults stop every history comes to its end, and then nothing is written."""
+        if not hasattr(self, "model"):
+            return
+        calm(self.model, rounds=100)
+        assert self.model.job.status.phase is Phase.SUCCEEDED
+        writes = self.model.writes.copy()
+        self.model.settle()
+        assert self.model.planned() == Plan()
+        assert self.model.writes == writes
+
+
+TestFaults = Faults.TestCase
+TestFaults.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("template", [False, True])
+def test_an_undisturbed_job_costs_its_pods_and_six_writes(nodes: int, template: bool) -> None:
+    model = a_model(nodes=nodes, template=template)
+    calm(model, rounds=10)
+    assert model.writes == {"status": 3, "child": 3, "pod": nodes}
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("write", range(1, 9))
+def test_a_crash_at_any_write_of_a_plain_life_creates_nothing_twice(
+    write: int, before: bool
+) -> None:
+    model = a_model(nodes=3)
+    model.crash_in, model.crash_before = write, before
+    for _ in range(6):
+        model.look()
+        model.schedule(NODES)
+        model.reconcile()
+        for pod in list(model.pods.values()):
+            model.stand(pod)
+    assert model.epoch == 2
+    calm(model, rounds=10)
+    assert model.job.status.phase is Phase.SUCCEEDED
+    assert model.writes["pod"] == 3
+    assert model.job.status.generation == 1
