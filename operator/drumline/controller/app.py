@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 log = logs.get("drumline.controller.app")
 
 WORKERS = 32
-BURST_SECONDS = 0.03
-"""A gang of hundreds is looked at some thirty times a second, not once for each event of a pod."""
+BURST_SECONDS = 0.1
+"""A gang of hundreds is looked at ten times a second, not once for each event of a pod."""
 LEASE_NAME = "drumline-operator"
 
 
