@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 log = logs.get("drumline.controller.scheduler")
 
-SETTLE_SECONDS = 0.005
-"""A gang's jobs arrive as a burst of events; deciding once for many is cheaper and fairer."""
+MIN_SETTLE_SECONDS = 0.005
+"""Jobs arrive in bursts of events; deciding once for many is cheaper and fairer."""
+MAX_SETTLE_SECONDS = 0.25
+PACE = 4
+"""A pause of that many times the last decision: deciding takes a fifth of one core at most."""
 MESSAGE_REFRESH_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
@@ -80,6 +83,7 @@ class SchedulerLoop:
         self._enqueue = enqueue
         self._policy = policy or Policy()
         self._said_at: dict[str, float] = {}
+        self._decided_in = 0.0
 
     async def run(self) -> None:
         """Cycle whenever woken, or when a job's backoff ends; never returns."""
@@ -90,7 +94,8 @@ class SchedulerLoop:
                     await self._wake.wait()
             except TimeoutError:
                 pass
-            await asyncio.sleep(SETTLE_SECONDS)
+            pause = max(MIN_SETTLE_SECONDS, min(MAX_SETTLE_SECONDS, PACE * self._decided_in))
+            await asyncio.sleep(pause)
             self._wake.clear()
             delay = await self.cycle()
 
@@ -102,6 +107,7 @@ class SchedulerLoop:
         now = self._clock()
         decisions = decide(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
         decided = time.perf_counter()
+        self._decided_in = decided - started
         retry = await self._commit(decisions, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
