@@ -63,8 +63,12 @@ class Faults(RuleBasedStateMachine):
         return pods[which % len(pods)]
 
     @rule()
-    def watches_catch_up(self) -> None:
-        self.model.look()
+    def the_watch_of_jobs_catches_up(self) -> None:
+        self.model.seen_job = self.model.job
+
+    @rule()
+    def the_watch_of_pods_catches_up(self) -> None:
+        self.model.seen_pods = dict(self.model.pods)
 
     @rule()
     def reconcile(self) -> None:
@@ -89,6 +93,8 @@ class Faults(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1, 5, 11, 70, 400]))
     def time_passes(self, seconds: int) -> None:
+        """No watch is as late as the operator's patience with pods it has not been shown."""
+        self.model.look()
         self.model.now += seconds
 
     @rule()

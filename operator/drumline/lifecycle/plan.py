@@ -149,16 +149,27 @@ def _admitted(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
     if len(current) < job.spec.nodes and now >= _start_deadline(job):
         return _too_late(job, current, older, now=now)
     if missing:
-        return _create(job, older, missing, now=now)
+        return _create(job, observed, older, missing, now=now)
     if len(current) < job.spec.nodes:  # created, and not shown by the watch yet
         return Plan(requeue_at=_start_deadline(job))
     return _start(job, observed, current, now=now)
 
 
-def _create(job: Job, older: tuple[PodFacts, ...], missing: tuple[int, ...], *, now: float) -> Plan:
+def _create(
+    job: Job,
+    observed: Observed,
+    older: tuple[PodFacts, ...],
+    missing: tuple[int, ...],
+    *,
+    now: float,
+) -> Plan:
     """Members of this generation, once the last one's have given their devices back."""
-    clean = _delete_below(older, job.status.generation)
-    if any(pod.end is None for pod in older):
+    generation = job.status.generation or 0
+    clean = _delete_below(older, generation)
+    ours = {pod_name(job.name, index, generation) for index in range(job.spec.nodes)}
+    # Created for an earlier generation and not shown yet: alive, for all we know.
+    unseen = observed.expected_pods - ours
+    if unseen or any(pod.end is None for pod in older):
         return Plan(actions=clean, requeue_at=_start_deadline(job))
     begin = _generation_at(job) + restart_backoff_seconds(job.status.restarts or 0)
     if to.is_true(job.status, ConditionType.RECOVERING) and now < begin:
