@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ class OperatorProcess:
     folder: Path
     http_port: int = 0
     log_level: str = "debug"
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further DRUMLINE_ variables."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -39,6 +42,7 @@ class OperatorProcess:
             "DRUMLINE_HTTP_PORT": str(self.http_port),
             "DRUMLINE_POD_NAME": f"operator-{next(_numbers)}",
             "DRUMLINE_LOG_LEVEL": self.log_level,
+            **self.settings,
         }
         with (self.folder / "operator.log").open("ab") as log:
             self.process = subprocess.Popen(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -70,6 +72,19 @@ def operator(session_operator: OperatorProcess) -> OperatorProcess:
     return session_operator
 
 
+@pytest.fixture
+def no_operator(session_operator: OperatorProcess) -> None:
+    """Nobody leads: for tests that bring operators of their own."""
+    if session_operator.process is not None:
+        session_operator.stop()
+
+
+def release_lease(kube: Kube) -> None:
+    """What a killed leader cannot do any more; spares its successor the lease's duration."""
+    body = {"spec": {"holderIdentity": ""}}
+    kube.patch("leases", "drumline-operator", body, "drumline-system")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """A test's own corner: namespace, pool of fake nodes, queue."""
@@ -108,16 +123,44 @@ class Site:
         """The pods of a job."""
         return self.kube.list("pods", self.namespace, labels=f"drumline.dev/job={name}")
 
+    def end_pods(self, name: str, *, exit_code: int = 0) -> None:
+        """Let the main containers of all the job's pods exit, as their kubelets would report."""
+        phase = "Failed" if exit_code else "Succeeded"
+        for pod in self.pods(name):
+            ended = {
+                "exitCode": exit_code,
+                "reason": "Error" if exit_code else "Completed",
+                "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            }
+            (container,) = pod["spec"]["containers"]
+            status = {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "restartCount": 0,
+                "ready": False,
+                "state": {"terminated": ended},
+            }
+            body = {"phase": phase, "containerStatuses": [status]}
+            self.kube.patch_status("pods", pod["metadata"]["name"], body, self.namespace)
 
-@pytest.fixture
-def site(api: Kube) -> Iterator[Site]:
-    """4 fake nodes of 8 GPUs in 2 racks, a queue of 32 GPUs."""
+
+@contextmanager
+def a_site(api: Kube, *, silent: bool = False) -> Iterator[Site]:
+    """4 fake nodes of 8 GPUs in 2 racks, a queue of 32 GPUs.
+
+    Args:
+        api: where.
+        silent: whether nobody plays the nodes' kubelets: pods stay Pending.
+    """
     name = f"site-{next(_numbers)}"
     first = next(_first_node)
     nodes: list[str] = []
     for offset in range(4):
         node = fake_node(first + offset, gpus=8, nodes_per_rack=2)
         node["metadata"]["labels"]["drumline.test/site"] = name
+        if silent:
+            del node["metadata"]["annotations"]["kwok.x-k8s.io/node"]
         api.create(node)
         nodes.append(node["metadata"]["name"])
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -140,10 +183,30 @@ def site(api: Kube) -> Iterator[Site]:
             "spec": {"quotas": [{"gpuPool": name, "nominalGpus": 32}]},
         }
     )
-    yield Site(kube=api, namespace=name, pool=name, queue=name, nodes=tuple(nodes))
+    try:
+        yield Site(kube=api, namespace=name, pool=name, queue=name, nodes=tuple(nodes))
+    finally:
+        _clear(api, name, nodes)
+
+
+def _clear(api: Kube, name: str, nodes: list[str]) -> None:
     for job in api.list("trainingjobs", name):
         api.delete("trainingjobs", job["metadata"]["name"], name)
     for node in nodes:
         api.delete("nodes", node)
     api.delete("gpupools", name)
     api.delete("trainingqueues", name)
+
+
+@pytest.fixture
+def site(api: Kube) -> Iterator[Site]:
+    """4 fake nodes of 8 GPUs in 2 racks, a queue of 32 GPUs."""
+    with a_site(api) as made:
+        yield made
+
+
+@pytest.fixture
+def silent_site(api: Kube) -> Iterator[Site]:
+    """The same with nodes whose kubelets do nothing: pods stay Pending."""
+    with a_site(api, silent=True) as made:
+        yield made

@@ -1,0 +1,222 @@
+"""An operator that dies at any write, and one that wakes up after another took over (I9)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.operator.conftest import Site, release_lease
+from tests.integration.operator.proxy import Proxy, Write
+from tests.kube import Kube, phase_is
+from tests.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.usefixtures("no_operator")
+
+LIFE_WRITES = 20
+"""Writes about the job and its children in the life below: 7 + 6 + 7."""
+CRASH_POINTS = [(write, before) for write in range(1, LIFE_WRITES + 1) for before in (True, False)]
+SLICE = 5
+
+
+def chosen() -> list[tuple[int, bool]]:
+    """All crash points with DRUMLINE_CRASH_POINTS=all, else a slice that stays the same."""
+    if os.environ.get("DRUMLINE_CRASH_POINTS") == "all":
+        return CRASH_POINTS
+    return sorted(random.Random(SLICE).sample(CRASH_POINTS, SLICE))
+
+
+@pytest.fixture(scope="module")
+def proxy(api: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with Proxy(api.kubeconfig, tmp_path_factory.mktemp("proxy")) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def proxied(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """An operator behind the proxy; started by the first test that needs it."""
+    operator = OperatorProcess(
+        kubeconfig=proxy.kubeconfig, folder=tmp_path_factory.mktemp("proxied")
+    )
+    yield operator
+    if operator.process is not None:
+        operator.stop()
+
+
+class Killer:
+    """Kills the operator at its n-th write about one namespace and starts it again."""
+
+    def __init__(self, site: Site, operator: OperatorProcess, *, write: int, before: bool) -> None:
+        self._site = site
+        self._operator = operator
+        self._left = write
+        self._before = before
+        self.struck: Write | None = None
+
+    def __call__(self, write: Write) -> None:
+        mine = f"/namespaces/{self._site.namespace}/" in write.path and "events" not in write.about
+        if not mine or self.struck or (write.code == 0) != self._before:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self.struck = write
+            self._operator.kill()
+            kube = Kube(self._site.kube.kubeconfig)  # this is the proxy's thread
+            release_lease(kube)
+            kube.close()
+            self._operator.start()
+
+
+def running_in(generation: int) -> Any:
+    return lambda job: phase_is("Running")(job) and job["status"]["generation"] == generation
+
+
+def live(site: Site) -> None:
+    """Submitted, running, a pod lost, replaced, suspended, resumed."""
+    site.submit("life", nodes=2, gpusPerNode=8)
+    site.wait("life", running_in(1), seconds=60)
+    site.kube.delete("pods", "life-1-g1", site.namespace, grace=0)
+    site.wait("life", running_in(2), seconds=60)
+    site.kube.patch("trainingjobs", "life", {"spec": {"suspend": True}}, site.namespace)
+    site.wait("life", phase_is("Suspended"), seconds=60)
+    site.kube.wait_all(
+        "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=life"
+    )
+    site.kube.patch("trainingjobs", "life", {"spec": {"suspend": False}}, site.namespace)
+    site.wait("life", running_in(3), seconds=60)
+
+
+def state(site: Site, proxy: Proxy) -> dict[str, Any]:
+    """What a life must leave behind, whatever happened to the operator."""
+    status = site.job("life")["status"]
+    children = {
+        plural: len(site.kube.list(plural, site.namespace, labels="drumline.dev/job=life"))
+        for plural in ("poddisruptionbudgets", "networkpolicies", "secrets")
+    }
+    created = [
+        write for write in proxy.of(site.namespace) if write.about == "pods" and write.code == 201
+    ]
+    return {
+        "pods": sorted(pod["metadata"]["name"] for pod in site.pods("life")),
+        "pods ever created": len(created),
+        "children": children,
+        "phase": status["phase"],
+        "generation": status["generation"],
+        "restarts": status["restarts"],
+        "ready": status["ready"],
+    }
+
+
+UNDISTURBED = {
+    "pods": ["life-0-g3", "life-1-g3"],
+    "pods ever created": 6,
+    "children": {"poddisruptionbudgets": 1, "networkpolicies": 1, "secrets": 1},
+    "phase": "Running",
+    "generation": 3,
+    "restarts": 0,
+    "ready": "2/2",
+}
+
+
+def started(operator: OperatorProcess) -> None:
+    if operator.process is None or operator.process.poll() is not None:
+        operator.start()
+
+
+@pytest.mark.parametrize(
+    ("write", "before"),
+    [
+        pytest.param(*point, id=f"{'before' if point[1] else 'after'}-{point[0]}")
+        for point in chosen()
+    ],
+)
+def test_a_crash_at_a_write_leaves_the_state_of_an_undisturbed_life(
+    site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
+) -> None:
+    killer = Killer(site, proxied, write=write, before=before)
+    proxy.gate = killer
+    started(proxied)
+    try:
+        live(site)
+    finally:
+        proxy.gate = lambda _: None
+    assert killer.struck is not None
+    assert state(site, proxy) == UNDISTURBED
+
+
+def test_an_undisturbed_life_and_what_it_costs(
+    site: Site, proxy: Proxy, proxied: OperatorProcess
+) -> None:
+    started(proxied)
+    live(site)
+    assert state(site, proxy) == UNDISTURBED
+    told = [write for write in proxy.of(site.namespace) if "events" not in write.about]
+    assert len(told) == LIFE_WRITES
+
+
+def test_an_undisturbed_job_costs_its_pods_and_six_writes(
+    site: Site, proxy: Proxy, proxied: OperatorProcess
+) -> None:
+    started(proxied)
+    site.submit("plain", nodes=4, gpusPerNode=8)
+    site.wait("plain", phase_is("Running"), seconds=60)
+    site.end_pods("plain")
+    site.wait("plain", phase_is("Succeeded"))
+    writes = Counter(write.about for write in proxy.of(site.namespace))
+    assert writes.pop("events") <= 4
+    assert writes == {
+        "trainingjobs/status": 3,
+        "pods": 4,
+        "secrets": 1,
+        "networkpolicies": 1,
+        "poddisruptionbudgets": 1,
+    }
+
+
+def test_a_leader_that_wakes_up_after_another_took_over_changes_nothing(
+    site: Site, api: Kube, proxy: Proxy, proxied: OperatorProcess, tmp_path: Path
+) -> None:
+    if proxied.process is not None:
+        proxied.stop()
+    lease = {"DRUMLINE_LEASE_SECONDS": "13"}
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    first = OperatorProcess(kubeconfig=proxy.kubeconfig, folder=folders[0], settings=lease)
+    second = OperatorProcess(kubeconfig=api.kubeconfig, folder=folders[1], settings=lease)
+    first.start()
+    assert first.process is not None
+    try:
+        site.submit("watched", nodes=2, gpusPerNode=8)
+        before = site.wait("watched", phase_is("Running"), seconds=60)
+        first.process.send_signal(signal.SIGSTOP)
+        second.start()
+        epoch = before["status"]["epoch"]
+        site.wait("watched", lambda job: job["status"]["epoch"] > epoch, seconds=60)
+        late: list[Write] = []
+
+        def note(write: Write) -> None:
+            if write.code:
+                late.append(write)
+
+        proxy.gate = note
+        # Both see this; only one may act upon it.
+        site.kube.delete("pods", "watched-0-g1", site.namespace, grace=0)
+        first.process.send_signal(signal.SIGCONT)
+        assert first.process.wait(timeout=60) != 0
+        after = site.wait("watched", running_in(2), seconds=60)
+        assert after["status"]["epoch"] > epoch
+        assert {write.code for write in late} <= {409}
+        assert len(site.pods("watched")) == 2
+    finally:
+        proxy.gate = lambda _: None
+        first.process.kill()
+        first.process.wait()
+        if second.process is not None:
+            second.stop()
