@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import math
 from dataclasses import asdict, dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final, cast
@@ -31,6 +30,8 @@ MAX_BODY_BYTES: Final = 1 << 20
 """Largest body an agent accepts and the operator reads (a record of 5,000 members is ~0.5 MB)."""
 MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""
+MAX_FIGURE: Final = 1e15
+"""A loss or a rate beyond this, either way, is no measurement and is read as none."""
 SIGNATURE_HEADER: Final = "X-Drumline-Signature"
 GANG_FOLDER: Final = "/var/run/drumline/gang"
 """Where a pod of one's own finds `hosts` (mounted over /etc/hosts) and `hostfile` (for mpirun)."""
@@ -331,8 +332,5 @@ def _optional_number(raw: dict[str, Any], key: str) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ContractError(f"{key}: must be a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ContractError(f"{key}: out of range") from None
-    return number if math.isfinite(number) else None
+    # False for a NaN too; compared before it is converted, as an integer may be of any size
+    return float(value) if -MAX_FIGURE <= value <= MAX_FIGURE else None

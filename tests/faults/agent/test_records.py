@@ -47,7 +47,9 @@ async def test_only_a_newer_signed_record_of_this_job_that_names_this_pod_is_tak
     assert await answers(agent, record) == (200, 5)
     await agent.event("ranks_started")
     assert await answers(agent, record) == (200, 5), "a repeated push is harmless"
-    assert await answers(agent, replace(record, epoch=2)) == (409, 5)
+    stranger = replace(record.members[0], address="192.0.2.1")
+    assert await answers(agent, replace(record, epoch=2)) == (200, 5), "a new leader of ours"
+    assert await answers(agent, replace(record, members=(stranger,), epoch=2)) == (409, 5)
     assert await answers(agent, replace(record, generation=4)) == (409, 5)
     assert len(agent.events("ranks_started")) == 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from drumline_trainer.agent.http_client import Unreachable, fetch
 from drumline_trainer.agent.http_message import Request, Response
-from drumline_trainer.agent.http_server import MAX_CONNECTIONS, HttpServer
+from drumline_trainer.agent.http_server import MAX_CONNECTIONS, RESERVED_CONNECTIONS, HttpServer
 
 PORT = 29400
 
@@ -79,14 +79,29 @@ async def test_it_survives_what_fuzzing_sends(address: str) -> None:
     assert (await fetch(Request(method="GET", path="/x"), address=address, port=PORT)).status == 200
 
 
-async def test_connections_beyond_the_limit_are_turned_away(address: str) -> None:
-    idle = [await asyncio.open_connection(address, PORT) for _ in range(MAX_CONNECTIONS)]
+async def status_beside(idle: int, *, address: str, path: str) -> int:
+    """What a request is answered while this many connections say nothing."""
+    silent = [await asyncio.open_connection(address, PORT) for _ in range(idle)]
     try:
-        answer = await fetch(Request(method="GET", path="/"), address=address, port=PORT)
-        assert answer.status == 503
+        request = Request(method="GET", path=path)
+        return (await fetch(request, address=address, port=PORT)).status
     finally:
-        for _, writer in idle:
+        for _, writer in silent:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 503), ("/v1/status", 503), ("/healthz", 200), ("/readyz", 200)]
+)
+async def test_beyond_the_limit_only_probes_are_answered(
+    address: str, path: str, status: int
+) -> None:
+    assert await status_beside(MAX_CONNECTIONS, address=address, path=path) == status
+
+
+async def test_the_reserve_for_probes_has_an_end(address: str) -> None:
+    idle = MAX_CONNECTIONS + RESERVED_CONNECTIONS
+    assert await status_beside(idle, address=address, path="/healthz") == 503
 
 
 async def test_an_answer_that_is_no_http_counts_as_unreachable() -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_CONNECTIONS = 128
+RESERVED_CONNECTIONS = 16
+"""Beyond MAX_CONNECTIONS, for probes alone: a busy agent is not an unready one."""
+PROBES = ("/healthz", "/readyz")
 HEAD_SECONDS = 5.0
 BODY_SECONDS = 20.0
 """Time for a body to arrive, and for a response to be taken."""
@@ -63,13 +66,14 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= MAX_CONNECTIONS:
+        open_now = len(self._connections)
+        if task is None or open_now >= MAX_CONNECTIONS + RESERVED_CONNECTIONS:
             writer.write(Response(status=HTTPStatus.SERVICE_UNAVAILABLE).encode())
             writer.close()
             return
         self._connections.add(task)
         try:
-            response = await self._respond(reader)
+            response = await self._respond(reader, crowded=open_now >= MAX_CONNECTIONS)
             writer.write(response.encode())
             async with asyncio.timeout(BODY_SECONDS):
                 await writer.drain()
@@ -81,22 +85,24 @@ class HttpServer:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _respond(self, reader: asyncio.StreamReader) -> Response:
+    async def _respond(self, reader: asyncio.StreamReader, *, crowded: bool) -> Response:
         try:
-            return await self._answer(await _read_request(reader))
+            return await self._answer(await _read_request(reader, crowded=crowded))
         except HttpError as error:
             return Response(
                 status=error.status, body=error.reason.encode(), content_type="text/plain"
             )
 
 
-async def _read_request(reader: asyncio.StreamReader) -> Request:
+async def _read_request(reader: asyncio.StreamReader, *, crowded: bool) -> Request:
     async with asyncio.timeout(HEAD_SECONDS):
         try:
             block = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
             raise HttpError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "head too large") from None
     head = parse_request_head(block)
+    if crowded and head.path not in PROBES:
+        raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
     async with asyncio.timeout(BODY_SECONDS):
         body = await reader.readexactly(head.content_length)
     return Request(method=head.method, path=head.path, headers=head.headers, body=body)

@@ -3,6 +3,11 @@
 Only the operator makes records; agents hand them on unchanged, with their signature, so it does not
 matter from whom one comes. A record counts when its signature fits the job's token, it is for this
 job, its generation is higher than the current one and it names this pod's uid at this pod's index.
+
+A new leader of the operator pushes the membership it finds under an epoch of its own: a record of
+the current generation with the very same members is known already. The ranks go on and the first
+record stays the one that is handed on, so that all members have the same; only the epoch is raised,
+and a push by a leader deposed before is refused.
 """
 
 from __future__ import annotations
@@ -53,6 +58,7 @@ class RecordBook:
         self._pod_uid = pod_uid
         self._index = index
         self._before = lowest_generation - 1
+        self._epoch = 0
         self._bell = Bell()
         self.current: SignedRecord | None = None
 
@@ -75,6 +81,9 @@ class RecordBook:
         if refused is not None:
             log(Event.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
             return refused
+        self._epoch = record.epoch
+        if self._is_current(record):
+            return Accepted()
         self.current = SignedRecord(record=record, body=body, signature=signature)
         log(
             Event.RECORD_ACCEPTED,
@@ -98,6 +107,8 @@ class RecordBook:
     def _objection(self, record: GenerationRecord) -> Refused | None:
         if record.job_uid != self._job_uid:
             return Refused(HTTPStatus.FORBIDDEN, "record of another job")
+        if self._is_current(record):
+            return self._objection_to_epoch(record.epoch)
         if record.generation <= self.generation:
             return Refused(
                 HTTPStatus.CONFLICT,
@@ -109,3 +120,15 @@ class RecordBook:
                 HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
             )
         return None
+
+    def _is_current(self, record: GenerationRecord) -> bool:
+        """Whether it is about the membership this agent has; epoch and restore point may differ."""
+        if self.current is None:
+            return False
+        known = self.current.record
+        return (record.generation, record.members) == (known.generation, known.members)
+
+    def _objection_to_epoch(self, epoch: int) -> Refused | None:
+        if epoch >= self._epoch:
+            return None
+        return Refused(HTTPStatus.CONFLICT, f"epoch {epoch} is below {self._epoch}")

@@ -1,0 +1,64 @@
+"""What an agent may say, and what the operator reads of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from drumline_trainer.contract import AgentPhase, AgentStatus, ContractError, FinalReport, Progress
+
+STATUS = AgentStatus(
+    job_uid="job",
+    pod_uid="pod",
+    index=0,
+    generation=1,
+    attempt=0,
+    phase=AgentPhase.RUNNING,
+    progress=Progress(step=7, total_steps=10, loss=1.5, tokens_per_second=1e6),
+)
+
+
+def said(**progress: Any) -> bytes:
+    """A status with other figures, as any JSON encoder would write it."""
+    raw = json.loads(STATUS.encode())
+    return json.dumps({**raw, "progress": {**raw["progress"], **progress}}).encode()
+
+
+def test_what_is_encoded_is_read_back() -> None:
+    assert AgentStatus.parse(STATUS.encode()) == STATUS
+
+
+@pytest.mark.parametrize("field", ["loss", "tokens_per_second"])
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (1e15, 1e15),
+        (-1e15, -1e15),
+        (7, 7.0),
+        (1.1e15, None),
+        (-1e300, None),
+        (10**400, None),
+        (float("inf"), None),
+        (float("nan"), None),
+    ],
+)
+def test_a_figure_that_cannot_be_a_measurement_is_none(
+    field: str, value: float, read: float | None
+) -> None:
+    assert getattr(AgentStatus.parse(said(**{field: value})).progress, field) == read
+
+
+@pytest.mark.parametrize("step", [(1 << 53) + 1, -1, 1.0, True, "7"])
+def test_a_step_outside_of_what_json_keeps_exactly_is_refused(step: object) -> None:
+    with pytest.raises(ContractError, match="step: must be an integer"):
+        AgentStatus.parse(said(step=step))
+
+
+def test_half_a_character_is_replaced_wherever_text_is_read() -> None:
+    digest = AgentStatus.parse(said(checkpoint_digest="a\ud800b")).progress.checkpoint_digest
+    report = FinalReport.parse(b'{"progress": {"step": 1, "total_steps": 2}, "error": "\\udfff!"}')
+
+    assert (digest, report.error) == ("a?b", "?!")
+    assert (digest + report.error).encode() == b"a?b?!"
