@@ -18,6 +18,8 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_GENERATION = f"{GROUP}/generation"
+LABEL_NODES = f"{GROUP}/nodes"
+"""Size of the pod's gang: one budget a size, and no pod has two."""
 LABEL_QUEUE = f"{GROUP}/queue"
 
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
-from drumline.api.base import GROUP, LABEL_JOB, LABEL_JOB_UID, VERSION
+from drumline.api.base import GROUP, LABEL_JOB, LABEL_JOB_UID, LABEL_NODES, VERSION
 from drumline_trainer.contract import AGENT_PORT, sign
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drumline.lifecycle.job import Job
 
 Json = dict[str, Any]
 
 
 def child_name(job: Job) -> str:
-    """Name of the job's three children. It carries the uid: a namesake's are never mistaken."""
+    """Name of the job's children; the budget's goes on with its size.
+
+    It carries the uid: a namesake's are never mistaken.
+    """
     return f"{job.name}-{job.uid[:8]}"
 
 
@@ -57,22 +62,27 @@ def token_secret(job: Job, token: bytes) -> Json:
 def disruption_budget(job: Job) -> Json:
     """No member of a gang leaves by a drain while the job runs: all would stop.
 
-    `minAvailable` as a number: `maxUnavailable` needs a scale subresource on the owner.
+    `minAvailable` as a number: `maxUnavailable` needs a scale subresource on the owner. A job may
+    come back from a suspension with another size, and children are only ever created: so there is
+    one budget a size, and each selects the pods of its own, as no pod with two can be evicted.
     """
+    nodes = str(job.spec.nodes)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": _metadata(job),
+        "metadata": {**_metadata(job), "name": f"{child_name(job)}-{nodes}"},
         "spec": {
             "minAvailable": job.spec.nodes,
-            "selector": {"matchLabels": {LABEL_JOB_UID: job.uid}},
+            "selector": {"matchLabels": {LABEL_JOB_UID: job.uid, LABEL_NODES: nodes}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
 
 
-def network_policy(job: Job, *, operator_namespace: str) -> Json:
+def network_policy(job: Job, *, operator_namespace: str, metrics_from: Sequence[Json] = ()) -> Json:
     """Into the pods of a gang: its own members on every port, the operator on the agent's.
+
+    `metrics_from` are NetworkPolicyPeers that may reach the agent's port too: who scrapes.
 
     Traffic of host-network pods and RDMA is outside what a NetworkPolicy covers.
     """
@@ -88,7 +98,7 @@ def network_policy(job: Job, *, operator_namespace: str) -> Json:
             "ingress": [
                 {"from": [{"podSelector": gang}]},
                 {
-                    "from": [{"namespaceSelector": operator}],
+                    "from": [{"namespaceSelector": operator}, *metrics_from],
                     "ports": [{"protocol": "TCP", "port": AGENT_PORT}],
                 },
             ],

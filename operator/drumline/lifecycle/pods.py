@@ -16,6 +16,7 @@ from drumline.api.base import (
     LABEL_INDEX,
     LABEL_JOB,
     LABEL_JOB_UID,
+    LABEL_NODES,
     LABEL_QUEUE,
 )
 from drumline.lifecycle.children import child_name, owner_reference
@@ -43,6 +44,7 @@ Json = dict[str, Any]
 
 TRAINER_CONTAINER = "trainer"
 JOIN_CONTAINER = "drumline-join"
+JOIN_REQUESTS = {"cpu": "100m", "memory": "64Mi"}
 USER_ID = 65532
 
 
@@ -57,7 +59,9 @@ class PodSettings:
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])
     """Platform additions to pods of the bundled trainer: volumes, volumeMounts, env, annotations,
-    tolerations."""
+    tolerations, imagePullSecrets. The last also where the join image is pulled."""
+    metrics_from: list[Json] = field(default_factory=list[Json])
+    """NetworkPolicyPeers that may read the agents' metrics."""
 
 
 def image_of(job: Job, settings: PodSettings) -> str:
@@ -94,6 +98,7 @@ def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettin
                 LABEL_JOB_UID: job.uid,
                 LABEL_INDEX: str(index),
                 LABEL_GENERATION: str(status.generation),
+                LABEL_NODES: str(job.spec.nodes),
                 LABEL_QUEUE: job.spec.queue,
             },
             "annotations": annotations,
@@ -158,13 +163,17 @@ def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodS
             *extra.get("env", []),
         ],
         "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
-        "readinessProbe": _probe("/readyz", period_seconds=1, failures=3),
-        "livenessProbe": _probe("/healthz", period_seconds=10, failures=6),
+        # No liveness probe: the operator judges agents, and a busy one must not lose its ranks.
+        "readinessProbe": _readiness_probe(),
         "resources": resources,
         "securityContext": _container_security(read_only_root=True),
         "volumeMounts": [*mounts, *extra.get("volumeMounts", [])],
     }
-    return {"containers": [container], "volumes": [*volumes, *extra.get("volumes", [])]}
+    return {
+        "containers": [container],
+        "volumes": [*volumes, *extra.get("volumes", [])],
+        **_pull_secrets(extra.get("imagePullSecrets", [])),
+    }
 
 
 def _template_containers(
@@ -198,8 +207,7 @@ def _template_containers(
         if value is not None:
             container[key] = value
     spec: Json = {"containers": [container], "volumes": volumes}
-    if template.image_pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in template.image_pull_secrets]
+    pull_secrets: list[Json] = [{"name": name} for name in template.image_pull_secrets or []]
     if job.has_agents:
         mounts += [
             {"name": "drumline-gang", "mountPath": GANG_FOLDER, "readOnly": True},
@@ -212,18 +220,18 @@ def _template_containers(
         ]
         volumes += [_scratch("drumline-gang"), _token_volume(job)]
         spec["initContainers"] = [_join_container(job, index=index, settings=settings)]
-    return spec
+        pull_secrets += settings.trainer_pod.get("imagePullSecrets", [])
+    return {**spec, **_pull_secrets(pull_secrets)}
 
 
 def _join_container(job: Job, *, index: int, settings: PodSettings) -> Json:
-    small = {"cpu": "100m", "memory": "64Mi"}
     return {
         "name": JOIN_CONTAINER,
         "image": settings.join_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", "join"],
         "env": _agent_environment(job, index),
-        "resources": {"requests": small, "limits": {"memory": "128Mi"}},
+        "resources": {"requests": dict(JOIN_REQUESTS), "limits": {"memory": "128Mi"}},
         "securityContext": _container_security(read_only_root=True),
         "volumeMounts": [
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},
@@ -262,7 +270,7 @@ def _tolerations(job: Job, extra: Json) -> list[Json]:
         toleration.model_dump(by_alias=True, exclude_none=True)
         for toleration in job.spec.tolerations or []
     ]
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}  # any effect, as the scheduler assumes
     return [gpu, *own, *extra.get("tolerations", [])]
 
 
@@ -278,13 +286,19 @@ def _container_security(*, read_only_root: bool) -> Json:
     }
 
 
-def _probe(path: str, *, period_seconds: int, failures: int) -> Json:
+def _readiness_probe() -> Json:
     return {
-        "httpGet": {"path": path, "port": AGENT_PORT},
-        "periodSeconds": period_seconds,
+        "httpGet": {"path": "/readyz", "port": AGENT_PORT},
+        "periodSeconds": 1,
         "timeoutSeconds": 5,
-        "failureThreshold": failures,
+        "failureThreshold": 3,
     }
+
+
+def _pull_secrets(secrets: list[Json]) -> Json:
+    """The pod's field, without duplicates; none where there is nothing to name."""
+    distinct = list({secret["name"]: secret for secret in secrets}.values())
+    return {"imagePullSecrets": distinct} if distinct else {}
 
 
 def _field(name: str, path: str) -> Json:

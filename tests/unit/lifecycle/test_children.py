@@ -13,7 +13,8 @@ from drumline.lifecycle.children import (
     owner_reference,
     token_secret,
 )
-from tests.builders import a_job
+from drumline.lifecycle.pods import PodSettings, pod_manifest
+from tests.builders import a_job, admitted
 
 UID = "11111111-2222-3333-4444-555555555555"
 METADATA = {
@@ -65,13 +66,38 @@ def test_the_disruption_budget_lets_no_member_go() -> None:
     assert disruption_budget(a_job(nodes=4)) == {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": METADATA,
+        "metadata": {**METADATA, "name": "llama-11111111-4"},
         "spec": {
             "minAvailable": 4,
-            "selector": {"matchLabels": {"drumline.dev/job-uid": UID}},
+            "selector": {"matchLabels": {"drumline.dev/job-uid": UID, "drumline.dev/nodes": "4"}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
+
+
+def test_a_job_of_another_size_has_another_budget_and_each_pod_one() -> None:
+    small, large = (disruption_budget(a_job(nodes=nodes)) for nodes in (2, 4))
+    assert small["metadata"]["name"] != large["metadata"]["name"]
+    settings = PodSettings(trainer_image="t:1", join_image="j:1")
+    pod = pod_manifest(
+        admitted(a_job(nodes=2)), index=0, gpu_resource="nvidia.com/gpu", settings=settings
+    )
+    labels = pod["metadata"]["labels"].items()
+    selected = [
+        budget["spec"]["selector"]["matchLabels"].items() <= labels for budget in (small, large)
+    ]
+    assert selected == [True, False]
+
+
+def test_the_platform_names_who_else_may_reach_the_agents_port() -> None:
+    prometheus = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    policy = network_policy(
+        a_job(), operator_namespace="drumline-system", metrics_from=[prometheus]
+    )
+    gang, agent = policy["spec"]["ingress"]
+    assert prometheus not in gang["from"]
+    assert agent["from"][1:] == [prometheus]
+    assert agent["ports"] == [{"protocol": "TCP", "port": 29400}]
 
 
 def test_the_network_policy_admits_the_gang_and_on_the_agents_port_the_operator() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drumline.controller.translate import gang_of
 from drumline.lifecycle.job import Job
 from drumline.lifecycle.pods import PodSettings, image_of, pod_manifest
 from drumline_trainer.config import TrainerConfig
@@ -24,7 +25,7 @@ POD_SECURITY = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 TEMPLATE = {"image": "mine:1", "command": ["train"]}
 
 Json = dict[str, Any]
@@ -76,6 +77,7 @@ def metadata(*, index: int, **annotations: str) -> Json:
             "drumline.dev/job-uid": UID,
             "drumline.dev/index": str(index),
             "drumline.dev/generation": "1",
+            "drumline.dev/nodes": "2",
             "drumline.dev/queue": "research",
         },
         "annotations": {
@@ -93,15 +95,6 @@ def metadata(*, index: int, **annotations: str) -> Json:
                 "blockOwnerDeletion": False,
             }
         ],
-    }
-
-
-def probe(path: str, *, period: int, failures: int) -> Json:
-    return {
-        "httpGet": {"path": path, "port": 29400},
-        "periodSeconds": period,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
     }
 
 
@@ -147,8 +140,12 @@ def test_a_pod_of_the_bundled_trainer() -> None:
                         },
                     ],
                     "ports": [{"name": "agent", "containerPort": 29400}],
-                    "readinessProbe": probe("/readyz", period=1, failures=3),
-                    "livenessProbe": probe("/healthz", period=10, failures=6),
+                    "readinessProbe": {
+                        "httpGet": {"path": "/readyz", "port": 29400},
+                        "periodSeconds": 1,
+                        "timeoutSeconds": 5,
+                        "failureThreshold": 3,
+                    },
                     "resources": {"requests": amounts, "limits": amounts},
                     "securityContext": security(read_only_root=True),
                     "volumeMounts": [
@@ -357,6 +354,53 @@ def test_the_platforms_additions_reach_the_bundled_trainer_only() -> None:
     assert manifest(own, settings=settings) == manifest(
         own, settings=PodSettings(trainer_image="t:1", join_image="j:1")
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "secrets"),
+    [
+        ({}, 2, ["site", "mirror"]),
+        ({"template": TEMPLATE}, 2, ["site", "mirror"]),
+        (
+            {"template": {**TEMPLATE, "imagePullSecrets": ["mirror", "mine"]}},
+            2,
+            ["mirror", "mine", "site"],
+        ),
+        ({"template": {**TEMPLATE, "imagePullSecrets": ["mine"]}}, 1, ["mine"]),
+        ({"template": TEMPLATE}, 1, None),
+    ],
+    ids=["trainer", "joined", "joined-with-its-own", "lone-with-its-own", "lone"],
+)
+def test_the_platforms_pull_secrets_go_where_its_images_are_pulled(
+    spec: Json, nodes: int, secrets: list[str] | None
+) -> None:
+    settings = PodSettings(
+        trainer_image="t:1",
+        join_image="j:1",
+        trainer_pod={"imagePullSecrets": [{"name": "site"}, {"name": "mirror"}]},
+    )
+    job = admitted(a_job(nodes=nodes, **spec), nodes=("node-a", "node-b")[:nodes])
+    made = manifest(job, settings=settings)["spec"].get("imagePullSecrets")
+    assert made == (None if secrets is None else [{"name": name} for name in secrets])
+
+
+def test_the_scheduler_places_gangs_by_the_tolerations_their_pods_carry() -> None:
+    own = {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoExecute"}
+    job = admitted(a_job(tolerations=[own]))
+    gang = gang_of(job, priority=0)
+    assert manifest(job)["spec"]["tolerations"] == [
+        {
+            name: value
+            for name, value in (
+                ("key", toleration.key),
+                ("operator", toleration.operator.value),
+                ("value", toleration.value),
+                ("effect", toleration.effect and toleration.effect.value),
+            )
+            if value
+        }
+        for toleration in gang.tolerations
+    ]
 
 
 @pytest.mark.parametrize(
