@@ -43,11 +43,20 @@ class Settings:
     http_port: int = 8080
     """DRUMLINE_HTTP_PORT."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
-    """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations and tolerations
-    added to pods of the bundled trainer."""
+    """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations, tolerations and
+    imagePullSecrets added to pods of the bundled trainer."""
+    metrics_from: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """DRUMLINE_METRICS_FROM: JSON list of NetworkPolicyPeers that may read training metrics."""
 
 
-TRAINER_POD_KEYS = ("volumes", "volumeMounts", "env", "annotations", "tolerations")
+TRAINER_POD_KEYS = (
+    "volumes",
+    "volumeMounts",
+    "env",
+    "annotations",
+    "tolerations",
+    "imagePullSecrets",
+)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -74,6 +83,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
         trainer_pod=read.trainer_pod(),
+        metrics_from=read.metrics_from(),
     )
 
 
@@ -101,11 +111,7 @@ class _Reader:
         return value
 
     def trainer_pod(self) -> dict[str, Any]:
-        raw = self.text("TRAINER_POD", "{}")
-        try:
-            parsed: object = json.loads(raw)
-        except ValueError as error:
-            raise SettingsError(f"DRUMLINE_TRAINER_POD: not JSON: {error}") from None
+        parsed = self._json("TRAINER_POD", "{}")
         if not isinstance(parsed, dict):
             raise SettingsError("DRUMLINE_TRAINER_POD: must be a JSON object")
         additions = cast("dict[str, Any]", parsed)
@@ -114,3 +120,20 @@ class _Reader:
             known = ", ".join(TRAINER_POD_KEYS)
             raise SettingsError(f"DRUMLINE_TRAINER_POD: unknown key {unknown[0]!r}; known: {known}")
         return additions
+
+    def metrics_from(self) -> list[dict[str, Any]]:
+        parsed = self._json("METRICS_FROM", "[]")
+        if not isinstance(parsed, list):
+            raise SettingsError("DRUMLINE_METRICS_FROM: must be a JSON list")
+        peers = cast("list[object]", parsed)
+        if not all(isinstance(peer, dict) and peer for peer in peers):
+            raise SettingsError(
+                "DRUMLINE_METRICS_FROM: every peer must be an object with a selector"
+            )
+        return cast("list[dict[str, Any]]", peers)
+
+    def _json(self, name: str, default: str) -> object:
+        try:
+            return json.loads(self.text(name, default))
+        except ValueError as error:
+            raise SettingsError(f"DRUMLINE_{name}: not JSON: {error}") from None

@@ -109,6 +109,7 @@ def test_the_deployment_tells_the_operator_what_it_would_assume(defaults: list[J
             "env": [],
             "annotations": {},
             "tolerations": [],
+            "imagePullSecrets": [],
         },
     )
 
@@ -120,7 +121,9 @@ def test_values_reach_the_operator(render: Render) -> None:
         "env": [{"name": "PYTHONPATH", "value": "$(BASE):/opt/site-packages"}],
         "annotations": {"k8s.v1.cni.cncf.io/networks": "rdma"},
         "tolerations": [{"key": "team", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "registry"}],
     }
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "prom"}}}
     digest = "sha256:" + "a" * 64
     objects = render(
         trainerPod=additions,
@@ -131,6 +134,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         logLevel="debug",
         logFormat="console",
         trainingPriorityClass={"name": "other-class"},
+        networkPolicy={"trainingMetricsFrom": [monitoring]},
     )
     assert from_environment(environment(objects)) == Settings(
         identity="pod-0",
@@ -142,6 +146,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         log_level="debug",
         log_format="console",
         trainer_pod=additions,
+        metrics_from=[monitoring],
     )
     (container,) = pod_of(objects)["spec"]["containers"]
     assert container["image"] == "registry.example.com/operator:7"

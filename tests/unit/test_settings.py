@@ -25,6 +25,7 @@ EVERYTHING = {
     "DRUMLINE_HTTP_HOST": "127.0.0.1",
     "DRUMLINE_HTTP_PORT": "0",
     "DRUMLINE_TRAINER_POD": '{"env": [{"name": "A", "value": "1"}]}',
+    "DRUMLINE_METRICS_FROM": '[{"podSelector": {}}]',
 }
 
 
@@ -47,6 +48,7 @@ def test_every_variable_arrives() -> None:
         http_host="127.0.0.1",
         http_port=0,
         trainer_pod={"env": [{"name": "A", "value": "1"}]},
+        metrics_from=[{"podSelector": {}}],
     )
 
 
@@ -75,6 +77,10 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("TRAINER_POD", "{", "not JSON"),
         ("TRAINER_POD", "[]", "must be a JSON object"),
         ("TRAINER_POD", '{"hostNetwork": true}', "unknown key 'hostNetwork'; known: volumes"),
+        ("METRICS_FROM", "[", "not JSON"),
+        ("METRICS_FROM", "{}", "must be a JSON list"),
+        ("METRICS_FROM", '["10.0.0.0/8"]', "every peer must be an object"),
+        ("METRICS_FROM", "[{}]", "every peer must be an object"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_named(name: str, value: str, said: str) -> None:
