@@ -1,7 +1,8 @@
 """What of a TrainingJob may change when: the table, and the transition rules made of it.
 
 A running gang was placed, admitted against a quota and configured from the spec, so most of it
-may change only while the job is suspended (the old object has `suspend: true`; resuming in the
+may change only while the job is suspended: the old object has `suspend: true`, and its status no
+assignment any more, as until then pods of the old spec may stand on their nodes (resuming in the
 same update is fine). What a checkpoint depends on never changes: a new job continues from it.
 Everything not named here may change at any time.
 """
@@ -28,17 +29,26 @@ ONLY_WHILE_SUSPENDED: Final = (
 """Fields of `spec`."""
 
 
+_GAVE_BACK: Final = "(!has(oldSelf.status) || !has(oldSelf.status.assignment))"
+
+
 def _unchanged(field: str) -> str:
-    same = f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
-    return f"has(self.{field}) == has(oldSelf.{field}) && {same}"
+    new, old = f"self.{field}", f"oldSelf.{field}"
+    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
 
 
 def only_while_suspended(field: str) -> Rule:
-    """`field` of the spec may change when the job was suspended before the change."""
+    """`field` of the spec may change when the job held no node and was suspended before.
+
+    A rule of the whole object, as it reads spec and status.
+    """
+    suspend = f"{field} may change only while the job is suspended; set suspend: true first"
+    wait = f"{field}: wait until the job has given its nodes back (phase Suspended)"
     return Rule(
-        rule=f"oldSelf.suspend || ({_unchanged(field)})",
-        message=f"{field} may change only while the job is suspended; set suspend: true first",
-        field_path=f".{field}",
+        rule=f"(oldSelf.spec.suspend && {_GAVE_BACK}) || ({_unchanged(f'spec.{field}')})",
+        message=suspend,
+        message_expression=f"oldSelf.spec.suspend ? '{wait}' : '{suspend}'",
+        field_path=f".spec.{field}",
     )
 
 
@@ -60,8 +70,10 @@ def never_added_or_removed(field: str, *, instead: str) -> Rule:
     )
 
 
+JOB_RULES: Final = tuple(only_while_suspended(field) for field in ONLY_WHILE_SUSPENDED)
+"""Of the whole object."""
+
 SPEC_RULES: Final = (
-    *(only_while_suspended(field) for field in ONLY_WHILE_SUSPENDED),
     never_added_or_removed("trainer", instead="create a new job"),
     never_added_or_removed("checkpoint", instead="create a new job"),
     never("managedBy", instead="create a new job"),

@@ -20,7 +20,7 @@ from drumline.api.base import (
     relative_path,
 )
 from drumline.api.jobstatus import Assignment, CheckpointStatus, TrainingJobStatus
-from drumline.api.mutability import SPEC_RULES, never
+from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline_trainer.config import MODEL_PRESETS
 
@@ -187,11 +187,12 @@ class TrainingJobSpec(ApiModel):
     """When a job is restarted and when it fails."""
     suspend: bool = False
     """Releases all GPUs while true; the job resumes from its newest checkpoint. Default: false."""
-    start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
-    """Seconds from admission until all pods run, image pulls excluded; then the gang gives its
-    GPUs back and queues again. Default: 300."""
+    start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
+    """Seconds from admission until all pods run, image pulls included; then the gang gives its
+    GPUs back and queues again. Default: 600."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    """Seconds the job may run in all before it fails; absent: no limit."""
+    """Seconds the job may run before it fails, since it last started on its places: suspension and
+    waiting do not count, and after them it begins anew, as in a batch/v1 Job. Absent: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after its end until the job is deleted; absent: it stays."""
     managed_by: (
@@ -271,4 +272,5 @@ class TrainingJob(ApiModel):
             longest=50,
             why="its pods are named name-index-generation and carry it as a label",
         ),
+        *JOB_RULES,
     )

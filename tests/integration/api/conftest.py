@@ -47,6 +47,9 @@ class Server:
         path = f"{self._path(manifest)}/{manifest['metadata']['name']}/{subresource}".rstrip("/")
         return self._send("PUT", path, manifest, dry_run=dry_run)
 
+    def read(self, manifest: Json) -> Answer:
+        return self.get(f"{self._path(manifest)}/{manifest['metadata']['name']}")
+
     def delete(self, manifest: Json) -> Answer:
         path = f"{self._path(manifest)}/{manifest['metadata']['name']}"
         return self._send("DELETE", path, None, dry_run=False)

@@ -24,7 +24,7 @@ def test_ten_lines_are_a_job_and_the_rest_are_defaults(server: Server) -> None:
         "nodes": 2,
         "gpusPerNode": 2,
         "suspend": False,
-        "startDeadlineSeconds": 300,
+        "startDeadlineSeconds": 600,
         "recovery": {"maxRestarts": 3},
         "trainer": {
             "model": "tiny",

@@ -115,6 +115,64 @@ def test_most_fields_do_not_change_while_running(
     assert f"{field} may change only while the job is suspended" in answer.message
 
 
+ASSIGNMENT: Json = {"gpuPool": "gpus", "prefix": "node-", "nodes": ["a", "b"]}
+
+
+@pytest.fixture(scope="module")
+def leaving(server: Server) -> Json:
+    """A job suspended a moment ago: the operator has not taken it off its nodes yet."""
+    job = manifest("TrainingJob", name="leaving", suspend=True, **FULL)
+    assert server.create(job).code == 201
+    return with_assignment(server, job, ASSIGNMENT)
+
+
+def with_assignment(server: Server, job: Json, assignment: Json | None) -> Json:
+    """The object after the operator wrote this."""
+    stored = server.read(job).body
+    status: Json = {"phase": "Suspended"} if assignment is None else {"assignment": assignment}
+    answer = server.replace({**stored, "status": status}, subresource="status")
+    assert answer.code == 200, answer.message
+    assert answer.body["status"] == status
+    return answer.body
+
+
+@pytest.mark.parametrize("becomes", [False, True], ids=["resumed", "still-suspended"])
+@pytest.mark.parametrize("change", WHILE_SUSPENDED)
+def test_most_fields_do_not_change_before_the_nodes_are_given_back(
+    server: Server, leaving: Json, change: str, becomes: bool
+) -> None:
+    body = changed(leaving, WHILE_SUSPENDED[change], suspend=becomes)
+    answer = server.replace(body, dry_run=True)
+    field = change.split(maxsplit=1)[0].removesuffix("'s")
+    assert answer.code == 422
+    assert f"spec.{field}: " in answer.message
+    wait = f"{field}: wait until the job has given its nodes back (phase Suspended)"
+    assert wait in answer.message
+    assert "set suspend: true" not in answer.message
+
+
+@pytest.mark.parametrize("change", ANY_TIME)
+def test_some_fields_change_while_the_nodes_are_given_back(
+    server: Server, leaving: Json, change: str
+) -> None:
+    body = changed(leaving, ANY_TIME[change], suspend=True)
+    answer = server.replace(body, dry_run=True)
+    assert answer.code == 200, answer.message
+
+
+def test_a_job_gets_another_size_once_its_nodes_are_given_back(server: Server) -> None:
+    job = manifest("TrainingJob", name="resized", suspend=True, **FULL)
+    assert server.create(job).code == 201
+    held = with_assignment(server, job, ASSIGNMENT)
+    assert server.replace(changed(held, {"nodes": 4}, suspend=False)).code == 422
+
+    free = with_assignment(server, job, None)
+    resumed = server.replace(changed(free, {"nodes": 4}, suspend=False))
+
+    assert resumed.code == 200, resumed.message
+    assert resumed.body["spec"]["nodes"] == 4
+
+
 @pytest.mark.parametrize("suspend", [False, True], ids=["running", "suspended"])
 @pytest.mark.parametrize("change", NEVER)
 def test_some_fields_never_change(
