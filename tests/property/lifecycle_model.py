@@ -182,8 +182,11 @@ class Model:
             if name in self.pods:
                 self.memory.unseen.pop(name, None)
                 continue
+            here = assignment.node_names()
             older = [pod for pod in self.pods.values() if pod.generation < generation]
-            assert all(pod.end is not None for pod in older), "two generations at once"
+            assert all(pod.end is not None or pod.node not in here for pod in older), (
+                "two generations at once on a node"
+            )
             self._uids += 1
             self.pods[name] = PodFacts(
                 name=name,

@@ -64,11 +64,21 @@ def classify(pod: PodFacts) -> Failure | None:
     return _classify_end(pod, pod.end)
 
 
+def refused(end: PodEnd) -> bool:
+    """Whether the kubelet did not admit the pod.
+
+    A kubelet that restarts admits its pods anew: then there are exit codes too, of containers that
+    ran before. Only a node that shuts down takes away what ran by the same name.
+    """
+    ran_down = end.reason == "NodeShutdown" and end.exit_code is not None
+    return not end.succeeded and end.reason.startswith(REFUSALS) and not ran_down
+
+
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
+    if refused(end):
+        text = f"was refused by the kubelet: {end.reason}: {end.message}"
+        return _failure(pod, FailureClass.REFUSED, text)
     if end.exit_code is None:
-        if end.reason.startswith(REFUSALS):
-            text = f"was refused by the kubelet: {end.reason}: {end.message}"
-            return _failure(pod, FailureClass.REFUSED, text)
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)
     if pod.terminating or end.reason in ("Evicted", "NodeShutdown", "Terminated"):

@@ -44,6 +44,10 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": ended(exit_code=None, reason="OutOfcpu")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=None, reason="NodeAffinity")}, FailureClass.REFUSED),
+        (
+            {"end": ended(exit_code=137, reason="UnexpectedAdmissionError")},
+            FailureClass.REFUSED,
+        ),
         ({"end": ended(exit_code=None, reason="TopologyAffinityError")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=None, reason="UnexpectedAdmissionError")}, FailureClass.REFUSED),
         ({"end": ended(exit_code=ExitCode.CONFIG)}, FailureClass.CONFIGURATION),
