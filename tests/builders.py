@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline_trainer.contract import FinalReport, Progress, pod_name
-
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import status as to
 from drumline.lifecycle.job import Job, Observed, PodEnd, PodFacts
+from drumline_trainer.contract import FinalReport, Progress, pod_name
 
 T0 = 1_700_000_000.0
 EPOCH = 7
@@ -72,9 +71,7 @@ def with_spec(job: Job, **changes: Any) -> Job:
 
 def admitted(job: Job, *, nodes: tuple[str, ...] = ("node-a", "node-b"), at: float = T0) -> Job:
     """The job with its places."""
-    status = to.admitted(
-        job, pool="h100", nodes=nodes, epoch=EPOCH, image="trainer:1", now=at
-    )
+    status = to.admitted(job, pool="h100", nodes=nodes, epoch=EPOCH, image="trainer:1", now=at)
     return with_status(job, status)
 
 

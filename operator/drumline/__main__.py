@@ -24,7 +24,8 @@ def main() -> int:
 
     logs.configure(level=settings.log_level, log_format=settings.log_format)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Operator(settings).run())
+        runner.run(Operator(settings).run())
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,10 +11,14 @@ import http.client
 import json
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+TOO_MANY_REQUESTS = 429
+"""Also what a kind answers whose storage is not ready yet."""
 
 
 class ApiStatusError(RuntimeError):
@@ -43,7 +47,7 @@ class Api:
             address.hostname or "", address.port, context=context, timeout=30
         )
 
-    def request(self, method: str, path: str, body: Any = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None, *, patience: int = 15) -> Any:
         """The decoded answer.
 
         Raises:
@@ -60,6 +64,9 @@ class Api:
         except (OSError, http.client.HTTPException):
             self.close()
             raise
+        if response.status == TOO_MANY_REQUESTS and patience > 0:  # it asks to be asked again
+            time.sleep(1)
+            return self.request(method, path, body, patience=patience - 1)
         if response.status >= 400:
             raise ApiStatusError(response.status, answer.decode(errors="replace")[:500])
         return json.loads(answer) if answer.startswith(b"{") else answer.decode()

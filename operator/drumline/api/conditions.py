@@ -53,6 +53,8 @@ class Reason(StrEnum):
     POD_FAILED = "PodFailed"
     POD_LOST = "PodLost"
     KUBELET_REFUSED = "KubeletRefused"
+    RESIZED = "Resized"
+    MEMBERS_CHANGED = "MembersChanged"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     API_REFUSED = "ApiRefused"
     # Suspended

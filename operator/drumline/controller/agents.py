@@ -6,7 +6,9 @@ the contract, and nothing of it is trusted for accounting. No redirect is follow
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import aiohttp
 
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_STATUS_BYTES = 64 * 1024
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 3.0
+AT_ONCE = 16
+"""Agents talked to at the same time: those that never answer must not hold every worker."""
+
+
+class OtherMembersError(Exception):
+    """The agent knows this very generation with other members than the record has."""
 
 
 class AgentError(Exception):
@@ -40,6 +48,7 @@ class AgentClient:
     def __init__(self, *, port: int = AGENT_PORT) -> None:
         self._port = port
         self._session: aiohttp.ClientSession | None = None
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -63,11 +72,14 @@ class AgentClient:
 
         Raises:
             AgentError: not reachable, or the record was refused.
+            OtherMembersError: it knows this generation with other members.
         """
         body = record.encode()
         headers = {SIGNATURE_HEADER: sign(token, b"record", body)}
         address = record.store_member.address
         status, answer = await self._exchange("PUT", address, "/v1/record", headers, body)
+        if status == 409 and _known_generation(answer) == record.generation:
+            raise OtherMembersError(f"agent at {address} knows other members")
         if status != 200:
             text = answer[:200].decode(errors="replace")
             raise AgentError(f"agent at {address} refused the record: {status} {text}")
@@ -96,12 +108,26 @@ class AgentClient:
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{self._port}{path}"
         try:
-            async with self._session.request(
-                method, url, data=body, headers=headers, allow_redirects=False
-            ) as response:
+            async with (
+                self._slots,
+                self._session.request(
+                    method, url, data=body, headers=headers, allow_redirects=False
+                ) as response,
+            ):
                 return response.status, await _bounded(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"agent at {address}: {type(error).__name__}: {error}") from None
+
+
+def _known_generation(answer: bytes) -> int | None:
+    try:
+        known: object = json.loads(answer)
+    except (ValueError, RecursionError):
+        return None
+    generation = (
+        cast("dict[str, Any]", known).get("generation") if isinstance(known, dict) else None
+    )
+    return generation if isinstance(generation, int) else None
 
 
 async def _bounded(content: aiohttp.StreamReader) -> bytes:

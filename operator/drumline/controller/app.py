@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from drumline.controller.notices import Notices
 from drumline.controller.reconciler import Reconciler, StatusWriter
 from drumline.controller.reporter import Reporter
 from drumline.controller.scheduler import SchedulerLoop
+from drumline.controller.translate import platform_tolerations
 from drumline.controller.workers import work
 from drumline.controller.workqueue import WorkQueue
 from drumline.kube import codec, reads
@@ -45,6 +47,7 @@ log = logs.get("drumline.controller.app")
 WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is looked at ten times a second, not once for each event of a pod."""
+CATCH_UP_SECONDS = 5.0
 LEASE_NAME = "drumline-operator"
 
 
@@ -57,12 +60,18 @@ class Operator:
 
     Args:
         settings: what the Deployment says.
-        credentials: who we are to the API server; found in the environment by default.
+        discover_credentials: says who we are to the API server; each caller gets its own.
     """
 
-    def __init__(self, settings: Settings, *, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        discover_credentials: Callable[[], Credentials] = lambda: discover(os.environ),
+    ) -> None:
         self._settings = settings
-        self._credentials = credentials or discover(os.environ)
+        self._discover = discover_credentials
+        self._credentials = discover_credentials()
         self._metrics = Metrics()
         self._informers: Informers | None = None
         self._leading = False
@@ -125,7 +134,8 @@ class Operator:
 
     async def _lead(self, client: KubeClient, epoch: int, key: bytes) -> None:
         async with AgentClient() as agents, asyncio.TaskGroup() as group:
-            state = ClusterState()
+            extra = self._settings.trainer_pod.get("tolerations", [])
+            state = ClusterState(platform_tolerations=platform_tolerations(extra))
             queue = WorkQueue(clock=time.monotonic)
             wake = asyncio.Event()
             informers = Informers.of(client, metrics=self._metrics)
@@ -191,10 +201,12 @@ class Operator:
 
     async def _watch_jobs(self, informers: Informers, queue: WorkQueue) -> None:
         """Kopf's events wake keys once our own cache has seen what Kopf saw."""
+        loop = asyncio.get_running_loop()
+        stop = threading.Event()
 
         async def catch_up(key: str, version: str) -> None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(CATCH_UP_SECONDS):
                     await informers.jobs.wait_version(version)
             queue.add(key)
 
@@ -206,12 +218,27 @@ class Operator:
                 else:
                     group.create_task(catch_up(key, version))
 
-            await triggers.run(
-                credentials=self._credentials,
-                identity=self._settings.identity,
-                enqueue=trigger,
-                stop=self._stop,
+            def enqueue(key: str, version: str) -> None:
+                with suppress(RuntimeError):  # our loop is closed: the process ends
+                    loop.call_soon_threadsafe(trigger, key, version)
+
+            thread = threading.Thread(
+                target=triggers.run,
+                name="kopf",
+                daemon=True,
+                kwargs={
+                    # A token's lock belongs to one loop.
+                    "credentials": await asyncio.to_thread(self._discover),
+                    "identity": self._settings.identity,
+                    "enqueue": enqueue,
+                    "stop": stop,
+                },
             )
+            thread.start()
+            try:
+                await self._stop.wait()
+            finally:
+                stop.set()
         raise Stopped
 
     async def _ended(self) -> None:
@@ -253,9 +280,12 @@ class _Fence:
 
 async def _highest_epoch(client: KubeClient) -> int:
     """The highest epoch any job was written under: a deleted Lease must not bring lower ones."""
-    jobs = [codec.custom_object(raw) for raw in await reads.list_all(client, TRAINING_JOBS)]
-    epochs = [job.status.get("epoch") for job in jobs]
-    return max((epoch for epoch in epochs if isinstance(epoch, int)), default=0)
+    highest = 0
+    for raw in await reads.list_all(client, TRAINING_JOBS):
+        with suppress(codec.Undecodable):  # one odd object must not keep us from leading
+            epoch = codec.custom_object(raw).status.get("epoch")
+            highest = max(highest, epoch if isinstance(epoch, int) else 0)
+    return highest
 
 
 def _signing_key(settings: Settings) -> bytes:

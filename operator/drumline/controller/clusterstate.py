@@ -26,7 +26,7 @@ from drumline.controller.translate import (
     resources_of,
 )
 from drumline.lifecycle.plan import is_queued
-from drumline.scheduling.model import Admitted, Gang, Node, Pool, Queue, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Node, Pool, Queue, Snapshot, Toleration
 from drumline.scheduling.resources import NOTHING, Resources
 
 if TYPE_CHECKING:
@@ -52,10 +52,11 @@ class ClusterState:
     `on_*` methods are the informers' subscribers; `None` as the new view means deleted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, platform_tolerations: tuple[Toleration, ...] = ()) -> None:
+        self._platform_tolerations = platform_tolerations
         self._jobs: dict[str, Job] = {}
         self._assumed: dict[str, Job] = {}
-        self._members: dict[str, dict[str, PodFacts]] = defaultdict(dict)
+        self._members: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
         self._on_node: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, GpuPoolSpec] = {}
@@ -66,6 +67,8 @@ class ClusterState:
         self._node_values: dict[str, Node] = {}
         self._gangs: dict[str, tuple[str, Gang]] = {}
         self.backoffs: dict[str, Backoff] = {}
+        self.left_out: dict[str, str] = {}
+        """Jobs no gang can be made of, with the reason; emptied by whoever tells of them."""
         self._gone: dict[str, set[str]] = defaultdict(set)
 
     # --- what the informers say -------------------------------------------------------------
@@ -102,23 +105,25 @@ class ClusterState:
             return
         facts = facts_of(new)
         if facts is not None and new.labels.get(LABEL_JOB_UID) == new.owner_uid:
-            self._members[new.owner_uid][new.uid] = facts
+            self._members[new.namespace, new.owner_uid][new.uid] = facts
         if new.node_name and not new.finished:
             self._on_node[new.node_name][new.uid] = new
             self._node_values.pop(new.node_name, None)
 
-    def on_node(self, old: NodeView | None, new: NodeView | None) -> None:
-        """Take a node in; an update ends the distrust of its earlier state."""
+    def on_node(self, old: NodeView | None, new: NodeView | None) -> bool:
+        """Take a node in; an update ends the distrust of its earlier state: then True."""
         if new is None:
             if old is not None:
                 for memory in (self._nodes, self._distrusted, self._node_values):
                     memory.pop(old.name, None)
-            return
+            return False
         name = new.name
         self._node_values.pop(name, None)
         self._nodes[name] = new
-        if self._distrusted.get(name) not in (None, new.resource_version):
-            del self._distrusted[name]
+        if self._distrusted.get(name) in {None, new.resource_version}:
+            return False
+        del self._distrusted[name]
+        return True
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take a GpuPool in; returns why it cannot be read, if so."""
@@ -177,9 +182,9 @@ class ClusterState:
         """Every known job."""
         return list(self._jobs)
 
-    def facts_of(self, uid: str) -> Collection[PodFacts]:
-        """The pods of a job, of all generations."""
-        return self._members[uid].values() if uid in self._members else ()
+    def facts_of(self, namespace: str, uid: str) -> Collection[PodFacts]:
+        """The pods of a job, of all generations; a pod of another namespace is never one."""
+        return self._members.get((namespace, uid), {}).values()
 
     def pool_spec(self, name: str) -> GpuPoolSpec | None:
         """A pool's spec."""
@@ -203,15 +208,12 @@ class ClusterState:
 
     def pending(self) -> list[Gang]:
         """Every job that waits for a place and can be scheduled."""
-        return [self._gang(job) for job in self.jobs() if is_queued(job) and self._has_class(job)]
+        waiting = (job for job in self.jobs() if is_queued(job) and self._has_class(job))
+        return [gang for job in waiting if (gang := self._gang(job)) is not None]
 
     def queued_without_class(self) -> list[Job]:
         """Jobs that name a priority class that does not exist."""
         return [job for job in self.jobs() if not self._has_class(job) and is_queued(job)]
-
-    def nodes_of_pool(self, pool: str) -> list[Node]:
-        """The nodes of one pool, for its status."""
-        return [node for node in self._schedulable_nodes() if node.pool == pool]
 
     def _has_class(self, job: Job) -> bool:
         name = job.spec.priority_class_name
@@ -257,14 +259,17 @@ class ClusterState:
 
     def _admitted(self) -> Iterable[Admitted]:
         for job in self.jobs():
-            if job.finished or job.status.assignment is None:
-                continue
-            yield Admitted(
-                gang=self._gang(job),
-                pool=job.status.assignment.gpu_pool,
-                assignment=job.status.assignment.node_names(),
-                reserved=self._reserved(job),
-            )
+            assignment = job.status.assignment
+            if job.finished or assignment is None or len(assignment.nodes) != job.spec.nodes:
+                continue  # the last is about to be released; its pods count by themselves
+            gang = self._gang(job)
+            if gang is not None:
+                yield Admitted(
+                    gang=gang,
+                    pool=assignment.gpu_pool,
+                    assignment=assignment.node_names(),
+                    reserved=self._reserved(job),
+                )
 
     def _reserved(self, job: Job) -> frozenset[int]:
         """Indices whose pods are not in their nodes' use: not shown yet, or ended already.
@@ -275,32 +280,39 @@ class ClusterState:
         generation = job.status.generation
         counted = {
             pod.index
-            for pod in self.facts_of(job.uid)
+            for pod in self.facts_of(job.namespace, job.uid)
             if pod.generation == generation and pod.end is None
         }
         return frozenset(range(job.spec.nodes)) - counted
 
-    def _gang(self, job: Job) -> Gang:
+    def _gang(self, job: Job) -> Gang | None:
+        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""
         backoff = self.backoffs.get(job.uid)
         version = f"{job.resource_version}/{backoff.until if backoff else 0}"
         known = self._gangs.get(job.uid)
-        if known is None or known[0] != version:
+        if known is not None and known[0] == version:
+            return known[1]
+        try:
             gang = gang_of(
                 job,
                 priority=self.priority_of(job),
+                platform_tolerations=self._platform_tolerations,
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",
             )
-            known = (version, gang)
-            self._gangs[job.uid] = known
-        return known[1]
+        except ValueError as error:  # one odd job must not stop the others
+            self.left_out[job.key] = str(error)
+            return None
+        self._gangs[job.uid] = (version, gang)
+        return gang
 
     def _forget_member(self, pod: PodView) -> None:
-        members = self._members.get(pod.owner_uid)
+        gang = (pod.namespace, pod.owner_uid)
+        members = self._members.get(gang)
         if members is not None:
             members.pop(pod.uid, None)
             if not members:
-                del self._members[pod.owner_uid]
+                del self._members[gang]
 
     def _forget_job(self, key: str, uid: str) -> None:
         if key in self._jobs and self._jobs[key].uid == uid:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
-from drumline.controller.agents import AgentClient, AgentError
+from drumline.controller.agents import AgentClient, AgentError, OtherMembersError
 from drumline.kube import writes
 from drumline.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
 from drumline.kube.resources import (
@@ -45,6 +45,7 @@ log = logs.get("drumline.controller.executor")
 UNSEEN_SECONDS = 10.0
 """A pod created by us that the watch does not show within this time is created again."""
 AGENT_RETRY_SECONDS = 0.5
+MAX_AGENT_RETRY_SECONDS = 8.0
 NAMESAKE_RETRY_SECONDS = 0.5
 
 
@@ -64,11 +65,15 @@ class GangRefused(Exception):  # noqa: N818 - a verdict of the API server
 class Memory:
     """What is remembered of one job between two reconciles; all of it may be lost."""
 
-    has_children: bool = False
+    children_of: int | None = None
+    """The generation whose children were made sure of."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
-    protected: bool = False
+    protected_of: int | None = None
+    """The generation whose disruption budget was made sure of."""
     acknowledged_generation: int | None = None
+    contradicted_generation: int | None = None
+    push_failures: int = 0
     figures_at: float | None = None
     written_at: float = 0.0
     """Our last status write."""
@@ -147,9 +152,9 @@ class Executor:
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
         try:
-            if not memory.has_children:
+            if memory.children_of != job.status.generation:
                 await self._create_children(job)
-                memory.has_children = True
+                memory.children_of = job.status.generation
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
             raise GangRefused(error.message) from error
@@ -168,7 +173,7 @@ class Executor:
     async def _protect(self, job: Job, memory: Memory) -> None:
         budget = children.disruption_budget(job)
         await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
-        memory.protected = True
+        memory.protected_of = job.status.generation
         raise RetryLater(0.0)
 
     async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:
@@ -219,9 +224,16 @@ class Executor:
         record = action.record
         try:
             await self._agents.push(record, token=self.token(job))
+        except OtherMembersError:
+            memory.contradicted_generation = record.generation
+            raise RetryLater(0.0) from None
         except AgentError as error:
-            log.info("record_not_taken", job=job.key, error=str(error))
-            raise RetryLater(AGENT_RETRY_SECONDS) from None
+            memory.push_failures += 1
+            steps = min(memory.push_failures - 1, 8)
+            delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
+            log.info("record_not_taken", job=job.key, error=str(error), retry_in_seconds=delay)
+            raise RetryLater(delay) from None
+        memory.push_failures = 0
         memory.acknowledged_generation = record.generation
         members = len(record.members)
         log.info("record_pushed", job=job.key, generation=record.generation, members=members)

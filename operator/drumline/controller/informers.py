@@ -57,11 +57,18 @@ class Informers:
                 why=found.reason,
             )
 
-        def informer(resource: Any, decode: Any) -> Informer[Any]:
-            return Informer(client, resource, decode=decode, on_quarantine=quarantine)
+        def informer(resource: Any, decode: Any, *, page_limit: int = 500) -> Informer[Any]:
+            return Informer(
+                client,
+                resource,
+                decode=decode,
+                on_quarantine=quarantine,
+                page_limit=page_limit,
+            )
 
         return cls(
-            jobs=informer(TRAINING_JOBS, codec.custom_object),
+            # a tenant may make a job as large as etcd allows
+            jobs=informer(TRAINING_JOBS, codec.custom_object, page_limit=50),
             queues=informer(TRAINING_QUEUES, codec.custom_object),
             pools=informer(GPU_POOLS, codec.custom_object),
             pods=informer(PODS, codec.pod),
@@ -132,12 +139,14 @@ def connect(
         job = event.view.labels.get(LABEL_JOB)
         if job is not None:
             enqueue_soon(f"{event.view.namespace}/{job}")
-        if new is None or new.finished or job is None:  # room came free, or was taken by others
+        if _room_changed(old, new, foreign=job is None):
             wake_scheduler()
 
     def on_node(event: Event[NodeView]) -> None:
-        state.on_node(*_sides(event))
-        wake_scheduler()
+        old, new = _sides(event)
+        trusted_again = state.on_node(old, new)
+        if trusted_again or old is None or new is None or _offer(old) != _offer(new):
+            wake_scheduler()
 
     def on_pool(event: Event[ObjectView]) -> None:
         if event.previous is None or event.change is Change.DELETED or _spec_changed(event):
@@ -166,6 +175,27 @@ def _sides(event: Event[Any]) -> tuple[Any, Any]:
     if event.change is Change.DELETED:
         return event.view, None
     return event.previous, event.view
+
+
+def _room_changed(old: PodView | None, new: PodView | None, *, foreign: bool) -> bool:
+    """Whether a pod gave room back, or somebody else's took some."""
+    if new is None or old is None:
+        return new is None or foreign
+    if new.finished != old.finished:
+        return True
+    return foreign and (new.node_name, new.requests) != (old.node_name, old.requests)
+
+
+def _offer(node: NodeView) -> tuple[object, ...]:
+    """What scheduling reads of a node; its heartbeats change none of it."""
+    return (
+        node.ready,
+        node.unschedulable,
+        node.terminating,
+        node.allocatable,
+        node.labels,
+        node.taints,
+    )
 
 
 def _spec_changed(event: Event[ObjectView]) -> bool:

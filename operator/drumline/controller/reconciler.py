@@ -18,6 +18,7 @@ from drumline.controller.notices import Notices
 from drumline.kube import writes
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle import status as to
+from drumline.lifecycle.failures import refused
 from drumline.lifecycle.job import Job, Observed, seconds
 from drumline.lifecycle.plan import plan
 from drumline.telemetry import logs
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 log = logs.get("drumline.controller.reconciler")
 
-REFUSED_BACKOFF_SECONDS = 15.0
-MAX_REFUSED_BACKOFF_SECONDS = 600.0
+FIRST_BACKOFF_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 600.0
+GOOD_RUN_SECONDS = 600.0
 STATUS_REFRESH_SECONDS = 10.0
 """At least this long between two writes that only say how a slow start goes on."""
 MAX_WRITES_A_RECONCILE = 4
@@ -124,8 +126,8 @@ class Reconciler:
         """
         for uid in self._state.take_gone(key):
             self._memory.pop(uid, None)
-            if self._state.facts_of(uid):
-                namespace = key.partition("/")[0]
+            namespace = key.partition("/")[0]
+            if self._state.facts_of(namespace, uid):
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
         for _ in range(MAX_WRITES_A_RECONCILE):
             job = self._state.job(key)
@@ -151,13 +153,14 @@ class Reconciler:
 
     async def _observe(self, job: Job, memory: Memory) -> Observed:
         progress = await self._progress(job, memory)
-        pods = tuple(self._state.facts_of(job.uid))
+        pods = tuple(self._state.facts_of(job.namespace, job.uid))
         now = self._clock()
         return Observed(
             pods=pods,
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
-            protected=memory.protected,
+            contradicted_generation=memory.contradicted_generation,
+            protected=memory.protected_of == job.status.generation,
             progress=progress,
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
         )
@@ -184,7 +187,7 @@ class Reconciler:
         return status.progress if status.job_uid == job.uid else None
 
     def _first_member(self, job: Job) -> PodFacts | None:
-        for pod in self._state.facts_of(job.uid):
+        for pod in self._state.facts_of(job.namespace, job.uid):
             current = pod.generation == job.status.generation and pod.index == 0
             if current and pod.ip and not pod.end:
                 return pod
@@ -207,16 +210,28 @@ class Reconciler:
 
     async def _release_refused(self, job: Job, message: str) -> None:
         """The API server will not have this gang: give everything back, try much later."""
-        before = self._state.backoffs.get(job.uid)
-        count = before.count + 1 if before else 1
-        delay = min(MAX_REFUSED_BACKOFF_SECONDS, REFUSED_BACKOFF_SECONDS * 2 ** (count - 1))
-        now = self._clock()
         cause = f"the API server refused its pods: {message}"
-        self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)
-        log.warning("gang_refused", job=job.key, error=message, retry_in_seconds=delay)
+        log.warning("gang_refused", job=job.key, error=message)
+        now = self._clock()
         status = to.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
         self._tell(job, status)
+
+    def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
+        """A gang that loses its places again and again waits longer each time.
+
+        The first loss costs nothing, unless the API server refused the pods; a long good run wipes
+        the slate.
+        """
+        now, reason = self._clock(), str(status.reason)
+        before = self._state.backoffs.get(job.uid)
+        started = seconds(job.status.started_at) if job.status.started_at else now
+        count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
+        refused = reason == Reason.API_REFUSED
+        steps = min(count - (1 if refused else 2), 16)
+        delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
+        cause = status.incident or reason
+        self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)
 
     def _tell(self, job: Job, status: TrainingJobStatus) -> None:
         """Log, count and announce what has just become true."""
@@ -237,8 +252,8 @@ class Reconciler:
             )
         if status.finished_at and not before.finished_at:
             self._metrics.finished.labels(outcome=str(status.phase)).inc()
-        if status.phase == Phase.RUNNING:
-            self._state.backoffs.pop(job.uid, None)  # its next refusal is a first one again
+        if before.assignment and not status.assignment and status.phase == Phase.PENDING:
+            self._back_off(job, status)
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
             waited = self._clock() - seconds(status.generation_at)
             self._metrics.start_seconds.observe(max(0.0, waited))
@@ -246,6 +261,6 @@ class Reconciler:
             self._metrics.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_refusers(self, job: Job) -> None:
-        for pod in self._state.facts_of(job.uid):
-            if pod.end is not None and pod.end.exit_code is None:
+        for pod in self._state.facts_of(job.namespace, job.uid):
+            if pod.end is not None and refused(pod.end):
                 self._state.distrust(pod.node)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.controller.clusterstate import ClusterState
 from drumline.kube import writes
-from drumline.kube.errors import KubeError
+from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.lifecycle.plan import is_queued
@@ -59,7 +59,12 @@ class Reporter:
     async def run(self) -> None:
         """Report every few seconds; never returns."""
         while True:
-            await self.report()
+            try:
+                await self.report()
+            except NotLeader:
+                raise
+            except Exception:  # figures for people: the next look tries again
+                log.exception("report_failed")
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def report(self) -> None:
@@ -130,5 +135,7 @@ class Reporter:
                 resource_version=view.resource_version,
                 status=status,
             )
+        except NotLeader:
+            raise
         except KubeError as error:  # the next look tries again
             log.debug("status_write_failed", object=view.name, error=str(error))

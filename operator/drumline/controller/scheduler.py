@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.notices import Notices
 from drumline.controller.reconciler import StatusWriter
-from drumline.kube.errors import Conflict, KubeError, NotFound
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle import status as to
 from drumline.lifecycle.job import seconds
 from drumline.lifecycle.pods import PodSettings, image_of
@@ -41,6 +41,7 @@ PACE = 4
 """A pause of that many times the last decision: deciding takes a fifth of one core at most."""
 MESSAGE_REFRESH_SECONDS = 60.0
 RETRY_SECONDS = 1.0
+FAILED_CYCLE_SECONDS = 5.0
 PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
 
 
@@ -97,12 +98,21 @@ class SchedulerLoop:
             pause = max(MIN_SETTLE_SECONDS, min(MAX_SETTLE_SECONDS, PACE * self._decided_in))
             await asyncio.sleep(pause)
             self._wake.clear()
-            delay = await self.cycle()
+            try:
+                delay = await self.cycle()
+            except NotLeader:
+                raise
+            except Exception:  # whatever one object did to it, the next cycle may do without
+                log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
+                delay = FAILED_CYCLE_SECONDS
 
     async def cycle(self) -> float | None:
         """One cycle; returns in how many seconds the next is due without a wake-up."""
         started = time.perf_counter()
         snapshot, pending = self._state.snapshot(), self._state.pending()
+        for key, problem in self._state.left_out.items():
+            log.warning("job_left_out", job=key, why=problem)
+        self._state.left_out.clear()
         gathered = time.perf_counter()
         now = self._clock()
         decisions = decide(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
@@ -113,6 +123,7 @@ class SchedulerLoop:
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
         self._count(decisions)
+        self._forget_gone(decisions)
         if decisions.placed:
             log.info(
                 "cycle",
@@ -125,6 +136,10 @@ class SchedulerLoop:
         if decisions.retry_at is not None:
             looks.append(max(0.05, decisions.retry_at - now))
         return min(looks) if looks else None
+
+    def _forget_gone(self, decisions: Decisions) -> None:
+        waiting = {blocked.uid for blocked in decisions.blocked}
+        self._said_at = {uid: at for uid, at in self._said_at.items() if uid in waiting}
 
     async def _commit(self, decisions: Decisions, *, now: float) -> bool:
         """Write what was decided; True when something has to be tried again."""
@@ -194,6 +209,8 @@ class SchedulerLoop:
     async def _write(self, job: Job, status: to.TrainingJobStatus) -> bool:
         try:
             await self._writer.write(job, status)
+        except NotLeader:
+            raise
         except NotFound:
             return True
         except Conflict:

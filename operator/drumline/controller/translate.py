@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from drumline.api.base import LABEL_GENERATION, LABEL_INDEX
+from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
+from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.kube.quantity import amount
 from drumline.lifecycle.job import Job, PodEnd, PodFacts, seconds
-from drumline.lifecycle.pods import JOIN_CONTAINER
+from drumline.lifecycle.pods import JOIN_CONTAINER, JOIN_REQUESTS
 from drumline.scheduling.model import (
     Gang,
     Node,
@@ -23,13 +24,15 @@ from drumline.scheduling.model import (
     TolerationOperator,
 )
 from drumline.scheduling.resources import Resources
+from drumline_trainer.contract import pod_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from drumline.kube.views import NodeView, ObjectView, PodView
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
+_GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
@@ -48,6 +51,7 @@ def job_of(view: ObjectView) -> Job:
         created_at=seconds(view.creation_time),
         spec=parse(TrainingJobSpec, view.spec, at="spec"),
         status=parse(TrainingJobStatus, view.status, at="status"),
+        deleting=bool(view.deletion_time),
     )
 
 
@@ -56,7 +60,10 @@ def facts_of(pod: PodView) -> PodFacts | None:
     try:
         index = int(pod.labels[LABEL_INDEX])
         generation = int(pod.labels[LABEL_GENERATION])
+        expected = pod_name(pod.labels[LABEL_JOB], index, generation)
     except (KeyError, ValueError):
+        return None
+    if pod.name != expected or index < 0:  # labels anybody can write; a name can be taken but once
         return None
     containers = (*pod.init_containers, *pod.containers)
     waiting = next((c for c in containers if c.waiting_reason), None)
@@ -156,43 +163,69 @@ def node_of(
     )
 
 
-def gang_of(job: Job, *, priority: int, retry_at: float = 0.0, retry_cause: str = "") -> Gang:
-    """A job as the scheduler sees it."""
-    spec = job.spec
+def gang_of(
+    job: Job,
+    *,
+    priority: int,
+    platform_tolerations: tuple[Toleration, ...] = (),
+    retry_at: float = 0.0,
+    retry_cause: str = "",
+) -> Gang:
+    """A job as the scheduler sees it.
+
+    Args:
+        job: the job.
+        priority: the value of its priority class.
+        platform_tolerations: what the platform adds to pods of the bundled trainer.
+        retry_at: not before this time (seconds since the epoch).
+        retry_cause: why it backs off.
+    """
+    spec, status = job.spec, job.status
     topology = spec.topology
-    requests = {str(k): amount(str(k), str(v)) for k, v in (spec.resources or {}).items()}
-    per_pod = resources_of(requests, gpu_resource="", pods=1)
-    status = job.status
+    extra = platform_tolerations if job.runs_trainer else ()
     return Gang(
         key=job.key,
         uid=job.uid,
         queue=spec.queue,
         nodes=spec.nodes,
-        per_pod=per_pod + Resources(gpus=spec.gpus_per_node),
+        per_pod=_per_pod(job),
         queued_at=seconds(status.queued_at) if status.queued_at else job.created_at,
         priority=priority,
         pool=spec.gpu_pool,
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
         selector=dict(spec.node_selector or {}),
-        tolerations=_tolerations(job),
+        tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
         retry_at=retry_at,
         retry_cause=retry_cause,
     )
 
 
-def _tolerations(job: Job) -> tuple[Toleration, ...]:
-    own = tuple(
-        Toleration(
-            key=toleration.key or "",
-            operator=TolerationOperator(toleration.operator),
-            value=toleration.value or "",
-            effect=TaintEffect(toleration.effect) if toleration.effect else None,
-        )
-        for toleration in job.spec.tolerations or []
+def platform_tolerations(raw: Iterable[Mapping[str, Any]]) -> tuple[Toleration, ...]:
+    """The tolerations of DRUMLINE_TRAINER_POD.
+
+    Raises:
+        ApiError: one of them is none.
+    """
+    return tuple(_toleration(parse(ApiToleration, each, at="tolerations")) for each in raw)
+
+
+def _per_pod(job: Job) -> Resources:
+    """One pod's requests as the kubelet counts them: the larger of container and init container."""
+    requests = {str(k): amount(str(k), str(v)) for k, v in (job.spec.resources or {}).items()}
+    if not job.runs_trainer and job.has_agents:
+        for name, text in JOIN_REQUESTS.items():
+            requests[name] = max(requests.get(name, 0), amount(name, text))
+    return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
+
+
+def _toleration(toleration: ApiToleration) -> Toleration:
+    return Toleration(
+        key=toleration.key or "",
+        operator=TolerationOperator(toleration.operator),
+        value=toleration.value or "",
+        effect=TaintEffect(toleration.effect) if toleration.effect else None,
     )
-    gpu = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
-    return (gpu, *own)
 
 
 def _sentence(reason: str, message: str) -> str:

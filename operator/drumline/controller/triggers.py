@@ -8,6 +8,7 @@ place below.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,12 @@ from kopf._core.engines.peering import Identity
 
 from drumline.api.base import GROUP, VERSION
 from drumline.kube.credentials import Credentials
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.triggers")
 
 WORKERS = 64
+RETRY_SECONDS = 30.0
 REQUEST_SECONDS = 30.0
 
 
@@ -53,20 +58,31 @@ def settings_of() -> kopf.OperatorSettings:
     return settings
 
 
-async def run(
+def run(
     *,
     credentials: Credentials,
     identity: str,
     enqueue: Callable[[str, str], None],
-    stop: asyncio.Event,
+    stop: threading.Event,
 ) -> None:
-    """Watch until `stop` is set or the process is asked to end."""
-    await kopf.operator(
-        registry=registry_of(credentials=credentials, enqueue=enqueue),
-        settings=settings_of(),
-        # Left to itself it asks for the user's name, which a numeric user of a pod has not.
-        identity=Identity(identity),
-        clusterwide=True,
-        standalone=True,
-        stop_flag=stop,
-    )
+    """Watch until `stop` is set; to be run in a thread of its own, with credentials of its own.
+
+    Kopf cancels every task of its loop when it ends, and gives a watch up for an object it cannot
+    decode. Neither may touch the operator, whose own informers wake the same keys: it begins anew.
+    """
+    while not stop.is_set():
+        try:
+            asyncio.run(
+                kopf.operator(
+                    registry=registry_of(credentials=credentials, enqueue=enqueue),
+                    settings=settings_of(),
+                    clusterwide=True,
+                    standalone=True,
+                    stop_flag=stop,
+                    # Left to itself it asks for the user's name, which a pod's user has not.
+                    identity=Identity(identity),
+                )
+            )
+        except Exception:
+            log.exception("kopf_ended", retry_in_seconds=RETRY_SECONDS)
+        stop.wait(RETRY_SECONDS)

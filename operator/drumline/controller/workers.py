@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 log = logs.get("drumline.controller.workers")
 
-CONFLICT_RETRY_SECONDS = 0.05
-"""The watch shows what was missed within milliseconds."""
-
 
 async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) -> None:
     """Reconcile key after key; never returns.
@@ -36,8 +33,8 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
                 queue.add_after(key, delay)
         except RetryLater as later:
             queue.add_after(key, later.seconds)
-        except Conflict:
-            queue.add_after(key, CONFLICT_RETRY_SECONDS)
+        except Conflict:  # the watch shows what was missed, mostly within milliseconds
+            queue.retry(key)
         except NotLeader:
             raise
         except KubeError as error:

@@ -24,6 +24,8 @@ class Job:
     created_at: float
     spec: TrainingJobSpec
     status: TrainingJobStatus
+    deleting: bool = False
+    """Deleted, and still held by somebody's finalizer."""
 
     @property
     def key(self) -> str:
@@ -98,6 +100,8 @@ class Observed:
     pods: tuple[PodFacts, ...] = ()
     acknowledged_generation: int | None = None
     """The generation whose record the store's agent has acknowledged to this operator."""
+    contradicted_generation: int | None = None
+    """The generation that the store's agent knows with other members than there are now."""
     protected: bool = False
     """Whether this operator has made sure of the PodDisruptionBudget."""
     progress: Progress | None = None

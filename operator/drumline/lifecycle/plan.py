@@ -48,6 +48,7 @@ def is_queued(job: Job) -> bool:
     return (
         is_ours(job)
         and not job.finished
+        and not job.deleting
         and not job.spec.suspend
         and job.status.assignment is None
         and not to.is_true(job.status, ConditionType.SUSPENDED)
@@ -68,22 +69,25 @@ def config_error(job: Job) -> str | None:
 
 def restart_backoff_seconds(restarts: int) -> float:
     """0 s before the first restart, then 5, 10, 20 ... up to 300 s."""
-    return 0.0 if restarts <= 1 else min(MAX_BACKOFF_SECONDS, 5.0 * 2 ** (restarts - 2))
+    return 0.0 if restarts <= 1 else min(MAX_BACKOFF_SECONDS, 5.0 * 2 ** min(restarts - 2, 16))
 
 
 def plan(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
     """What this job needs now."""
     if not is_ours(job):
         return Plan()
+    if job.deleting:
+        return Plan(actions=_delete_below(observed.pods, None))
     if job.finished:
         return _finished(job, observed, now=now)
     if job.spec.suspend or to.is_true(job.status, ConditionType.SUSPENDED):
         return _suspension(job, observed, now=now)
-    refused = _configuration(job, now=now)
-    if refused is not None:
-        return refused
-    if job.status.assignment is None:
-        return Plan(actions=_delete_below(observed.pods, None))
+    if job.status.assignment is None:  # a running job is not judged by a newer schema
+        refused = _configuration(job, now=now)
+        return refused or Plan(actions=_delete_below(observed.pods, None))
+    if len(job.status.assignment.nodes) != job.spec.nodes:
+        text = f"resized to {job.spec.nodes} nodes while it held its places"
+        return Plan(status=to.released(job, reason=Reason.RESIZED, message=text, now=now))
     if job.status.epoch != epoch:
         return Plan(status=to.with_epoch(job, epoch=epoch))
     return _admitted(job, observed, now=now, epoch=epoch)
@@ -148,6 +152,9 @@ def _admitted(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
         return _refresh(job, observed, current, now=now)
     if len(current) < job.spec.nodes and now >= _start_deadline(job):
         return _too_late(job, current, older, now=now)
+    told = observed.acknowledged_generation == generation
+    if (missing and told) or observed.contradicted_generation == generation:
+        return _members_changed(job, now=now, epoch=epoch)
     if missing:
         return _create(job, observed, older, missing, now=now)
     if len(current) < job.spec.nodes:  # created, and not shown by the watch yet
@@ -169,7 +176,9 @@ def _create(
     ours = {pod_name(job.name, index, generation) for index in range(job.spec.nodes)}
     # Created for an earlier generation and not shown yet: alive, for all we know.
     unseen = observed.expected_pods - ours
-    if unseen or any(pod.end is None for pod in older):
+    # A zombie elsewhere is fenced by its generation; one on our nodes still holds their devices.
+    places = frozenset(job.status.assignment.node_names() if job.status.assignment else ())
+    if unseen or any(pod.end is None and pod.node in places for pod in older):
         return Plan(actions=clean, requeue_at=_start_deadline(job))
     begin = _generation_at(job) + restart_backoff_seconds(job.status.restarts or 0)
     if to.is_true(job.status, ConditionType.RECOVERING) and now < begin:
@@ -202,6 +211,15 @@ def _start(job: Job, observed: Observed, current: tuple[PodFacts, ...], *, now: 
     look_again = min(deadline, now + SLOW_START_SECONDS)
     status = _slow_start(job, current) if observed.refresh_due else job.status
     return Plan(status=_changed(job, status), requeue_at=look_again)
+
+
+def _members_changed(job: Job, *, now: float, epoch: int) -> Plan:
+    """Agents know one membership a generation: with another pod among them a new one begins."""
+    text = "a pod was replaced after its gang had been told who its members are"
+    reason = Reason.MEMBERS_CHANGED
+    return Plan(
+        status=to.restarting(job, reason=reason, message=text, epoch=epoch, charged=False, now=now)
+    )
 
 
 def _too_late(
@@ -259,6 +277,7 @@ def _failed(
         patience = min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
         if now < patience:
             return Plan(requeue_at=patience)
+        return Plan(status=_lost_in_silence(job, current, now=now))
     match cause.failure_class:
         case FailureClass.CONFIGURATION:
             status = to.failed(job, reason=Reason.CONFIG_REFUSED, message=cause.sentence, now=now)
@@ -274,6 +293,13 @@ def _failed(
         case FailureClass.APPLICATION | FailureClass.PEER_LOST:
             status = _restart_or_fail(job, cause, now=now, epoch=epoch)
     return Plan(status=status)
+
+
+def _lost_in_silence(job: Job, current: tuple[PodFacts, ...], *, now: float) -> TrainingJobStatus:
+    """The others lost a peer that shows no end of its own: its node is gone, not its code."""
+    silent = [f"{pod.name} on {pod.node}" for pod in current if pod.end is None][:3]
+    text = f"its peers lost {', '.join(silent)}, which does not say how it ended"
+    return to.released(job, reason=Reason.POD_LOST, message=text, now=now)
 
 
 def _restart_or_fail(job: Job, cause: Failure, *, now: float, epoch: int) -> TrainingJobStatus:

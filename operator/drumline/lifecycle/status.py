@@ -144,6 +144,7 @@ def released(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
     status = _with(
         job.status,
         assignment=None,
+        started_at=None,  # as in batch/v1: waiting does not count against activeDeadlineSeconds
         ready=f"0/{job.spec.nodes}",
         incident=message[:MAX_INCIDENT_CHARACTERS],
     )
@@ -156,7 +157,8 @@ def released(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
 
 def suspended(job: Job, *, now: float) -> TrainingJobStatus:
     """Holds nothing by the user's wish."""
-    status = _with(job.status, assignment=None, ready=f"0/{job.spec.nodes}")
+    ready = f"0/{job.spec.nodes}"
+    status = _with(job.status, assignment=None, started_at=None, ready=ready)
     reason = Reason.SUSPENDED_BY_USER
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:

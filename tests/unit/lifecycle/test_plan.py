@@ -400,5 +400,5 @@ def test_a_job_that_is_over_or_paused_recovers_no_longer(suspend: bool) -> None:
 def test_a_pod_of_the_last_generation_that_was_not_shown_yet_is_waited_for() -> None:
     job = admitted(running(admitted(a_job())))
     unshown = observed(expected_pods=frozenset({"llama-1-g1"}))
-    assert planned(job, unshown) == Plan(requeue_at=T0 + 300)
+    assert planned(job, unshown) == Plan(requeue_at=T0 + 600)
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)

@@ -143,10 +143,11 @@ def test_only_the_code_s_own_failures_are_counted() -> None:
     assert (restarting(job).generation, uncharged.generation) == (2, 2)
 
 
-def test_the_first_start_counts_for_the_deadline() -> None:
+def test_the_deadline_counts_from_the_last_start_on_its_places() -> None:
     job = running(admitted(a_job()))
+    assert released(job).started_at is None
     again = to.running(admitted(with_status(job, released(job))), now=LATER)
-    assert again.started_at == timestamp(T0)
+    assert again.started_at == timestamp(LATER)
 
 
 def test_waiting_for_the_same_reason_is_the_same_status() -> None:
