@@ -253,6 +253,7 @@ class Operator:
             priority_class=settings.priority_class,
             operator_namespace=settings.namespace,
             trainer_pod=settings.trainer_pod,
+            metrics_from=settings.metrics_from,
         )
 
     def _unhealthy(self) -> str | None:

@@ -162,8 +162,11 @@ class Executor:
     async def _create_children(self, job: Job) -> None:
         """Secret and policy: before any pod that needs or must be covered by them."""
         if job.has_agents:
-            namespace = self._pods.operator_namespace
-            policy = children.network_policy(job, operator_namespace=namespace)
+            policy = children.network_policy(
+                job,
+                operator_namespace=self._pods.operator_namespace,
+                metrics_from=self._pods.metrics_from,
+            )
             secret = children.token_secret(job, self.token(job))
             await asyncio.gather(
                 self._create_child(job, NETWORK_POLICIES, policy),
