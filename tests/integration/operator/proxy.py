@@ -46,6 +46,10 @@ class Write:
         return "/".join(part for place, part in enumerate(parts) if place != 1)
 
 
+class NeverSentError(Exception):
+    """Raised by a gate: this write does not reach the server."""
+
+
 Gate = Callable[[Write], None]
 """Called in the proxy's thread before (code 0) and after each write was forwarded."""
 
@@ -132,7 +136,10 @@ class Proxy:
         """A write's answer is held back until the gate has seen it: dying then, nobody gets it."""
         if request.method not in MUTATING:
             return await self._stream(request)
-        self.gate(Write(method=request.method, path=request.path))
+        try:
+            self.gate(Write(method=request.method, path=request.path))
+        except NeverSentError:
+            return web.Response(status=502)
         async with self._asked(request) as answer:
             body = await answer.read()
             write = Write(method=request.method, path=request.path, code=answer.status)
