@@ -1,0 +1,288 @@
+"""Views -> the values that are decided on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import ApiError
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.translate import (
+    facts_of,
+    gang_of,
+    job_of,
+    node_of,
+    platform_tolerations,
+    pool_of,
+    queue_of,
+    resources_of,
+)
+from drumline.kube.views import ContainerView, PodPhase, PodView, TaintView
+from drumline.lifecycle.job import PodEnd, PodFacts
+from drumline.scheduling.model import (
+    Node,
+    Pool,
+    Queue,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
+from drumline.scheduling.resources import NOTHING, Resources
+from tests.builders import T0
+from tests.unit.controller.views import job_view, node_view, pod_view
+
+GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
+
+
+def test_a_job() -> None:
+    job = job_of(job_view(version=7, generation=3, status={"step": 5}))
+    assert (job.key, job.uid, job.resource_version, job.object_generation) == (
+        "team/llama",
+        "job-1",
+        "7",
+        3,
+    )
+    assert job.created_at == T0
+    assert (job.spec.nodes, job.status.step) == (2, 5)
+
+
+def test_a_job_that_breaks_the_api_is_named() -> None:
+    with pytest.raises(ApiError, match="nodes"):
+        job_of(job_view(nodes=0))
+
+
+def container(**state: Any) -> ContainerView:
+    return ContainerView(name="trainer", **state)
+
+
+def facts(pod: PodView) -> PodFacts:
+    found = facts_of(pod)
+    assert found is not None
+    return found
+
+
+def test_a_running_member() -> None:
+    pod = pod_view(index=1, generation=2, pod_ip="10.0.0.1", ready=True, containers=(container(),))
+    assert facts(pod) == PodFacts(
+        name="llama-1-g2",
+        uid="job-1-1-2",
+        index=1,
+        generation=2,
+        node="node-0",
+        ip="10.0.0.1",
+        ready=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "joining"),
+    [
+        ({}, True),
+        ({"waiting_reason": "PodInitializing"}, False),
+        ({"exit_code": 0}, False),
+    ],
+)
+def test_joining_is_the_time_its_container_runs(state: dict[str, Any], joining: bool) -> None:
+    join = ContainerView(name="drumline-join", **state)
+    assert facts(pod_view(init_containers=(join,))).joining is joining
+
+
+def test_the_first_container_that_waits_says_why() -> None:
+    waits = container(waiting_reason="ImagePullBackOff", waiting_message="not found " * 50)
+    text = facts(pod_view(containers=(waits,))).waiting
+    assert text.startswith("ImagePullBackOff: not found")
+    assert len(text) < 250
+
+
+@pytest.mark.parametrize(
+    ("pod", "end"),
+    [
+        ({}, None),
+        ({"phase": PodPhase.PENDING}, None),
+        (
+            {
+                "phase": PodPhase.SUCCEEDED,
+                "containers": (
+                    container(exit_code=0, exit_reason="Completed", termination_message="bye"),
+                ),
+            },
+            PodEnd(succeeded=True, exit_code=0, reason="Completed", message="bye"),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "containers": (
+                    container(
+                        exit_code=137,
+                        exit_reason="OOMKilled",
+                        finished_time="2023-11-14T22:13:20Z",
+                    ),
+                ),
+                "init_containers": (ContainerView(name="drumline-join", exit_code=0),),
+            },
+            PodEnd(succeeded=False, exit_code=137, reason="OOMKilled", ended_at=T0),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "containers": (container(),),
+                "init_containers": (ContainerView(name="drumline-join", exit_code=64),),
+            },
+            PodEnd(succeeded=False, exit_code=64),
+        ),
+        (
+            {"phase": PodPhase.FAILED, "reason": "OutOfcpu", "message": "no room"},
+            PodEnd(succeeded=False, reason="OutOfcpu", message="no room"),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "reason": "Evicted",
+                "containers": (container(exit_code=143, exit_reason="Error"),),
+            },
+            PodEnd(succeeded=False, exit_code=143, reason="Evicted"),
+        ),
+    ],
+)
+def test_how_a_pod_ended(pod: dict[str, Any], end: PodEnd | None) -> None:
+    assert facts(pod_view(**pod)).end == end
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"drumline.dev/index": "x"},
+        {"drumline.dev/index": "-1"},
+        {"drumline.dev/index": "7"},
+        {"drumline.dev/generation": ""},
+    ],
+)
+def test_a_pod_whose_labels_do_not_fit_its_name_is_none_of_ours(labels: dict[str, str]) -> None:
+    right = pod_view()
+    wrong = PodView(
+        namespace="team",
+        name=right.name,
+        uid="u",
+        resource_version="1",
+        owner_uid="job-1",
+        labels={**right.labels, **labels} if labels else {},
+    )
+    assert facts_of(wrong) is None
+
+
+def test_resources_by_the_pools_own_gpu_name() -> None:
+    amounts = {
+        "cpu": 4000,
+        "memory": 8,
+        "pods": 110,
+        "ephemeral-storage": 9,
+        "nvidia.com/gpu": 8,
+        "rdma/hca": 2,
+        "hugepages-2Mi": 5,
+        "attachable-volumes-csi": 3,
+    }
+    assert resources_of(amounts, gpu_resource="nvidia.com/gpu", pods=None) == Resources(
+        gpus=8,
+        cpu_millis=4000,
+        memory_bytes=8,
+        pods=110,
+        ephemeral_bytes=9,
+        extended=(("rdma/hca", 2),),
+    )
+    assert resources_of(amounts, gpu_resource="other/gpu", pods=1).gpus == 0
+
+
+def test_a_node_with_all_that_keeps_pods_off_it() -> None:
+    spec = GpuPoolSpec.model_validate(
+        {
+            "nodeSelector": {"gpu": "h100"},
+            "topologyLevels": [
+                {"name": "block", "nodeLabel": "block"},
+                {"name": "rack", "nodeLabel": "rack"},
+            ],
+        }
+    )
+    view = node_view(
+        labels={"gpu": "h100", "block": "b1"},
+        taints=(
+            TaintView(key="team", effect="NoSchedule", value="vision"),
+            TaintView(key="odd", effect="SomedayPerhaps"),
+        ),
+        terminating=True,
+    )
+    assert node_of(view, pool="h100", spec=spec, used=NOTHING, distrusted=True) == Node(
+        name="node-0",
+        pool="h100",
+        allocatable=Resources(gpus=8, cpu_millis=96_000, memory_bytes=1 << 40, pods=110),
+        domains=("b1", ""),
+        labels=view.labels,
+        taints=(Taint(key="team", value="vision", effect=TaintEffect.NO_SCHEDULE),),
+        unschedulable=True,
+        ready=True,
+        distrusted=True,
+    )
+    assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
+
+
+def test_a_queue() -> None:
+    spec = TrainingQueueSpec.model_validate(
+        {
+            "quotas": [{"gpuPool": "h100", "nominalGpus": 16}],
+            "maxPriority": 100,
+            "namespaces": ["team"],
+        }
+    )
+    assert queue_of("research", spec) == Queue(
+        name="research",
+        nominal={"h100": 16},
+        max_priority=100,
+        namespaces=frozenset({"team"}),
+    )
+
+
+def test_a_gang() -> None:
+    job = job_of(
+        job_view(
+            gpuPool="h100",
+            topology={"required": "rack", "preferred": "host"},
+            resources={"cpu": "2", "memory": "1Gi", "rdma/hca": "1"},
+            nodeSelector={"zone": "a"},
+            tolerations=[{"key": "team", "operator": "Exists", "effect": "NoExecute"}],
+            status={"queuedAt": "2023-11-14T22:15:00Z"},
+        )
+    )
+    extra = platform_tolerations([{"key": "rdma", "operator": "Exists"}])
+    gang = gang_of(
+        job, priority=5, platform_tolerations=extra, retry_at=T0 + 9, retry_cause="quota"
+    )
+    assert (gang.key, gang.uid, gang.queue, gang.nodes) == ("team/llama", "job-1", "research", 2)
+    assert gang.per_pod == Resources(
+        gpus=2, cpu_millis=2000, memory_bytes=1 << 30, pods=1, extended=(("rdma/hca", 1),)
+    )
+    assert (gang.pool, gang.required_level, gang.preferred_level) == ("h100", "rack", "host")
+    assert (gang.priority, gang.queued_at, gang.retry_at, gang.retry_cause) == (
+        5,
+        T0 + 100,
+        T0 + 9,
+        "quota",
+    )
+    assert gang.selector == {"zone": "a"}
+    assert gang.tolerations == (
+        GPU_TOLERATION,
+        Toleration(key="team", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),
+        *extra,
+    )
+
+
+def test_a_job_that_never_waited_stands_where_it_was_made() -> None:
+    assert gang_of(job_of(job_view()), priority=0).queued_at == T0
+
+
+def test_a_template_gang_asks_for_what_its_join_container_needs() -> None:
+    own = job_of(job_view(trainer=None, template={"image": "any:1"}, resources={"cpu": "50m"}))
+    per_pod = gang_of(own, priority=0).per_pod
+    assert (per_pod.cpu_millis, per_pod.memory_bytes) == (100, 64 << 20)
