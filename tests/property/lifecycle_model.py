@@ -65,6 +65,8 @@ class Model:
         self.crash_in: int | None = None
         """The operator dies at its write of this number from now; None: it does not."""
         self.crash_before = False
+        self.uncreatable: int | None = None
+        """The index whose pod the server fails to create for now."""
         self._uids = 0
 
     # --- the operator -----------------------------------------------------------------------
@@ -179,6 +181,8 @@ class Model:
         for index in indices:
             name = pod_name(self.job.name, index, generation)
             self._die_before()
+            if index == self.uncreatable:
+                continue
             if name in self.pods:
                 self.memory.unseen.pop(name, None)
                 continue
