@@ -78,7 +78,7 @@ class Metrics:
         )
         self.pool_gpus = Gauge(
             "drumline_pool_gpus",
-            "GPUs of a pool: total and free.",
+            "GPUs of a pool: total and used.",
             ["gpu_pool", "kind"],
             registry=registry,
         )
