@@ -13,8 +13,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tests.kube import Json, Kube
+
 ROOT = Path(__file__).parents[1]
 _numbers = itertools.count()
+
+
+def prepare(kube: Kube) -> None:
+    """What the chart brings besides the operator: CRDs, priority class, namespace."""
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        kube.ensure(yaml.safe_load(path.read_text()))
+    for plural in ("trainingjobs", "trainingqueues", "gpupools"):
+        kube.wait("customresourcedefinitions", f"{plural}.drumline.dev", None, _established)
+    kube.ensure(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "drumline-training-pods"},
+            "value": 1_000_000,
+            "preemptionPolicy": "Never",
+        }
+    )
+    kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "drumline-system"}})
+
+
+def _established(crd: Json | None) -> bool:
+    conditions = (crd or {}).get("status", {}).get("conditions") or []
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 @dataclass(kw_only=True)

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import yaml
-
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import from_kubeconfig
 from tests.bench import load
@@ -24,7 +22,7 @@ from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
 from tests.cluster.control_plane import free_ports
 from tests.cluster.process import find
 from tests.kube import Kube
-from tests.operator_process import ROOT, OperatorProcess
+from tests.operator_process import OperatorProcess, prepare
 
 NODES = 500
 GPUS = 8
@@ -59,21 +57,8 @@ def main() -> None:
 
 def _prepare(cluster: Cluster) -> None:
     kube = Kube(cluster.kubeconfig)
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        kube.ensure(yaml.safe_load(path.read_text()))
-    for plural in ("trainingjobs", "trainingqueues", "gpupools"):
-        kube.wait("customresourcedefinitions", f"{plural}.drumline.dev", None, _established)
-    kube.ensure(
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "drumline-training-pods"},
-            "value": 1_000_000,
-            "preemptionPolicy": "Never",
-        }
-    )
-    for name in ("drumline-system", load.NAMESPACE):
-        kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    prepare(kube)
+    kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": load.NAMESPACE}})
     api_version = "drumline.dev/v1alpha1"
     pool = {"nodeSelector": {"type": "kwok"}}
     pool["topologyLevels"] = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]  # type: ignore[assignment]
@@ -84,11 +69,6 @@ def _prepare(cluster: Cluster) -> None:
         {"apiVersion": api_version, "kind": "TrainingQueue", "metadata": metadata, "spec": queue}
     )
     kube.close()
-
-
-def _established(crd: dict | None) -> bool:  # type: ignore[type-arg]
-    conditions = (crd or {}).get("status", {}).get("conditions") or []
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 
 async def _measure(cluster: Cluster, folder: Path) -> list[Row]:

@@ -178,10 +178,6 @@ class ClusterState:
         """The newest version known of every job."""
         return (self._assumed.get(job.uid, job) for job in self._jobs.values())
 
-    def job_keys(self) -> list[str]:
-        """Every known job."""
-        return list(self._jobs)
-
     def facts_of(self, namespace: str, uid: str) -> Collection[PodFacts]:
         """The pods of a job, of all generations; a pod of another namespace is never one."""
         return self._members.get((namespace, uid), {}).values()

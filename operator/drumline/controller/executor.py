@@ -143,12 +143,7 @@ class Executor:
 
     async def delete_orphans(self, *, namespace: str, job_uid: str) -> None:
         """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
-        await writes.delete_collection(
-            self._client,
-            PODS,
-            namespace=namespace,
-            label_selector=f"{LABEL_JOB_UID}={job_uid}",
-        )
+        await self._delete_where(f"{LABEL_JOB_UID}={job_uid}", namespace=namespace)
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
         try:
@@ -216,11 +211,12 @@ class Executor:
     async def _delete_pods(self, job: Job, generations: tuple[int, ...]) -> None:
         chosen = ",".join(str(generation) for generation in generations)
         log.info("pods_deleted", job=job.key, generations=chosen)
+        selector = f"{LABEL_JOB_UID}={job.uid},{LABEL_GENERATION} in ({chosen})"
+        await self._delete_where(selector, namespace=job.namespace)
+
+    async def _delete_where(self, label_selector: str, *, namespace: str) -> None:
         await writes.delete_collection(
-            self._client,
-            PODS,
-            namespace=job.namespace,
-            label_selector=f"{LABEL_JOB_UID}={job.uid},{LABEL_GENERATION} in ({chosen})",
+            self._client, PODS, namespace=namespace, label_selector=label_selector
         )
 
     async def _push(self, job: Job, action: PushRecord, memory: Memory) -> None:

@@ -227,8 +227,8 @@ class Reconciler:
         before = self._state.backoffs.get(job.uid)
         started = seconds(job.status.started_at) if job.status.started_at else now
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
-        refused = reason == Reason.API_REFUSED
-        steps = min(count - (1 if refused else 2), 16)
+        lenience = 1 if reason == Reason.API_REFUSED else 2
+        steps = min(count - lenience, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         cause = status.incident or reason
         self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from drumline.controller.clusterstate import ClusterState
@@ -146,7 +146,7 @@ class SchedulerLoop:
         placed = await asyncio.gather(*(self._admit(p, now=now) for p in decisions.placed))
         said = await asyncio.gather(
             *(self._say(blocked, now=now) for blocked in decisions.blocked),
-            *(self._say_class_missing(job, now=now) for job in self._without_class()),
+            *(self._say_class_missing(job, now=now) for job in self._state.queued_without_class()),
         )
         return not all([*placed, *said])
 
@@ -219,9 +219,6 @@ class SchedulerLoop:
             log.warning("status_write_failed", job=job.key, error=str(error))
             return False
         return True
-
-    def _without_class(self) -> Iterable[Job]:
-        return self._state.queued_without_class()
 
     def _observe(self, seconds: float, phase: str) -> None:
         self._metrics.cycle_seconds.labels(phase=phase).observe(seconds)

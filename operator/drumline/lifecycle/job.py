@@ -33,11 +33,6 @@ class Job:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def total_gpus(self) -> int:
-        """GPUs of the whole gang."""
-        return self.spec.nodes * self.spec.gpus_per_node
-
-    @property
     def runs_trainer(self) -> bool:
         """Whether the pods run the bundled trainer rather than a template of the user's own."""
         return self.spec.trainer is not None

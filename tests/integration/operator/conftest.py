@@ -10,12 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.kwok import fake_node
 from tests.kube import Kube
-from tests.operator_process import ROOT, OperatorProcess
+from tests.operator_process import OperatorProcess, prepare
 
 _numbers = itertools.count()
 _first_node = itertools.count(start=10_000, step=1000)
@@ -25,28 +24,7 @@ _first_node = itertools.count(start=10_000, step=1000)
 def api(control_plane: Cluster) -> Iterator[Kube]:
     """The API server with our CRDs and what the chart brings besides the operator."""
     kube = Kube(control_plane.kubeconfig)
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        kube.ensure(yaml.safe_load(path.read_text()))
-    for plural in ("trainingjobs", "trainingqueues", "gpupools"):
-        kube.wait(
-            "customresourcedefinitions",
-            f"{plural}.drumline.dev",
-            None,
-            lambda crd: any(
-                c["type"] == "Established" and c["status"] == "True"
-                for c in (crd or {}).get("status", {}).get("conditions") or []
-            ),
-        )
-    kube.ensure(
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "drumline-training-pods"},
-            "value": 1_000_000,
-            "preemptionPolicy": "Never",
-        }
-    )
-    kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "drumline-system"}})
+    prepare(kube)
     yield kube
     kube.close()
 

@@ -77,6 +77,8 @@ class Proxy:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._port = 0
+        self._quiet = threading.Condition()
+        self._under_way = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -98,7 +100,13 @@ class Proxy:
         self._thread.join(10)
 
     def of(self, namespace: str) -> list[Write]:
-        """The writes to objects of one namespace."""
+        """The writes to objects of one namespace.
+
+        A watch may show a write before its answer has come back through here: what is under way is
+        waited for.
+        """
+        with self._quiet:
+            self._quiet.wait_for(lambda: self._under_way == 0, timeout=10)
         return [write for write in self.writes if f"/namespaces/{namespace}/" in write.path]
 
     def _run(self) -> None:
@@ -136,6 +144,18 @@ class Proxy:
         """A write's answer is held back until the gate has seen it: dying then, nobody gets it."""
         if request.method not in MUTATING:
             return await self._stream(request)
+        self._count(1)
+        try:
+            return await self._write(request)
+        finally:
+            self._count(-1)
+
+    def _count(self, more: int) -> None:
+        with self._quiet:
+            self._under_way += more
+            self._quiet.notify_all()
+
+    async def _write(self, request: web.Request) -> web.StreamResponse:
         try:
             self.gate(Write(method=request.method, path=request.path))
         except NeverSentError:
