@@ -16,9 +16,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 AGENT_PORT: Final = 29400
 """TCP port of an agent's HTTP API on the pod's address."""
@@ -32,10 +33,17 @@ MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""
 MAX_FIGURE: Final = 1e15
 """A loss or a rate beyond this, either way, is no measurement and is read as none."""
+MAX_INCIDENTS: Final = 32
+MAX_SILENT: Final = 256
+MAX_CAUSE_CHARS: Final = 512
+MAX_WAIT_SECONDS: Final = 30.0
+"""Longest that an agent holds a status request open."""
 SIGNATURE_HEADER: Final = "X-Drumline-Signature"
 GANG_FOLDER: Final = "/var/run/drumline/gang"
 """Where a pod of one's own finds `hosts` (mounted over /etc/hosts) and `hostfile` (for mpirun)."""
 TOKEN_FILE: Final = "/var/run/drumline/token/token"  # noqa: S105 - a path, not a secret
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class ContractError(ValueError):
@@ -115,6 +123,8 @@ class Member:
     """`host_name` of the pod."""
     ranks: int
     """Processes in this pod; its first global rank is the sum over lower indices."""
+    node: str = ""
+    """The machine it runs on: copies of its snapshots belong on another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
@@ -131,6 +141,11 @@ class GenerationRecord:
     verifies and never an older one than this; None where no step is known to be saved."""
     restore_digest: str = ""
     """Digest of that step's manifest; a checkpoint of that very step must have it."""
+    restarts_left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By `FaultClass`: restarts in place that may still happen in this generation. A class that is
+    not listed has no limit."""
+    hang_timeout_seconds: float | None = None
+    """When all ranks wait in the same place, nobody is to blame: all restart after this long."""
 
     @property
     def store_member(self) -> Member:
@@ -173,7 +188,143 @@ class GenerationRecord:
             image=_text(raw, "image"),
             restore_step=_optional_integer(raw, "restore_step"),
             restore_digest=_text(raw, "restore_digest"),
+            restarts_left=_counts(raw, "restarts_left"),
+            hang_timeout_seconds=_optional_number(raw, "hang_timeout_seconds"),
         )
+
+
+class FaultClass(StrEnum):
+    """Who answers for a fault; each has a budget of its own."""
+
+    APPLICATION = "Application"
+    """The training code raised, or died by a signal of its own."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    HANG = "Hang"
+    """Silent while the others waited for it."""
+    INFRASTRUCTURE = "Infrastructure"
+    """A pod, a node or a link was lost."""
+    PREEMPTION = "Preemption"
+    """Gave way on request; never charged."""
+
+
+class RestoreTier(StrEnum):
+    """Where the state came from that training went on from."""
+
+    MEMORY = "Memory"
+    """Snapshots in the memory of the pods that took them."""
+    PEER = "Peer"
+    """At least one snapshot came from the memory of another node."""
+    STORAGE = "Storage"
+    """The newest verified checkpoint on shared storage."""
+    INITIAL = "Initial"
+    """Nothing was saved: from the initial weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One fault and the recovery from it. Times are seconds since the epoch, in this order.
+
+    (generation, attempt) is the membership that the recovery led to: it numbers the incidents of a
+    job. A time that is not known yet is None; a recovery is over once `first_step_at` is known.
+    """
+
+    generation: int
+    attempt: int
+    fault_class: FaultClass
+    cause: str
+    """One sentence; at most 512 characters."""
+    culprit_index: int | None = None
+    culprit_rank: int | None = None
+    fault_at: float
+    """When the culprit failed, as well as it is known: its last sign of life at the latest."""
+    detected_at: float
+    decided_at: float | None = None
+    """When the new membership was settled."""
+    replaced_at: float | None = None
+    """When the missing process or pod stood ready."""
+    joined_at: float | None = None
+    """When all ranks had met again."""
+    restored_at: float | None = None
+    first_step_at: float | None = None
+    """When the first step after the restore was finished."""
+    failed_step: int = 0
+    """Steps finished when the fault struck."""
+    restored_step: int = 0
+    """Step training went on from; `failed_step - restored_step` steps were done twice."""
+    tier: RestoreTier | None = None
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any]) -> Incident:
+        """Check every field of a decoded JSON object. Raises ContractError."""
+        return cls(
+            generation=_integer(raw, "generation"),
+            attempt=_integer(raw, "attempt"),
+            fault_class=_choice(raw, "fault_class", FaultClass),
+            cause=_text(raw, "cause")[:MAX_CAUSE_CHARS],
+            culprit_index=_optional_integer(raw, "culprit_index"),
+            culprit_rank=_optional_integer(raw, "culprit_rank"),
+            fault_at=_time(raw, "fault_at"),
+            detected_at=_time(raw, "detected_at"),
+            decided_at=_optional_number(raw, "decided_at"),
+            replaced_at=_optional_number(raw, "replaced_at"),
+            joined_at=_optional_number(raw, "joined_at"),
+            restored_at=_optional_number(raw, "restored_at"),
+            first_step_at=_optional_number(raw, "first_step_at"),
+            failed_step=_integer(raw, "failed_step"),
+            restored_step=_integer(raw, "restored_step"),
+            tier=None if raw.get("tier") is None else _choice(raw, "tier", RestoreTier),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A member that has not been heard."""
+
+    index: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Body of `PUT /v1/notice`, signed over ("notice", body): save at the next step boundary."""
+
+    job_uid: str
+    id: str
+    """Names the notice; the same id twice is one notice."""
+    deadline: float
+    """Seconds since the epoch: the answer is of use until then."""
+    leave: bool
+    """Exit with PREEMPTED once the checkpoint is committed; else go on training."""
+    withdraw: bool = False
+    """Take the notice with this id back, if nobody has acted on it yet."""
+
+    def encode(self) -> bytes:
+        """JSON bytes: what is sent and signed."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> Notice:
+        """Read `encode`'s bytes. Raises ContractError."""
+        raw = _json_object(body, 4096)
+        return cls(
+            job_uid=_text(raw, "job_uid"),
+            id=_text(raw, "id", limit=253),
+            deadline=_time(raw, "deadline"),
+            leave=_flag(raw, "leave"),
+            withdraw=_flag(raw, "withdraw"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeAnswer:
+    """What became of the newest notice: reading it changes nothing, so it may be read again."""
+
+    id: str
+    step: int | None = None
+    """The step whose checkpoint is committed and verified on request; None while under way."""
+    digest: str = ""
+    error: str = ""
+    """Why it could not be saved; empty while all is well."""
 
 
 class AgentPhase(StrEnum):
@@ -214,7 +365,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStatus:
-    """Answer of `GET /v1/status`."""
+    """Answer of `GET /v1/status?since=VERSION&wait=SECONDS`.
+
+    With `since` equal to the version the agent has, it answers when that changes, at the latest
+    after `wait` (at most MAX_WAIT_SECONDS); without them at once.
+    """
 
     job_uid: str
     pod_uid: str
@@ -223,6 +378,13 @@ class AgentStatus:
     attempt: int
     phase: AgentPhase
     progress: Progress
+    version: int = 0
+    """Raised whenever something changed that the operator waits for; see `since`."""
+    silent: tuple[Silence, ...] = ()
+    """Members this agent should hear and has not heard lately."""
+    incidents: tuple[Incident, ...] = ()
+    """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
+    notice: NoticeAnswer | None = None
 
     def encode(self) -> bytes:
         """JSON bytes."""
@@ -247,6 +409,12 @@ class AgentStatus:
             attempt=_integer(raw, "attempt"),
             phase=phase,
             progress=Progress.parse(cast("dict[str, Any]", progress)),
+            version=_integer(raw, "version") if "version" in raw else 0,
+            silent=tuple(_silence(item) for item in _objects(raw, "silent", limit=MAX_SILENT)),
+            incidents=tuple(
+                Incident.parse(item) for item in _objects(raw, "incidents", limit=MAX_INCIDENTS)
+            ),
+            notice=_notice_answer(raw.get("notice")),
         )
 
 
@@ -292,6 +460,25 @@ def _member(item: object) -> Member:
         address=_text(raw, "address"),
         host=_text(raw, "host"),
         ranks=_integer(raw, "ranks"),
+        node=_text(raw, "node"),
+    )
+
+
+def _silence(raw: dict[str, Any]) -> Silence:
+    return Silence(index=_integer(raw, "index"), seconds=_time(raw, "seconds"))
+
+
+def _notice_answer(item: object) -> NoticeAnswer | None:
+    if item is None:
+        return None
+    if not isinstance(item, dict):
+        raise ContractError("notice: must be an object")
+    raw = cast("dict[str, Any]", item)
+    return NoticeAnswer(
+        id=_text(raw, "id", limit=253),
+        step=_optional_integer(raw, "step"),
+        digest=_text(raw, "digest", limit=128),
+        error=_text(raw, "error"),
     )
 
 
@@ -313,6 +500,45 @@ def _text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
     # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
     return value.encode(errors="replace").decode()
+
+
+def _choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
+    try:
+        return kind(_text(raw, key))
+    except ValueError as error:
+        raise ContractError(f"{key}: {error}") from None
+
+
+def _flag(raw: dict[str, Any], key: str) -> bool:
+    value = raw.get(key)
+    if not isinstance(value, bool):
+        raise ContractError(f"{key}: must be true or false")
+    return value
+
+
+def _objects(raw: dict[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
+    value = raw.get(key, [])
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > limit:
+        raise ContractError(f"{key}: must be a list of at most {limit}")
+    items = cast("list[Any]", value)
+    if not all(isinstance(item, dict) for item in items):
+        raise ContractError(f"{key}: each must be an object")
+    return items
+
+
+def _counts(raw: dict[str, Any], key: str) -> dict[str, int]:
+    value = raw.get(key, {})
+    if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
+        raise ContractError(f"{key}: must be an object of at most 16 counts")
+    counts = cast("dict[str, Any]", value)
+    return {name: _integer(counts, name) for name in counts}
+
+
+def _time(raw: dict[str, Any], key: str) -> float:
+    value = _optional_number(raw, key)
+    if value is None:
+        raise ContractError(f"{key}: must be a number")
+    return value
 
 
 def _integer(raw: dict[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
