@@ -1,0 +1,94 @@
+"""A fault and the recovery from it, as the agents write it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from drumline_trainer.contract import reading as read
+
+MAX_CAUSE_CHARS: Final = 512
+
+
+class FaultClass(StrEnum):
+    """Who answers for a fault; each has a budget of its own."""
+
+    APPLICATION = "Application"
+    """The training code raised, or died by a signal of its own."""
+    OUT_OF_MEMORY = "OutOfMemory"
+    HANG = "Hang"
+    """Silent while the others waited for it."""
+    INFRASTRUCTURE = "Infrastructure"
+    """A pod, a node or a link was lost."""
+    PREEMPTION = "Preemption"
+    """Gave way on request; never charged."""
+
+
+class RestoreTier(StrEnum):
+    """Where the state came from that training went on from."""
+
+    MEMORY = "Memory"
+    """Snapshots in the memory of the pods that took them."""
+    PEER = "Peer"
+    """At least one snapshot came from the memory of another node."""
+    STORAGE = "Storage"
+    """The newest verified checkpoint on shared storage."""
+    INITIAL = "Initial"
+    """Nothing was saved: from the initial weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One fault and the recovery from it. Times are seconds since the epoch, in this order.
+
+    (generation, attempt) is the membership that the recovery led to: it numbers the incidents of a
+    job. A time that is not known yet is None; a recovery is over once `first_step_at` is known.
+    """
+
+    generation: int
+    attempt: int
+    fault_class: FaultClass
+    cause: str
+    """One sentence; at most 512 characters."""
+    culprit_index: int | None = None
+    culprit_rank: int | None = None
+    fault_at: float
+    """When the culprit failed, as well as it is known: its last sign of life at the latest."""
+    detected_at: float
+    decided_at: float | None = None
+    """When the new membership was settled."""
+    replaced_at: float | None = None
+    """When the missing process or pod stood ready."""
+    joined_at: float | None = None
+    """When all ranks had met again."""
+    restored_at: float | None = None
+    first_step_at: float | None = None
+    """When the first step after the restore was finished."""
+    failed_step: int = 0
+    """Steps finished when the fault struck."""
+    restored_step: int = 0
+    """Step training went on from; `failed_step - restored_step` steps were done twice."""
+    tier: RestoreTier | None = None
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any]) -> Incident:
+        """Check every field of a decoded JSON object. Raises ContractError."""
+        return cls(
+            generation=read.integer(raw, "generation"),
+            attempt=read.integer(raw, "attempt"),
+            fault_class=read.choice(raw, "fault_class", FaultClass),
+            cause=read.text(raw, "cause")[:MAX_CAUSE_CHARS],
+            culprit_index=read.optional_integer(raw, "culprit_index"),
+            culprit_rank=read.optional_integer(raw, "culprit_rank"),
+            fault_at=read.time_of(raw, "fault_at"),
+            detected_at=read.time_of(raw, "detected_at"),
+            decided_at=read.optional_number(raw, "decided_at"),
+            replaced_at=read.optional_number(raw, "replaced_at"),
+            joined_at=read.optional_number(raw, "joined_at"),
+            restored_at=read.optional_number(raw, "restored_at"),
+            first_step_at=read.optional_number(raw, "first_step_at"),
+            failed_step=read.integer(raw, "failed_step"),
+            restored_step=read.integer(raw, "restored_step"),
+            tier=None if raw.get("tier") is None else read.choice(raw, "tier", RestoreTier),
+        )

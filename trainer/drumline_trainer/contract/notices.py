@@ -1,0 +1,68 @@
+"""Asking a gang to save at the next step boundary, and its answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from drumline_trainer.contract import reading as read
+from drumline_trainer.contract.reading import ContractError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Body of `PUT /v1/notice`, signed over ("notice", body): save at the next step boundary."""
+
+    job_uid: str
+    id: str
+    """Names the notice; the same id twice is one notice."""
+    deadline: float
+    """Seconds since the epoch: the answer is of use until then."""
+    leave: bool
+    """Exit with PREEMPTED once the checkpoint is committed; else go on training."""
+    withdraw: bool = False
+    """Take the notice with this id back, if nobody has acted on it yet."""
+
+    def encode(self) -> bytes:
+        """JSON bytes: what is sent and signed."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> Notice:
+        """Read `encode`'s bytes. Raises ContractError."""
+        raw = read.json_object(body, 4096)
+        return cls(
+            job_uid=read.text(raw, "job_uid"),
+            id=read.text(raw, "id", limit=253),
+            deadline=read.time_of(raw, "deadline"),
+            leave=read.flag(raw, "leave"),
+            withdraw=read.flag(raw, "withdraw"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeAnswer:
+    """What became of the newest notice: reading it changes nothing, so it may be read again."""
+
+    id: str
+    step: int | None = None
+    """The step whose checkpoint is committed and verified on request; None while under way."""
+    digest: str = ""
+    error: str = ""
+    """Why it could not be saved; empty while all is well."""
+
+
+def notice_answer(item: object) -> NoticeAnswer | None:
+    """The answer in a decoded status, if there is one. Raises ContractError."""
+    if item is None:
+        return None
+    if not isinstance(item, dict):
+        raise ContractError("notice: must be an object")
+    raw = cast("dict[str, Any]", item)
+    return NoticeAnswer(
+        id=read.text(raw, "id", limit=253),
+        step=read.optional_integer(raw, "step"),
+        digest=read.text(raw, "digest", limit=128),
+        error=read.text(raw, "error"),
+    )

@@ -1,0 +1,106 @@
+"""Reading JSON from the other side: bounded before it is parsed, every type checked."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Any, Final, TypeVar, cast
+
+MAX_FIGURE: Final = 1e15
+"""A loss or a rate beyond this, either way, is no measurement and is read as none."""
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+class ContractError(ValueError):
+    """A message that breaks this contract; says which field and why."""
+
+
+def json_object(body: bytes, limit: int) -> dict[str, Any]:
+    """The object in a body. Raises ContractError where it is too large or none."""
+    if len(body) > limit:
+        raise ContractError(f"body of {len(body)} bytes is over the limit of {limit}")
+    try:
+        raw: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ContractError("must be a JSON object")
+    return cast("dict[str, Any]", raw)
+
+
+def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
+    """A string of at most `limit` characters; empty where it is absent."""
+    value = raw.get(key, "")
+    if not isinstance(value, str) or len(value) > limit:
+        raise ContractError(f"{key}: must be a string of at most {limit} characters")
+    # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
+    return value.encode(errors="replace").decode()
+
+
+def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
+    """A member of an enumeration."""
+    try:
+        return kind(text(raw, key))
+    except ValueError as error:
+        raise ContractError(f"{key}: {error}") from None
+
+
+def flag(raw: dict[str, Any], key: str) -> bool:
+    """True or false."""
+    value = raw.get(key)
+    if not isinstance(value, bool):
+        raise ContractError(f"{key}: must be true or false")
+    return value
+
+
+def objects(raw: dict[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
+    """A list of objects; empty where it is absent."""
+    value = raw.get(key, [])
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > limit:
+        raise ContractError(f"{key}: must be a list of at most {limit}")
+    items = cast("list[Any]", value)
+    if not all(isinstance(item, dict) for item in items):
+        raise ContractError(f"{key}: each must be an object")
+    return items
+
+
+def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
+    """Numbers by name; empty where it is absent."""
+    value = raw.get(key, {})
+    if not isinstance(value, dict) or len(cast("dict[Any, Any]", value)) > 16:
+        raise ContractError(f"{key}: must be an object of at most 16 counts")
+    counts = cast("dict[str, Any]", value)
+    return {name: integer(counts, name) for name in counts}
+
+
+def time_of(raw: dict[str, Any], key: str) -> float:
+    """Seconds; must be there."""
+    value = optional_number(raw, key)
+    if value is None:
+        raise ContractError(f"{key}: must be a number")
+    return value
+
+
+def integer(raw: dict[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
+    """An integer within bounds; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ContractError(f"{key}: must be an integer in {low}..{high}")
+    return value
+
+
+def optional_integer(raw: dict[str, Any], key: str) -> int | None:
+    """An integer, or None where it is absent."""
+    return None if raw.get(key) is None else integer(raw, key)
+
+
+def optional_number(raw: dict[str, Any], key: str) -> float | None:
+    """A number; None where it is absent or no measurement."""
+    value = raw.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ContractError(f"{key}: must be a number")
+    # False for a NaN too; compared before it is converted, as an integer may be of any size
+    return float(value) if -MAX_FIGURE <= value <= MAX_FIGURE else None

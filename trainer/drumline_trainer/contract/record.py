@@ -1,0 +1,110 @@
+"""The signed generation record: who belongs to a job's gang, and where it goes on from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, cast
+
+from drumline_trainer.contract import reading as read
+from drumline_trainer.contract.reading import ContractError
+
+MAX_BODY_BYTES: Final = 1 << 20
+"""Largest body an agent accepts and the operator reads (a record of 5,000 members is ~0.5 MB)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One pod of a generation."""
+
+    index: int
+    pod_uid: str
+    address: str
+    """The pod's IP address."""
+    host: str
+    """`host_name` of the pod."""
+    ranks: int
+    """Processes in this pod; its first global rank is the sum over lower indices."""
+    node: str = ""
+    """The machine it runs on: copies of its snapshots belong on another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=False)
+class GenerationRecord:
+    """One membership of a job's ranks. Only the operator makes one; lower ones are ignored."""
+
+    job_uid: str
+    generation: int
+    epoch: int
+    members: tuple[Member, ...]
+    image: str = ""
+    restore_step: int | None = None
+    """A floor: the newest step known to be saved. The trainer restores the newest checkpoint that
+    verifies and never an older one than this; None where no step is known to be saved."""
+    restore_digest: str = ""
+    """Digest of that step's manifest; a checkpoint of that very step must have it."""
+    restarts_left: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By `FaultClass`: restarts in place that may still happen in this generation. A class that is
+    not listed has no limit."""
+    hang_timeout_seconds: float | None = None
+    """When all ranks wait in the same place, nobody is to blame: all restart after this long."""
+
+    @property
+    def store_member(self) -> Member:
+        """The member whose pod serves the rendezvous store: the lowest live index."""
+        return min(self.members, key=lambda member: member.index)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks over all members."""
+        return sum(member.ranks for member in self.members)
+
+    def first_rank(self, index: int) -> int:
+        """Global rank of the first process in the pod with this index."""
+        return sum(member.ranks for member in self.members if member.index < index)
+
+    def encode(self) -> bytes:
+        """Canonical JSON: what is sent and what is signed."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> GenerationRecord:
+        """Read `encode`'s bytes.
+
+        Raises:
+            ContractError: too large, not JSON, a field missing or of the wrong type.
+        """
+        raw = read.json_object(body, MAX_BODY_BYTES)
+        members_raw = raw.get("members")
+        if not isinstance(members_raw, list) or not members_raw:
+            raise ContractError("members: must be a list with at least one member")
+        members = tuple(_member(item) for item in cast("list[Any]", members_raw))
+        indices = [member.index for member in members]
+        if indices != sorted(set(indices)):
+            raise ContractError("members: indices must be distinct and ascending")
+        return cls(
+            job_uid=read.text(raw, "job_uid"),
+            generation=read.integer(raw, "generation", low=1),
+            epoch=read.integer(raw, "epoch"),
+            members=members,
+            image=read.text(raw, "image"),
+            restore_step=read.optional_integer(raw, "restore_step"),
+            restore_digest=read.text(raw, "restore_digest"),
+            restarts_left=read.counts(raw, "restarts_left"),
+            hang_timeout_seconds=read.optional_number(raw, "hang_timeout_seconds"),
+        )
+
+
+def _member(item: object) -> Member:
+    if not isinstance(item, dict):
+        raise ContractError("members: each must be an object")
+    raw = cast("dict[str, Any]", item)
+    return Member(
+        index=read.integer(raw, "index"),
+        pod_uid=read.text(raw, "pod_uid"),
+        address=read.text(raw, "address"),
+        host=read.text(raw, "host"),
+        ranks=read.integer(raw, "ranks"),
+        node=read.text(raw, "node"),
+    )

@@ -1,0 +1,155 @@
+"""What comes back from the agents: status while they live, the final report of a pod."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, cast
+
+from drumline_trainer.contract import reading as read
+from drumline_trainer.contract.incidents import Incident
+from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
+from drumline_trainer.contract.reading import ContractError
+
+MAX_FINAL_REPORT_BYTES: Final = 4096
+"""The kubelet keeps this much of a termination message."""
+MAX_INCIDENTS: Final = 32
+MAX_SILENT: Final = 256
+MAX_WAIT_SECONDS: Final = 30.0
+"""Longest that an agent holds a status request open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A member that has not been heard."""
+
+    index: int
+    seconds: float
+
+
+class AgentPhase(StrEnum):
+    """Where an agent stands with its generation."""
+
+    WAITING = "waiting"
+    """Ready, no record yet."""
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far training is. `step` counts finished optimizer steps."""
+
+    step: int = 0
+    total_steps: int = 0
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    checkpoint_step: int | None = None
+    checkpoint_digest: str = ""
+    """Digest of the newest committed checkpoint's manifest."""
+
+    @classmethod
+    def parse(cls, raw: dict[str, Any]) -> Progress:
+        """Check every field of a decoded JSON object. Raises ContractError."""
+        return cls(
+            step=read.integer(raw, "step"),
+            total_steps=read.integer(raw, "total_steps"),
+            loss=read.optional_number(raw, "loss"),
+            tokens_per_second=read.optional_number(raw, "tokens_per_second"),
+            checkpoint_step=read.optional_integer(raw, "checkpoint_step"),
+            checkpoint_digest=read.text(raw, "checkpoint_digest"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus:
+    """Answer of `GET /v1/status?since=VERSION&wait=SECONDS`.
+
+    With `since` equal to the version the agent has, it answers when that changes, at the latest
+    after `wait` (at most MAX_WAIT_SECONDS); without them at once.
+    """
+
+    job_uid: str
+    pod_uid: str
+    index: int
+    generation: int
+    attempt: int
+    phase: AgentPhase
+    progress: Progress
+    version: int = 0
+    """Raised whenever something changed that the operator waits for; see `since`."""
+    silent: tuple[Silence, ...] = ()
+    """Members this agent should hear and has not heard lately."""
+    incidents: tuple[Incident, ...] = ()
+    """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
+    notice: NoticeAnswer | None = None
+
+    def encode(self) -> bytes:
+        """JSON bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> AgentStatus:
+        """Read a status. Raises ContractError for anything malformed or oversized."""
+        raw = read.json_object(body, 64 * 1024)
+        try:
+            phase = AgentPhase(read.text(raw, "phase"))
+        except ValueError as error:
+            raise ContractError(f"phase: {error}") from None
+        progress = raw.get("progress")
+        if not isinstance(progress, dict):
+            raise ContractError("progress: must be an object")
+        return cls(
+            job_uid=read.text(raw, "job_uid"),
+            pod_uid=read.text(raw, "pod_uid"),
+            index=read.integer(raw, "index"),
+            generation=read.integer(raw, "generation"),
+            attempt=read.integer(raw, "attempt"),
+            phase=phase,
+            progress=Progress.parse(cast("dict[str, Any]", progress)),
+            version=read.integer(raw, "version") if "version" in raw else 0,
+            silent=tuple(_silence(item) for item in read.objects(raw, "silent", limit=MAX_SILENT)),
+            incidents=tuple(
+                Incident.parse(item) for item in read.objects(raw, "incidents", limit=MAX_INCIDENTS)
+            ),
+            notice=notice_answer(raw.get("notice")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalReport:
+    """A pod's termination message: how far it came and, if it failed, why."""
+
+    progress: Progress
+    error: str = ""
+    """Rank and last line of the error, cut to 1,024 characters; empty on success."""
+    failed_rank: int | None = None
+
+    def encode(self) -> bytes:
+        """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
+        whole = {**asdict(self), "error": self.error[:1024]}
+        body = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+        if len(body) > MAX_FINAL_REPORT_BYTES:  # non-ASCII text grows by escaping
+            whole["error"] = self.error[:128]
+            body = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+        return body
+
+    @classmethod
+    def parse(cls, body: bytes) -> FinalReport:
+        """Read a termination message. Raises ContractError if it is not one of ours."""
+        raw = read.json_object(body, MAX_FINAL_REPORT_BYTES)
+        progress = raw.get("progress")
+        if not isinstance(progress, dict):
+            raise ContractError("progress: must be an object")
+        return cls(
+            progress=Progress.parse(cast("dict[str, Any]", progress)),
+            error=read.text(raw, "error")[:1024],
+            failed_rank=read.optional_integer(raw, "failed_rank"),
+        )
+
+
+def _silence(raw: dict[str, Any]) -> Silence:
+    return Silence(index=read.integer(raw, "index"), seconds=read.time_of(raw, "seconds"))
