@@ -14,6 +14,7 @@ from drumline.kube import wire
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
+    ConditionView,
     ContainerView,
     Key,
     NodeView,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 OUR_PREFIX: Final = "drumline.dev/"
 MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
+_MAX_CONDITION_CHARS: Final = 256
+_END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 T = TypeVar("T")
 
@@ -165,11 +168,21 @@ def _node_view(found: wire.Node) -> NodeView:
         uid=metadata.uid,
         resource_version=metadata.resource_version,
         labels=metadata.labels or {},
-        annotations=_ours(metadata.annotations),
+        annotations={
+            name: text
+            for name, text in (metadata.annotations or {}).items()
+            if name.startswith(OUR_PREFIX) or name == _END_OF_NODE
+        },
         taints=tuple(
-            TaintView(key=taint.key, effect=taint.effect, value=taint.value)
+            TaintView(
+                key=taint.key,
+                effect=taint.effect,
+                value=taint.value,
+                added_time=taint.time_added or "",
+            )
             for taint in spec.taints or ()
         ),
+        conditions=tuple(map(_condition_view, filter(_is_bad, status.conditions or ()))),
         unschedulable=spec.unschedulable,
         allocatable={
             resource: amount(resource, text)
@@ -178,6 +191,21 @@ def _node_view(found: wire.Node) -> NodeView:
         ready=any(map(_is_true, ready)),
         terminating=bool(metadata.deletion_timestamp),
         addresses={address.type: address.address for address in status.addresses or ()},
+    )
+
+
+def _is_bad(condition: wire.Condition) -> bool:
+    """`...Ready` is good when true; every other condition of a node names a fault or a threat."""
+    return (condition.status == "True") != condition.type.endswith("Ready")
+
+
+def _condition_view(found: wire.Condition) -> ConditionView:
+    return ConditionView(
+        type=found.type,
+        status=found.status,
+        reason=found.reason,
+        message=found.message[:_MAX_CONDITION_CHARS],
+        since_time=found.last_transition_time or "",
     )
 
 

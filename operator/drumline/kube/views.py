@@ -140,11 +140,30 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One taint of a node."""
+    """One taint of a node.
+
+    Attributes:
+        added_time: When it was added (RFC 3339), empty where nobody says.
+    """
 
     key: str
     effect: str
     value: str = ""
+    added_time: str = ""
+
+
+class ConditionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One condition of a node; its heartbeats are left out.
+
+    Attributes:
+        since_time: When its status last changed (RFC 3339), empty where nobody says.
+    """
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since_time: str = ""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -152,8 +171,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         labels: All of them: topology levels and pool selectors may name any.
-        annotations: Those of the `drumline.dev/` prefix.
+        annotations: Those of the `drumline.dev/` prefix, and those that announce its end.
         taints: What a pod must tolerate.
+        conditions: Those that say something is wrong, by the convention of their names.
         unschedulable: Whether it is cordoned.
         allocatable: What pods may take of it, by resource name.
         ready: Its Ready condition.
@@ -168,6 +188,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     taints: tuple[TaintView, ...] = ()
+    conditions: tuple[ConditionView, ...] = ()
     unschedulable: bool = False
     allocatable: dict[str, int] = {}
     ready: bool = False

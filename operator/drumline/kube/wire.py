@@ -45,6 +45,7 @@ class Condition(_Wire, frozen=True, gc=False):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
 
 
 class ResourceRequirements(_Wire, frozen=True, gc=False):
@@ -141,6 +142,7 @@ class Taint(_Wire, frozen=True, gc=False):
     key: str
     effect: str
     value: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(_Wire, frozen=True, gc=False):

@@ -9,6 +9,7 @@ import pytest
 
 from drumline.kube import codec
 from drumline.kube.views import (
+    ConditionView,
     ContainerView,
     NodeView,
     ObjectView,
@@ -192,6 +193,35 @@ def test_a_node_is_ready_only_when_it_says_so(status: str) -> None:
         "status": {"conditions": [{"type": "Ready", "status": status}]},
     }
     assert not codec.node(_raw(document)).ready
+
+
+def test_of_a_nodes_conditions_only_the_bad_ones_are_kept() -> None:
+    since = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "m" * 300},
+        {"type": "MemoryPressure", "status": "False"},
+        {"type": "KernelDeadlock", "status": "True", "lastTransitionTime": since},
+        {"type": "NetworkingReady", "status": "True"},
+        {"type": "StorageReady", "status": "Unknown"},
+    ]
+    document = {"metadata": {"name": "n1"}, "status": {"conditions": conditions}}
+    assert codec.node(_raw(document)).conditions == (
+        ConditionView(type="Ready", status="False", reason="KubeletNotReady", message="m" * 256),
+        ConditionView(type="KernelDeadlock", status="True", since_time=since),
+        ConditionView(type="StorageReady", status="Unknown"),
+    )
+
+
+def test_what_announces_a_nodes_end_is_kept() -> None:
+    end = "karpenter.sh/nodeclaim-termination-timestamp"
+    added = "2026-01-01T00:00:00Z"
+    document = {
+        "metadata": {"name": "n1", "annotations": {end: "2026-01-01T00:02:00Z", "other": "text"}},
+        "spec": {"taints": [{"key": "going", "effect": "NoExecute", "timeAdded": added}]},
+    }
+    found = codec.node(_raw(document))
+    assert found.annotations == {end: "2026-01-01T00:02:00Z"}
+    assert found.taints == (TaintView(key="going", effect="NoExecute", added_time=added),)
 
 
 def test_a_priority_class() -> None:

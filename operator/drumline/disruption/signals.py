@@ -1,0 +1,273 @@
+"""One node's marks -> everything that is announced about it.
+
+`signals_of` reads the table, then the few signals that take a closer look. A deadline that a
+component states is taken as it is; one that follows from its habit counts from the mark's own time,
+or from `now` where the mark has none: `verdict.held` keeps what was worked out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+from drumline.disruption.model import (
+    ConditionFact,
+    Confidence,
+    Disruption,
+    DisruptionKind,
+    NodeFacts,
+    TaintFact,
+)
+from drumline.disruption.table import AWS_SPOT_SECONDS, NTH, TABLE, Mark, Signal
+
+AUTOSCALER_SECONDS = 600.0
+"""cluster-autoscaler's max-graceful-termination-sec as it comes."""
+AZURE_PREEMPT_SECONDS = 30.0
+GKE_SPOT_SECONDS = 15.0
+"""Of a Spot VM's 30 s, user pods get 15."""
+GKE_GRACEFUL_SECONDS = 3600.0
+GPU_REPAIR_SECONDS = 600.0
+"""How long Karpenter's node repair tolerates accelerators that are not ready."""
+SHUTDOWN_SECONDS = 15.0
+"""A kubelet that shuts down has begun to end pods; half of the usual 30 s may be left."""
+MAINTENANCE_HORIZON_SECONDS = 900.0
+"""A maintenance announced days ahead is acted upon when it is this near."""
+XID_REPLACE = frozenset({"64", "74", "79", "119", "120"})
+"""XIDs after which a GPU does not come back by a restart."""
+GPU_CONDITIONS = frozenset(
+    {
+        *(
+            f"Gpu{part}Watch"
+            for part in (
+                *("Mem", "Thermal", "Pcie", "Power", "Inforom", "Sm", "Nvlink", "Mcu", "Pmu"),
+                *("Driver", "Cpuset"),
+            )
+        ),
+        *("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff"),
+        *("NVSwitchFatalError", "NVSwitchDown", "DCGMError"),
+    }
+)
+
+
+def signals_of(node: NodeFacts, *, now: float) -> tuple[Disruption, ...]:
+    """Every disruption announced for this node, in no particular order.
+
+    Args:
+        node: what the node shows.
+        now: seconds since the epoch.
+    """
+    rows = [found for signal in TABLE for found in _read(signal, node, now)]
+    read = [found for reader in _READERS for found in reader(node, now)]
+    return (*rows, *read)
+
+
+def out_of_service(node: NodeFacts) -> bool:
+    """Whether somebody vouches that nothing runs there any more (KEP-2268)."""
+    return any(taint.key == "node.kubernetes.io/out-of-service" for taint in node.taints)
+
+
+def _read(signal: Signal, node: NodeFacts, now: float) -> Iterable[Disruption]:
+    for since in _marked(signal, node):
+        start = now if since is None else since
+        notice = signal.notice_seconds
+        yield Disruption(
+            node=node.name,
+            kind=signal.kind,
+            source=signal.name,
+            deadline=None if notice is None else start + notice,
+            confidence=signal.confidence,
+        )
+
+
+def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
+    """The times of the marks of this signal that the node carries."""
+    match signal.mark:
+        case Mark.TAINT:
+            for taint in node.taints:
+                if taint.key == signal.name and signal.value in {None, taint.value}:
+                    yield taint.added_at
+        case Mark.LABEL:
+            value = node.labels.get(signal.name)
+            if value is not None and signal.value in {None, value}:
+                yield None
+        case Mark.CONDITION:
+            for condition in node.conditions:
+                if condition.type == signal.name and signal.value in {None, condition.status}:
+                    yield condition.since
+
+
+def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """A cordon, by whoever did it: termination handlers that do not taint leave a label too."""
+    if not node.unschedulable:
+        return
+    event = node.labels.get(f"{NTH}/event-id", "")
+    if event.startswith("spot-itn"):
+        kind, deadline = DisruptionKind.SPOT_RECLAIM, now + AWS_SPOT_SECONDS
+        yield Disruption(node=node.name, kind=kind, source=f"{NTH}/event-id", deadline=deadline)
+    by = node.labels.get("k8s.nvidia.com/cordon-by", "")
+    source = "k8s.nvidia.com/cordon-by" if by else "spec.unschedulable"
+    kind = DisruptionKind.UNHEALTHY if by else DisruptionKind.DRAIN
+    yield Disruption(node=node.name, kind=kind, source=source)
+
+
+def _terminating(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """Karpenter: a taint, the Node's deletion, and a hard deadline where its owner set one.
+
+    A machine of spot capacity may go for a reclaim: its two minutes are assumed.
+    """
+    disrupted = _taint(node, "karpenter.sh/disrupted")
+    stated = _time_of(node.annotations.get("karpenter.sh/nodeclaim-termination-timestamp", ""))
+    if disrupted is None and stated is None and not node.terminating:
+        return
+    source = "metadata.deletionTimestamp" if disrupted is None else disrupted.key
+    spot = node.labels.get("karpenter.sh/capacity-type") == "spot"
+    assumed = None
+    if spot and disrupted is not None:
+        assumed = (disrupted.added_at or now) + AWS_SPOT_SECONDS
+    yield Disruption(
+        node=node.name,
+        kind=DisruptionKind.SPOT_RECLAIM if spot else DisruptionKind.SCALE_DOWN,
+        source="karpenter.sh/nodeclaim-termination-timestamp" if stated is not None else source,
+        deadline=assumed if stated is None else stated,
+    )
+
+
+def _shutdown(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """A kubelet in a graceful node shutdown says so in its Ready condition."""
+    for condition in node.conditions:
+        if (
+            condition.type == "Ready"
+            and condition.status == "False"
+            and "node is shutting down" in condition.message
+        ):
+            start = now if condition.since is None else condition.since
+            yield Disruption(
+                node=node.name,
+                kind=DisruptionKind.MAINTENANCE,
+                source="node shutdown",
+                deadline=start + SHUTDOWN_SECONDS,
+            )
+
+
+def _google(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """GKE: a termination now, or a maintenance at a stated time."""
+    taint = _taint(node, "cloud.google.com/impending-node-termination")
+    if taint is not None:
+        spot = node.labels.get("cloud.google.com/gke-spot") == "true"
+        notice = GKE_SPOT_SECONDS if spot else GKE_GRACEFUL_SECONDS
+        yield Disruption(
+            node=node.name,
+            kind=DisruptionKind.SPOT_RECLAIM if spot else DisruptionKind.MAINTENANCE,
+            source=taint.key,
+            deadline=(taint.added_at or now) + notice,
+        )
+    label = "cloud.google.com/scheduled-maintenance-time"
+    at = _number(node.labels.get(label, ""))
+    if at is not None:
+        near = at <= now + MAINTENANCE_HORIZON_SECONDS
+        yield Disruption(
+            node=node.name,
+            kind=DisruptionKind.MAINTENANCE,
+            source=label,
+            deadline=at,
+            confidence=Confidence.CERTAIN if near else Confidence.POSSIBLE,
+        )
+
+
+def _azure(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """Azure's reclaim of a spot machine, with the earliest time where the message states it.
+
+    `VMEventScheduled` is the older condition for all events: its reason names which.
+    """
+    for condition in node.conditions:
+        preempted = condition.type == "PreemptScheduled" or (
+            condition.type == "VMEventScheduled" and "Preempt" in condition.reason
+        )
+        if preempted and condition.status == "True":
+            start = now if condition.since is None else condition.since
+            yield Disruption(
+                node=node.name,
+                kind=DisruptionKind.SPOT_RECLAIM,
+                source=condition.type,
+                deadline=_mail_time(condition.message) or start + AZURE_PREEMPT_SECONDS,
+            )
+
+
+def _autoscaler(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """cluster-autoscaler: the taint's value is the Unix time at which it was set."""
+    taint = _taint(node, "ToBeDeletedByClusterAutoscaler")
+    if taint is not None:
+        start = _number(taint.value) or taint.added_at or now
+        yield Disruption(
+            node=node.name,
+            kind=DisruptionKind.SCALE_DOWN,
+            source=taint.key,
+            deadline=start + AUTOSCALER_SECONDS,
+        )
+
+
+def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
+    """GPU health: EKS' monitoring agent names the XID, NVSentinel what it recommends."""
+    for condition in node.conditions:
+        if condition.type == "AcceleratedHardwareReady" and condition.status == "False":
+            start = now if condition.since is None else condition.since
+            yield Disruption(
+                node=node.name,
+                kind=DisruptionKind.HARDWARE if _is_final(condition) else DisruptionKind.UNHEALTHY,
+                source=condition.type,
+                deadline=start + GPU_REPAIR_SECONDS,
+            )
+        elif condition.type in GPU_CONDITIONS and condition.status == "True":
+            _, _, action = condition.message.rpartition("RecommendedAction")
+            harmless = action.strip(" =:.").upper() == "NONE"
+            yield Disruption(
+                node=node.name,
+                kind=DisruptionKind.HARDWARE if "REPLACE" in action else DisruptionKind.UNHEALTHY,
+                source=condition.type,
+                confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
+            )
+        elif condition.type == "CSPMaintenance" and condition.status == "True":
+            kind = DisruptionKind.MAINTENANCE
+            yield Disruption(node=node.name, kind=kind, source=condition.type)
+
+
+_READERS: tuple[Callable[[NodeFacts, float], Iterable[Disruption]], ...] = (
+    _cordon,
+    _terminating,
+    _shutdown,
+    _google,
+    _azure,
+    _autoscaler,
+    _accelerators,
+)
+
+
+def _is_final(condition: ConditionFact) -> bool:
+    number = condition.reason.removeprefix("NvidiaXID").removesuffix("Error")
+    return number in XID_REPLACE
+
+
+def _taint(node: NodeFacts, key: str) -> TaintFact | None:
+    return next((taint for taint in node.taints if taint.key == key), None)
+
+
+def _number(text: str) -> float | None:
+    """Unix seconds as labels and taint values spell them."""
+    return float(text) if text.isdecimal() and len(text) <= 12 else None
+
+
+def _time_of(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.timestamp() if moment.tzinfo is not None else None
+
+
+def _mail_time(text: str) -> float | None:
+    """The RFC 1123 time at the end of a message, after its last colon-and-space."""
+    try:
+        return parsedate_to_datetime(text.rpartition(": ")[2]).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,227 @@
+"""The signals that are one mark of a node each: who sets it, what it means, how long is left.
+
+`notice_seconds` is what the component grants by default, counted from the mark's own time where it
+carries one. Signals that take more than one mark to read are functions in `signals`.
+
+Left out on purpose: `not-ready` and `unreachable` (a node that the API server does not hear may
+train on: its agent's silence decides), pressure taints (they only repel new pods), labels that say
+what a node is rather than what happens to it (`gke-spot`, `scalesetpriority=spot`), and Events of
+nodes (they are no state: a watch that begins later never sees them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline.disruption.model import Confidence, DisruptionKind
+
+
+class Mark(StrEnum):
+    """What of a node carries a signal."""
+
+    TAINT = "taint"
+    LABEL = "label"
+    CONDITION = "condition"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One row: a mark of a node and what it announces."""
+
+    mark: Mark
+    name: str
+    """Key of the taint or label, type of the condition."""
+    kind: DisruptionKind
+    value: str | None = None
+    """Of the taint or label, or the condition's status; None: any."""
+    confidence: Confidence = Confidence.CERTAIN
+    notice_seconds: float | None = None
+
+
+NTH = "aws-node-termination-handler"
+HYPERPOD = "sagemaker.amazonaws.com"
+
+AWS_SPOT_SECONDS = 120.0
+AZURE_TERMINATE_SECONDS = 300.0
+AZURE_REDEPLOY_SECONDS = 600.0
+AZURE_REBOOT_SECONDS = 900.0
+GKE_MAINTENANCE_SECONDS = 3600.0
+KARPENTER_REPAIR_SECONDS = 1800.0
+"""How long Karpenter's node repair tolerates an unhealthy node."""
+
+_AWS = (
+    Signal(
+        mark=Mark.TAINT,
+        name=f"{NTH}/spot-itn",
+        kind=DisruptionKind.SPOT_RECLAIM,
+        notice_seconds=AWS_SPOT_SECONDS,
+    ),
+    Signal(  # a reclaim may follow in minutes, in hours or never
+        mark=Mark.TAINT,
+        name=f"{NTH}/rebalance-recommendation",
+        kind=DisruptionKind.SPOT_RECLAIM,
+        confidence=Confidence.LIKELY,
+    ),
+    Signal(mark=Mark.TAINT, name=f"{NTH}/scheduled-maintenance", kind=DisruptionKind.MAINTENANCE),
+    Signal(
+        mark=Mark.TAINT, name=f"{NTH}/asg-lifecycle-termination", kind=DisruptionKind.SCALE_DOWN
+    ),
+    Signal(  # set when a reboot is expected, and taken away after it
+        mark=Mark.LABEL,
+        name=f"{NTH}/action",
+        value="UncordonAfterReboot",
+        kind=DisruptionKind.MAINTENANCE,
+    ),
+    Signal(
+        mark=Mark.LABEL,
+        name=f"{HYPERPOD}/node-health-status",
+        value="Unschedulable",
+        kind=DisruptionKind.UNHEALTHY,
+        confidence=Confidence.LIKELY,
+    ),
+    Signal(
+        mark=Mark.LABEL,
+        name=f"{HYPERPOD}/node-health-status",
+        value="UnschedulablePendingReplacement",
+        kind=DisruptionKind.HARDWARE,
+    ),
+    Signal(
+        mark=Mark.LABEL,
+        name=f"{HYPERPOD}/node-health-status",
+        value="UnschedulablePendingReboot",
+        kind=DisruptionKind.UNHEALTHY,
+    ),
+    Signal(
+        mark=Mark.LABEL,
+        name=f"{HYPERPOD}/deep-health-check-status",
+        value="InProgress",
+        kind=DisruptionKind.MAINTENANCE,
+        confidence=Confidence.LIKELY,
+    ),
+    Signal(
+        mark=Mark.LABEL,
+        name=f"{HYPERPOD}/deep-health-check-status",
+        value="Failed",
+        kind=DisruptionKind.HARDWARE,
+    ),
+    *(
+        Signal(
+            mark=Mark.CONDITION,
+            name=name,
+            value="False",
+            kind=DisruptionKind.UNHEALTHY,
+            notice_seconds=KARPENTER_REPAIR_SECONDS,
+        )
+        for name in ("KernelReady", "NetworkingReady", "StorageReady", "ContainerRuntimeReady")
+    ),
+)
+
+_GOOGLE = (
+    Signal(
+        mark=Mark.LABEL,
+        name="cloud.google.com/active-node-maintenance",
+        value="ONGOING",
+        kind=DisruptionKind.MAINTENANCE,
+        notice_seconds=GKE_MAINTENANCE_SECONDS,
+    ),
+)
+
+_AZURE = (
+    Signal(
+        mark=Mark.TAINT,
+        name="remediator.kubernetes.azure.com/unschedulable",
+        kind=DisruptionKind.UNHEALTHY,
+    ),
+    Signal(
+        mark=Mark.CONDITION,
+        name="TerminateScheduled",
+        value="True",
+        kind=DisruptionKind.SCALE_DOWN,
+        notice_seconds=AZURE_TERMINATE_SECONDS,
+    ),
+    Signal(
+        mark=Mark.CONDITION,
+        name="RedeployScheduled",
+        value="True",
+        kind=DisruptionKind.MAINTENANCE,
+        notice_seconds=AZURE_REDEPLOY_SECONDS,
+    ),
+    Signal(
+        mark=Mark.CONDITION,
+        name="RebootScheduled",
+        value="True",
+        kind=DisruptionKind.MAINTENANCE,
+        notice_seconds=AZURE_REBOOT_SECONDS,
+    ),
+    Signal(  # a pause of seconds: nobody has to leave for it
+        mark=Mark.CONDITION,
+        name="FreezeScheduled",
+        value="True",
+        kind=DisruptionKind.MAINTENANCE,
+        confidence=Confidence.POSSIBLE,
+        notice_seconds=AZURE_REBOOT_SECONDS,
+    ),
+)
+
+_AUTOSCALER = (
+    Signal(  # idle enough to go; the mark is taken back when it is used again
+        mark=Mark.TAINT,
+        name="DeletionCandidateOfClusterAutoscaler",
+        kind=DisruptionKind.SCALE_DOWN,
+        confidence=Confidence.POSSIBLE,
+    ),
+)
+
+_PROBLEM_DETECTOR = (
+    *(
+        Signal(mark=Mark.CONDITION, name=name, value="True", kind=DisruptionKind.UNHEALTHY)
+        for name in ("KernelDeadlock", "ReadonlyFilesystem", "CorruptDockerOverlay2")
+    ),
+    *(
+        Signal(  # bad for new pods; what runs already does not notice
+            mark=Mark.CONDITION,
+            name=name,
+            value="True",
+            kind=DisruptionKind.UNHEALTHY,
+            confidence=Confidence.LIKELY,
+        )
+        for name in (
+            "FrequentKubeletRestart",
+            "FrequentContainerdRestart",
+            "FrequentDockerRestart",
+            "KubeletProblem",
+            "FDPressure",
+        )
+    ),
+)
+
+_NVSENTINEL = (
+    Signal(mark=Mark.TAINT, name="nvidia.com/gpu-xid-error", kind=DisruptionKind.HARDWARE),
+    *(
+        Signal(
+            mark=Mark.LABEL,
+            name="dgxc.nvidia.com/nvsentinel-state",
+            value=value,
+            kind=DisruptionKind.UNHEALTHY,
+        )
+        for value in (
+            "quarantined",
+            "draining",
+            "drain-succeeded",
+            "drain-failed",
+            "remediating",
+            "remediation-failed",
+        )
+    ),
+)
+
+TABLE: tuple[Signal, ...] = (
+    *_AWS,
+    *_GOOGLE,
+    *_AZURE,
+    *_AUTOSCALER,
+    *_PROBLEM_DETECTOR,
+    *_NVSENTINEL,
+)
+"""All rows; their order decides nothing."""
