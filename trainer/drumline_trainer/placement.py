@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+_FOLDERS = ("checkpoint_folder", "snapshot_folder")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
@@ -36,6 +38,12 @@ class Placement:
     and without any the run starts from step 0."""
     acknowledged_digest: str = ""
     """Digest the manifest of that very step must have; empty accepts any verified one."""
+    snapshot_folder: Path | None = None
+    """Memory of this pod that outlives its ranks (`recovery.snapshot_files`), or None: no
+    snapshots are taken."""
+    restore_snapshot: int | None = None
+    """Step of the snapshot to go on from: this rank's file lies in the folder. None, or where it
+    does not verify on every rank: the newest checkpoint."""
     address: str = ""
     """IP address of this pod that peers connect to; empty: what the host name resolves to."""
 
@@ -58,13 +66,15 @@ class Placement:
 
     def to_json(self) -> str:
         """One line of JSON; `from_json` reads it back."""
-        folder = self.checkpoint_folder
-        whole = {**asdict(self), "checkpoint_folder": None if folder is None else str(folder)}
+        whole = asdict(self)
+        for name in _FOLDERS:
+            whole[name] = None if whole[name] is None else str(whole[name])
         return json.dumps(whole, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Placement:
         """Read `to_json`'s line. Raises TypeError or ValueError for anything else."""
         raw: dict[str, Any] = json.loads(text)
-        folder = raw.pop("checkpoint_folder", None)
-        return cls(**raw, checkpoint_folder=None if folder is None else Path(folder))
+        for name in _FOLDERS:
+            raw[name] = None if raw.get(name) is None else Path(raw[name])
+        return cls(**raw)

@@ -5,6 +5,9 @@ process group, CUDA and compute threads all begin here.
 
 The rendezvous store lives in another process (`serve_store`), so no rank's death takes it away; all
 keys carry the prefix `generation.attempt`, so a rank of an older attempt meets nobody.
+
+With an agent (`Control`) a rank outlives its peers: it leaves what is left of the gang, says so,
+and trains on in the same process under the placement it gets then. Without one it ends.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,13 +38,15 @@ from drumline_trainer.checkpoint.errors import (
 )
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
-from drumline_trainer.heartbeat import Heartbeat
+from drumline_trainer.heartbeat import Parked, Word
 from drumline_trainer.host import interface_of, threads_per_rank
 from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.control import Control
+from drumline_trainer.recovery.leaving import interrupt, leave
 from drumline_trainer.train import train
 
 JOIN_TIMEOUT = timedelta(minutes=5)
@@ -67,7 +73,8 @@ def run_rank(
     *,
     config: TrainerConfig,
     placement: Placement,
-    heartbeat: Callable[[Heartbeat], None] | None = None,
+    heartbeat: Callable[[Word], None] | None = None,
+    control: Control | None = None,
     losses_file: Path | None = None,
     write: Callable[[str], None] | None = None,
 ) -> None:
@@ -76,7 +83,8 @@ def run_rank(
     Args:
         config: the same for all ranks.
         placement: which rank this is and where the store answers.
-        heartbeat: called from the training thread; must not block.
+        heartbeat: receives all that the rank says about itself; must not block.
+        control: what the agent wants; None where there is no agent.
         losses_file: where rank 0 writes every step's loss; by default beside the checkpoints.
         write: receives progress lines on rank 0; standard output by default.
 
@@ -96,8 +104,45 @@ def run_rank(
         peak_flops=_peak_flops(device),
     )
     _make_deterministic()
-    join(placement, device=device)
-    train(config, placement=placement, device=device, reporter=reporter)
+    if control is None:
+        _train(config, reporter=reporter, device=device)
+        return
+    control.on_interrupt = partial(interrupt, device)
+    while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
+        leave(device)
+        reporter.tell(parked)
+        reporter.rejoin(control.wait_for_placement(above=reporter.placement.membership))
+
+
+def _train_until_parked(
+    config: TrainerConfig, *, reporter: Reporter, device: torch.device, control: Control
+) -> Parked | None:
+    """Train to the end of the run (None) or of the gang. All other errors are raised."""
+    placement = reporter.placement
+    try:
+        _train(config, reporter=reporter, device=device, control=control)
+    except Exception as error:
+        if exit_code_of(error) is not ExitCode.PEER_LOST:
+            raise
+        return Parked(
+            generation=placement.generation,
+            attempt=placement.attempt,
+            step=reporter.step,
+            reason=f"{type(error).__name__}: {error}"[:512],
+        )
+    return None
+
+
+def _train(
+    config: TrainerConfig,
+    *,
+    reporter: Reporter,
+    device: torch.device,
+    control: Control | None = None,
+) -> None:
+    """One membership from joining to the end of the run."""
+    join(reporter.placement, device=device)
+    train(config, placement=reporter.placement, device=device, reporter=reporter, control=control)
     dist.destroy_process_group()
 
 

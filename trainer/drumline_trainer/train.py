@@ -34,10 +34,16 @@ from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.fsdp import shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
 from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.control import Control
 
 
 def train(
-    config: TrainerConfig, *, placement: Placement, device: torch.device, reporter: Reporter
+    config: TrainerConfig,
+    *,
+    placement: Placement,
+    device: torch.device,
+    reporter: Reporter,
+    control: Control | None = None,
 ) -> None:
     """Train from the newest checkpoint, or from the initial weights, to `config.steps`.
 
@@ -71,6 +77,8 @@ def train(
 
     reporter.begin(finished)
     for step in range(finished, config.steps):
+        if control is not None:
+            control.check(placement.membership)
         reporter.enter(Phase.DATA)
         inputs_BS, targets_BS = load_batch(
             dataset, cursor, config=config, placement=placement, device=device

@@ -21,6 +21,8 @@ def test_survives_a_line_of_json() -> None:
         checkpoint_folder=Path("/checkpoints/job"),
         acknowledged_step=50,
         acknowledged_digest="ab",
+        snapshot_folder=Path("/dev/shm/drumline"),
+        restore_snapshot=42,
         address="10.0.0.8",
     )
     assert Placement.from_json(full.to_json()) == full

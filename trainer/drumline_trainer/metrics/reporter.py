@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Heartbeat, Phase
+from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.metrics.flops import flops_per_token, mfu
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.progress import progress_line
@@ -27,8 +27,8 @@ class Reporter:
 
     config: TrainerConfig
     placement: Placement
-    send: Callable[[Heartbeat], None] | None
-    """Receives heartbeats."""
+    send: Callable[[Word], None] | None
+    """Receives heartbeats and events."""
     write: Callable[[str], None]
     """Receives lines for people; called on rank 0 only."""
     losses_file: Path | None
@@ -53,6 +53,16 @@ class Reporter:
         """A line for people, from rank 0."""
         if self.placement.rank == 0:
             self.write(line)
+
+    def tell(self, word: Word) -> None:
+        """Send an event."""
+        if self.send is not None:
+            self.send(word)
+
+    def rejoin(self, placement: Placement) -> None:
+        """Go on under another placement; the unwritten losses are the abandoned steps'."""
+        self.placement = placement
+        self._pending.clear()
 
     def begin(self, step: int) -> None:
         """Training starts after `step` finished steps."""
