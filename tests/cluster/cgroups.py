@@ -39,6 +39,15 @@ def delete(name: str) -> None:
             top.rmdir()
 
 
+def pids_of_pod(name: str, pod_uid: str) -> list[int]:
+    """Every process in the containers of a pod, wherever in the cluster it runs."""
+    for hierarchy in _hierarchies():
+        for folder in (hierarchy / f"drumline.{name}").glob(f"**/pod{pod_uid}"):
+            files = folder.rglob("cgroup.procs")
+            return sorted(int(pid) for file in files for pid in file.read_text().split())
+    return []
+
+
 def leftovers(name: str) -> list[Path]:
     """Groups that `delete` would remove."""
     return [top for each in _hierarchies() if (top := each / f"drumline.{name}").exists()]

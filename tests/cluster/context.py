@@ -28,7 +28,7 @@ from tests.cluster.binaries import cache_dir
 from tests.cluster.model import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -37,6 +37,8 @@ IMAGES: dict[str, tuple[str, ...]] = {
     "trainer": ("trainer/drumline_trainer",),
 }
 """Image -> the packages of this repository in it."""
+
+REHEARSAL_MODULES = ("tests/rehearsal/rehearsal.py",)
 
 # reads kubeconfig files on workstations; a pod has its service account, and 75 MB less
 _NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
@@ -84,10 +86,6 @@ def ensure_site(image: str) -> Path:
 def ensure_app(image: str) -> Path:
     """The folder with this repository's packages, compiled."""
     sources = [REPOSITORY / package for package in IMAGES[image]]
-    digest = hashlib.sha256()
-    for source in sources:
-        for file in sorted(_sources(source)):
-            digest.update(f"{file.relative_to(REPOSITORY)}\n".encode() + file.read_bytes())
 
     def copy(folder: Path) -> None:
         for source in sources:
@@ -95,7 +93,26 @@ def ensure_app(image: str) -> Path:
             shutil.copytree(source, folder / source.name, ignore=unwanted)
         _compile(folder, seen_as="/opt/drumline")
 
-    return _once("app", digest.hexdigest(), copy)
+    return _once("app", _fingerprint(file for source in sources for file in _sources(source)), copy)
+
+
+def ensure_rehearsal() -> Path:
+    """The folder with the modules that play faults in the trainer's place."""
+
+    def copy(folder: Path) -> None:
+        for module in REHEARSAL_MODULES:
+            shutil.copy(REPOSITORY / module, folder)
+        _compile(folder, seen_as="/opt/rehearsal")
+
+    content = _fingerprint(REPOSITORY / module for module in REHEARSAL_MODULES)
+    return _once("rehearsal", content, copy)
+
+
+def _fingerprint(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(f"{file.relative_to(REPOSITORY)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def pinned(image: str) -> str:

@@ -20,7 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.binaries import cache_dir
-from tests.cluster.context import REPOSITORY, ensure_app, ensure_site, image_cache, scratch_folder
+from tests.cluster.context import (
+    REPOSITORY,
+    ensure_app,
+    ensure_rehearsal,
+    ensure_site,
+    image_cache,
+    scratch_folder,
+)
 from tests.cluster.model import ClusterError
 from tests.cluster.nodes import SANDBOX_IMAGE, has_images, import_images
 from tests.cluster.rootfs import ensure_rootfs
@@ -33,8 +40,17 @@ if TYPE_CHECKING:
 
 OPERATOR_IMAGE = "drumline/operator:dev"
 TRAINER_IMAGE = "drumline/trainer:dev"
+REHEARSAL_IMAGE = "drumline/rehearsal:dev"
+"""The trainer with faults on order, for jobs of tests that name it."""
 
 _KEPT = 3  # of each kind
+_BASES = {"operator": "base", "trainer": "base", "rehearsal": "trainer"}
+_TAGS = {
+    "base": SANDBOX_IMAGE,
+    "operator": OPERATOR_IMAGE,
+    "trainer": TRAINER_IMAGE,
+    "rehearsal": REHEARSAL_IMAGE,
+}
 
 
 def ensure_images(*, progress: Progress) -> Path:
@@ -49,12 +65,13 @@ def ensure_images(*, progress: Progress) -> Path:
             "base": {"rootfs.tar": rootfs},
             "operator": {"site": ensure_site("operator"), "app": ensure_app("operator")},
             "trainer": {"app": ensure_app("trainer")},
+            "rehearsal": {"rehearsal": ensure_rehearsal()},
         }
         built = {image: folder / f"image-{_digest(image, inputs)}" for image in inputs}
         together = hashlib.sha256(repr(sorted(each.name for each in built.values())).encode())
         archive = folder / f"archive-{together.hexdigest()[:12]}.tar"
         if not archive.exists():
-            changed = [image for image in inputs if not built[image].exists()]
+            changed = _to_build({image for image in inputs if not built[image].exists()})
             with progress.step(f"building images: {', '.join(changed)}"):
                 for image in changed:
                     _build(image, inputs[image], built[image])
@@ -76,8 +93,15 @@ def load_images(
             load.result()
 
 
+def _to_build(missing: set[str]) -> list[str]:
+    """With each also what it is made from: buildah may hold another version under that tag."""
+    wanted = missing | {"trainer"} if "rehearsal" in missing else missing
+    return [image for image in _TAGS if image in wanted]
+
+
 def _build(image: str, parts: dict[str, Path], target: Path) -> None:
     """Build one image from its Dockerfile and write it to a folder: manifest, config, layers."""
+    shutil.rmtree(target, ignore_errors=True)
     _buildah("rm", "--all")  # what a killed build left
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
         context, made = Path(scratch) / "context", Path(scratch) / "image"
@@ -87,7 +111,7 @@ def _build(image: str, parts: dict[str, Path], target: Path) -> None:
         (context / "site").mkdir(exist_ok=True)  # the trainer's is mounted when it runs
         _buildah(
             *("build", "--isolation=chroot", "--layers", "--timestamp=0", "--pull-never"),
-            *([] if image == "base" else [f"--build-arg=BASE_IMAGE={_local('base')}"]),
+            *([f"--build-arg=BASE_IMAGE={_local(_BASES[image])}"] if image in _BASES else []),
             *("--tag", _local(image), "--file", str(_dockerfile(image)), str(context)),
         )
         _buildah("push", "--disable-compression", _local(image), f"dir:{made}")
@@ -102,7 +126,7 @@ def _pack(images: dict[str, Path], archive: Path) -> None:
     for image, folder in images.items():
         manifest = json.loads((folder / "manifest.json").read_text())
         config, *layers = (_hash(each) for each in (manifest["config"], *manifest["layers"]))
-        entries.append({"Config": config, "RepoTags": [_tag(image)], "Layers": layers})
+        entries.append({"Config": config, "RepoTags": [_TAGS[image]], "Layers": layers})
         blobs |= {name: folder / name for name in (config, *layers)}
     listing = json.dumps(entries).encode()
     staged = scratch_folder() / archive.name
@@ -119,24 +143,24 @@ def _hash(descriptor: dict[str, Any]) -> str:
     return descriptor["digest"].removeprefix("sha256:")
 
 
-def _tag(image: str) -> str:
-    return {"base": SANDBOX_IMAGE, "operator": OPERATOR_IMAGE, "trainer": TRAINER_IMAGE}[image]
-
-
 def _local(image: str) -> str:
-    return f"localhost/{_tag(image)}"
+    return f"localhost/{_TAGS[image]}"
 
 
 def _dockerfile(image: str) -> Path:
+    if image == "rehearsal":
+        return REPOSITORY / "tests" / "rehearsal" / "Dockerfile"
     return REPOSITORY / "docker" / f"{image}.Dockerfile"
 
 
 def _digest(image: str, inputs: dict[str, dict[str, Path]]) -> str:
     """Inputs are named by their content, so their names are enough."""
     digest = hashlib.sha256()
-    for each in ("base", image):
-        digest.update(_dockerfile(each).read_bytes())
-        digest.update(repr({name: source.name for name, source in inputs[each].items()}).encode())
+    made_from = _BASES.get(image)
+    if made_from is not None:
+        digest.update(_digest(made_from, inputs).encode())
+    digest.update(_dockerfile(image).read_bytes())
+    digest.update(repr({name: source.name for name, source in inputs[image].items()}).encode())
     return digest.hexdigest()[:12]
 
 
@@ -149,7 +173,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _forget_old(folder: Path) -> None:
     """Keep the archives and folders used last."""
-    for pattern in ("archive-*.tar", "archive-*.seed", "image-*", "app-*"):
+    for pattern in ("archive-*.tar", "archive-*.seed", "image-*", "app-*", "rehearsal-*"):
         found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
         for path in found[:-_KEPT]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

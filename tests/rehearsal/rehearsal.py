@@ -1,0 +1,124 @@
+"""The bundled trainer with faults on order: the rank module of the image `drumline/rehearsal`.
+
+A job that runs this image trains as any other, with the production code. Beside its checkpoints
+lies `rehearsal.json`, the plan of what shall befall it:
+
+    {"pace_seconds": 0.02,
+     "faults": [{"name": "a", "rank": 1, "finished": 20, "phase": "backward", "kind": "exception"}]}
+
+Each fault strikes once in the life of a job, in the process of that rank, when it enters the phase
+after so many finished steps; `struck/<name>` then says when. Every rank process writes itself into
+`processes.jsonl` when it begins. Standard library and the trainer only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drumline_trainer import rank
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.rank import exit_code_of, serve_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drumline_trainer.heartbeat import Phase
+    from drumline_trainer.placement import Placement
+
+__all__ = ["exit_code_of", "run_rank", "serve_store"]
+
+PLAN_FILE = "rehearsal.json"
+PROCESSES_FILE = "processes.jsonl"
+STRUCK_FOLDER = "struck"
+CHUNK_BYTES = 32 << 20
+
+
+def run_rank(*, placement: Placement, **others: Any) -> None:
+    """The trainer's own `run_rank`, with the plan at work around it."""
+    folder = placement.checkpoint_folder
+    if folder is not None and (folder / PLAN_FILE).exists():
+        _introduce(placement, folder)
+        _watch(json.loads((folder / PLAN_FILE).read_text()), folder=folder)
+    rank.run_rank(placement=placement, **others)
+
+
+def _introduce(placement: Placement, folder: Path) -> None:
+    line = {
+        "rank": placement.rank,
+        "pid": os.getpid(),
+        "pod": socket.gethostname(),
+        "generation": placement.generation,
+        "attempt": placement.attempt,
+    }
+    with (folder / PROCESSES_FILE).open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _watch(plan: dict[str, Any], *, folder: Path) -> None:
+    """Have every change of phase looked at: that is where faults strike."""
+    enter = Reporter.enter
+
+    def watched(self: Reporter, phase: Phase) -> None:
+        enter(self, phase)
+        if phase == "data":
+            time.sleep(plan["pace_seconds"])
+        here = (self.placement.rank, self.step, str(phase))
+        for fault in plan["faults"]:
+            if (fault["rank"], fault["finished"], fault["phase"]) == here:
+                _strike_once(fault, folder=folder)
+
+    Reporter.enter = watched
+
+
+def _strike_once(fault: dict[str, Any], *, folder: Path) -> None:
+    try:
+        with (folder / STRUCK_FOLDER / fault["name"]).open("x") as file:
+            file.write(f"{time.time()}\n")
+    except FileExistsError:
+        return
+    _KINDS[fault["kind"]]()
+
+
+def _raise() -> None:
+    raise RuntimeError("rehearsed: the training code raised")
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _outgrow() -> None:
+    """Allocate until the kernel kills this process for it."""
+    held: list[bytes] = []
+    while True:
+        held.append(b"x" * CHUNK_BYTES)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _linger() -> None:
+    """Be slow, but alive: shorter than what counts as silence."""
+    time.sleep(1.5)
+
+
+_KINDS: dict[str, Callable[[], None]] = {
+    "exception": _raise,
+    "kill": _kill,
+    "segfault": _segfault,
+    "memory": _outgrow,
+    "stop": _stop,
+    "linger": _linger,
+}
