@@ -27,28 +27,13 @@ from drumline_trainer.contract import (
     host_name,
     sign,
 )
+from tests.faults.agent.gate import Gate
 
 ROOT = Path(__file__).parents[3]
 TOKEN = b"0123456789abcdef0123456789abcdef"
 JOB_UID = "11111111-2222-3333-4444-555555555555"
 PORT = 29400
 HANG_SECONDS = 120.0
-
-
-class Gate:
-    """Where a rank waits for the test; opening it never blocks, whoever comes first."""
-
-    def __init__(self, path: Path) -> None:
-        os.mkfifo(path)
-        self._end = os.open(path, os.O_RDWR)
-        self.path = str(path)
-        self.line = f"open({self.path!r}, 'rb', buffering=0).read(1)"
-
-    def open(self) -> None:
-        os.write(self._end, b"!")
-
-    def close(self) -> None:
-        os.close(self._end)
 
 
 @dataclass
@@ -59,33 +44,59 @@ class Agent:
     address: str
     folder: Path
     process: asyncio.subprocess.Process
+    pod_uid: str
     lines: list[str] = field(default_factory=list)
+    _read: int = 0
+    """Lines that `until_line` has passed."""
+    _news: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _reader: asyncio.Task[None] | None = None
 
-    @property
-    def pod_uid(self) -> str:
-        return f"pod-{self.index}"
+    def listen(self) -> None:
+        """Read what it prints, from now on and whether anyone asks or not."""
+        self._reader = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            async with self._news:
+                self.lines.append(line.decode().rstrip("\n"))
+                self._news.notify_all()
+        async with self._news:
+            self._reader = None
+            self._news.notify_all()
 
     async def until_line(self, wanted: str) -> str:
-        """Read on until a line contains `wanted`."""
-        assert self.process.stdout is not None
-        async with asyncio.timeout(HANG_SECONDS):
-            while line := await self.process.stdout.readline():
-                self.lines.append(line.decode().rstrip("\n"))
-                if wanted in self.lines[-1]:
-                    return self.lines[-1]
-        raise AssertionError(f"agent {self.index} ended without {wanted!r}:\n{self.text}")
+        """The next line, after those passed before, that contains `wanted`."""
+        async with asyncio.timeout(HANG_SECONDS), self._news:
+            while True:
+                while self._read < len(self.lines):
+                    self._read += 1
+                    if wanted in self.lines[self._read - 1]:
+                        return self.lines[self._read - 1]
+                if self._reader is None:
+                    raise AssertionError(
+                        f"agent {self.index} ended without {wanted!r}:\n{self.text}"
+                    )
+                await self._news.wait()
 
     async def event(self, name: str) -> dict[str, Any]:
-        """Read on until the agent logs this event."""
+        """The next event of this name, after the lines passed before."""
         return json.loads(await self.until_line(f'"event":"{name}"'))
 
     async def ended(self) -> int:
         """Read to the end; the exit code."""
-        assert self.process.stdout is not None
         async with asyncio.timeout(HANG_SECONDS):
-            rest = await self.process.stdout.read()
-            self.lines += rest.decode().splitlines()
+            if self._reader is not None:
+                await self._reader
             return await self.process.wait()
+
+    async def kill(self) -> None:
+        """End the process as a node's failure does."""
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGKILL)
+        if self._reader is not None:
+            await self._reader
+        await self.process.wait()
 
     @property
     def text(self) -> str:
@@ -113,7 +124,7 @@ class Agent:
     def _call(
         self, method: str, path: str, body: bytes, signature: str
     ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection(self.address, PORT, timeout=30)
+        connection = http.client.HTTPConnection(self.address, PORT, timeout=60)
         try:
             headers = {SIGNATURE_HEADER: signature} if signature else {}
             connection.request(method, path, body=body or None, headers=headers)
@@ -130,10 +141,11 @@ class Agent:
         )
         return status, answer
 
-    async def status(self) -> AgentStatus:
-        """Signed read of the status."""
+    async def status(self, *, since: int | None = None, wait: float = 30) -> AgentStatus:
+        """Signed read of the status; with `since` as soon as it is of another version."""
+        query = "" if since is None else f"?since={since}&wait={wait}"
         code, body, _ = await self.call(
-            "GET", "/v1/status", signature=sign(TOKEN, b"get", b"/v1/status")
+            "GET", f"/v1/status{query}", signature=sign(TOKEN, b"get", b"/v1/status")
         )
         assert code == 200
         return AgentStatus.parse(body)
@@ -155,13 +167,27 @@ class Band:
         self.gates.append(Gate(self.folder / f"gate-{len(self.gates)}"))
         return self.gates[-1]
 
-    def address(self, index: int) -> str:
-        return f"{self.prefix}.{index + 1}"
+    def address(self, index: int, *, generation: int = 1) -> str:
+        """Of the pod of this index created for this generation."""
+        return f"{self.prefix}.{16 * (generation - 1) + index + 1}"
 
     async def start(
-        self, index: int, *, program: str = "run", variables: dict[str, str] | None = None
+        self,
+        index: int,
+        *,
+        program: str = "run",
+        variables: dict[str, str] | None = None,
+        generation: int = 1,
     ) -> Agent:
-        """Start one agent. `variables` are added to its environment."""
+        """Start the agent of a pod created for `generation`; `variables` join its environment."""
+        pod_uid = f"pod-{index}" + (f"-g{generation}" if generation > 1 else "")
+        address = self.address(index, generation=generation)
+        environment = {
+            Env.POD_UID: pod_uid,
+            Env.POD_IP: address,
+            Env.GENERATION: str(generation),
+            "DRUMLINE_AGENT_ADDRESS": address,
+        }
         folder = self.folder / f"agent-{index}-{len(self.agents)}"
         folder.mkdir()
         (folder / "token").write_bytes(TOKEN)
@@ -170,13 +196,14 @@ class Band:
             "-m",
             "drumline_trainer.agent",
             program,
-            env={**self._environment(index, folder=folder), **(variables or {})},
+            env={**self._environment(index, folder=folder), **environment, **(variables or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             limit=1 << 20,
         )
-        agent = Agent(index=index, address=self.address(index), folder=folder, process=process)
+        agent = Agent(index=index, address=address, folder=folder, process=process, pod_uid=pod_uid)
+        agent.listen()
         self.agents.append(agent)
         return agent
 
@@ -213,9 +240,7 @@ class Band:
         for gate in self.gates:
             gate.close()
         for agent in self.agents:
-            if agent.process.returncode is None:
-                agent.process.send_signal(signal.SIGKILL)
-                await agent.process.communicate()
+            await agent.kill()
 
     def _environment(self, index: int, *, folder: Path) -> dict[str, str]:
         return {
@@ -224,14 +249,11 @@ class Band:
             Env.NAMESPACE: "default",
             Env.JOB: "job",
             Env.JOB_UID: JOB_UID,
-            Env.POD_UID: f"pod-{index}",
-            Env.POD_IP: self.address(index),
             Env.INDEX: str(index),
-            Env.GENERATION: "1",
-            "DRUMLINE_AGENT_ADDRESS": self.address(index),
             "DRUMLINE_AGENT_PORT": str(PORT),
             "DRUMLINE_TOKEN_FILE": str(folder / "token"),
             "DRUMLINE_GANG_FOLDER": str(folder / "gang"),
+            "DRUMLINE_SNAPSHOT_FOLDER": str(folder / "snapshots"),
             "DRUMLINE_TERMINATION_LOG": str(folder / "termination-log"),
             "DRUMLINE_PEER_LOST_SECONDS": "5",
         }

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.agent.agents import Band
+from tests.faults.agent.gang import Gang
 
 
 @pytest.fixture
@@ -12,3 +13,9 @@ async def band(tmp_path: Path) -> AsyncIterator[Band]:
     band = Band(folder=tmp_path)
     yield band
     await band.stop()
+
+
+@pytest.fixture
+def gang(band: Band) -> Gang:
+    """The same agents under a stand-in for the operator."""
+    return Gang(band)
