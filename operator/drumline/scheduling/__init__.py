@@ -11,6 +11,10 @@ from drumline.scheduling.decisions import (
     BlockReason,
     Decisions,
     Placed,
+    Preemption,
+    Resized,
+    Victim,
+    VictimReason,
 )
 from drumline.scheduling.model import (
     Admitted,
@@ -18,13 +22,16 @@ from drumline.scheduling.model import (
     Node,
     Policy,
     Pool,
+    PreemptionRule,
     Queue,
+    Reclaim,
     Snapshot,
     Taint,
     TaintEffect,
     Toleration,
     TolerationOperator,
     WaitingRule,
+    WithinQueue,
 )
 from drumline.scheduling.resources import Resources
 
@@ -40,13 +47,20 @@ __all__ = [
     "Placed",
     "Policy",
     "Pool",
+    "Preemption",
+    "PreemptionRule",
     "Queue",
+    "Reclaim",
+    "Resized",
     "Resources",
     "Snapshot",
     "Taint",
     "TaintEffect",
     "Toleration",
     "TolerationOperator",
+    "Victim",
+    "VictimReason",
     "WaitingRule",
+    "WithinQueue",
     "decide",
 ]

@@ -1,5 +1,9 @@
 """The scheduler's output: each gang that was looked at is `Placed` or `Blocked`, never in between.
 
+An elastic gang that lost places, or for which there is room to grow, may be `Resized` instead. A
+gang that is to take the places of others is `Blocked` (WaitingForVictims) until these are gone;
+`Preemption` says once who has to go and which places it will have then.
+
 A refusal is a value with a closed reason, the numbers behind it and the names of those whose
 leaving would make room. Its text depends on the snapshot alone, not on the time: the same
 situation gives the same words, so nothing is written to the API server while nothing changes.
@@ -40,6 +44,8 @@ class BlockReason(StrEnum):
     """GPUs would suffice; CPU, memory, pod slots or another resource do not."""
     TOPOLOGY_DOES_NOT_FIT = "TopologyDoesNotFit"
     """It fits the pool now, but no single domain of the required level."""
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    """Others were told to leave for it; its places are kept until they are gone."""
     BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
     """Under the strict rule: one that comes earlier waits for the same quota or pool."""
 
@@ -52,13 +58,71 @@ class Placed:
     uid: str
     pool: str
     assignment: tuple[str, ...]
-    """Node names by pod index, all of them; neighbours in index are neighbours in the network."""
+    """Node names by position, all of them; neighbours in it are neighbours in the network. Of an
+    elastic gang as many as fit now."""
     replaced: tuple[int, ...] = ()
     """The indices that are new, where an admitted gang was repaired; empty for a fresh gang."""
     level: str | None = None
     """The narrowest level at which one domain holds the whole gang; None: it spans domains."""
     domain: tuple[str, ...] = ()
     """Path of that domain, broadest first."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized:
+    """An elastic gang goes on with another number of pods."""
+
+    key: str
+    uid: str
+    pool: str
+    kept: tuple[int, ...]
+    """Positions of its assignment that stay, ascending; all others are given up."""
+    added: tuple[str, ...]
+    """Nodes of the pods that join, after those that stay."""
+    level: str | None = None
+    domain: tuple[str, ...] = ()
+    message: str = ""
+
+
+class VictimReason(StrEnum):
+    """Why a running gang may be sent away for another."""
+
+    LOWER_PRIORITY = "LowerPriority"
+    """It has a lower priority in the same queue."""
+    BORROWED = "Borrowed"
+    """Its queue holds more than its nominal quota, the other one's not yet its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A running gang that has to leave, as a whole."""
+
+    key: str
+    uid: str
+    gpus: int
+    gpu_seconds_lost: float
+    """Work since its last verified checkpoint, as of the snapshot."""
+    why: VictimReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """Who has to leave so that a waiting gang can start, and where it will start then.
+
+    Each of the victims is necessary, and without any other change the gang is placed once they
+    are gone. Whoever carries this out remembers the assignment as `Gang.nominated` first.
+    """
+
+    key: str
+    uid: str
+    pool: str
+    assignment: tuple[str, ...]
+    """The places it will have, by position."""
+    victims: tuple[Victim, ...]
+    """Ordered by key."""
+    level: str | None = None
+    domain: tuple[str, ...] = ()
     message: str = ""
 
 
@@ -85,5 +149,9 @@ class Decisions:
 
     placed: tuple[Placed, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    preemptions: tuple[Preemption, ...] = ()
+    """New ones only; who waits for victims already is just blocked."""
+    resized: tuple[Resized, ...] = ()
     retry_at: float | None = None
-    """When the earliest gang that backs off is to be looked at again."""
+    """When time alone may change something: a gang has backed off long enough, or a minimum runtime
+    ends that keeps a waiting one from its place."""

@@ -81,6 +81,10 @@ class Node:
     ready: bool = True
     distrusted: bool = False
     """Its kubelet refused a pod that fitted here: not used before its next update."""
+    closed: str = ""
+    """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
+    terminating: Resources = NOTHING
+    """The part of `used` whose pods are being deleted: nobody's capacity yet, but soon free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +96,53 @@ class Pool:
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
 
 
+class WithinQueue(StrEnum):
+    """Whom a job may send away in its own queue."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+
+
+class Reclaim(StrEnum):
+    """Whom a job may send away in other queues of its cohort, to use its own queue's quota."""
+
+    NEVER = "Never"
+    ANY = "Any"
+    """Any job of a queue that holds more than its nominal quota, whatever its priority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRule:
+    """What jobs of a queue may do to running ones; by default they wait."""
+
+    within_queue: WithinQueue = WithinQueue.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A team's share of the cluster. Its usage is what `Snapshot.admitted` says."""
+    """A team's share of the cluster. Its usage is what `Snapshot.admitted` says.
+
+    Queues that name the same parent form a cohort with it: each may use what the others leave of
+    their nominal quota. A queue whose parent does not exist, or that is its own ancestor, stands
+    alone.
+    """
 
     name: str
     nominal: Mapping[str, int]
-    """GPUs by pool. A pool that is not listed is closed to the queue."""
+    """GPUs by pool. A pool that is not listed is closed to the queue's jobs; 0 opens it for what
+    can be borrowed there."""
     max_priority: int | None = None
     namespaces: frozenset[str] | None = None
     """Which namespaces may use it; None means all."""
+    parent: str | None = None
+    borrowing_limit: Mapping[str, int] | None = None
+    """How many GPUs of a pool it may hold above its quota; None, or a pool left out: no limit."""
+    lending_limit: Mapping[str, int] | None = None
+    """How many GPUs of its quota others may use; None, or a pool left out: all of it."""
+    preemption: PreemptionRule = PreemptionRule()
+    min_runtime_seconds: float = 0.0
+    """Its jobs are sent away for no one before they have run that long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +154,7 @@ class Gang:
     uid: str
     queue: str
     nodes: int
-    """How many pods it has; two of them may share a node that has room for both."""
+    """How many pods it wants; two of them may share a node that has room for both."""
     per_pod: Resources
     queued_at: float
     """When it began to wait (seconds); a preempted job keeps its place."""
@@ -132,6 +173,12 @@ class Gang:
     """After a rejected create: not tried again before this time."""
     retry_cause: str = ""
     """Why it backs off, in the words of whoever rejected it."""
+    sizes: tuple[int, ...] = ()
+    """Elastic: the numbers of pods it can run with, ascending, `nodes` the last; empty: only that.
+    """
+    nominated: tuple[str, ...] = ()
+    """While it waits for victims: the nodes that are kept for it, by pod index."""
+    nominated_pool: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no admission may ever count: empty gangs and negative requests.
@@ -141,6 +188,12 @@ class Gang:
         """
         if self.nodes < 1:
             raise ValueError(f"{self.key}: nodes must be at least 1, not {self.nodes}")
+        if self.sizes and (
+            self.sizes != tuple(sorted(set(self.sizes)))
+            or self.sizes[0] < 1
+            or self.sizes[-1] != self.nodes
+        ):
+            raise ValueError(f"{self.key}: sizes must ascend from 1 to nodes, not {self.sizes}")
         if self.per_pod.pods != 1 or self.per_pod.has_negative():
             raise ValueError(f"{self.key}: per_pod must ask for 1 pod slot and nothing negative")
 
@@ -151,8 +204,13 @@ class Gang:
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole gang: what its queue pays."""
+        """GPUs of the whole gang at the size it wants."""
         return self.nodes * self.per_pod.gpus
+
+    @property
+    def legal_sizes(self) -> tuple[int, ...]:
+        """The numbers of pods it can run with, ascending."""
+        return self.sizes or (self.nodes,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,27 +219,49 @@ class Admitted:
 
     A place that is `lost` holds nothing and is to be filled again: the cycle looks for a
     replacement before it looks at any waiting gang, and leaves the other places alone.
+
+    Positions count through `assignment`; they are not the pods' own indices once an elastic gang
+    has lost some in the middle.
     """
 
     gang: Gang
     pool: str
     assignment: tuple[str, ...]
-    """Node names by pod index."""
+    """Node names by position: as many as it runs with, which for an elastic gang may be fewer than
+    it wants."""
     reserved: frozenset[int] = frozenset()
-    """Indices whose pods are not in `Node.used` yet: promised, so the view counts them."""
+    """Positions whose pods are not in `Node.used` yet: promised, so the view counts them."""
     lost: frozenset[int] = frozenset()
-    """Indices whose pod or node is gone for good; what still terminates there is in `Node.used`."""
+    """Positions whose pod or node is gone for good; what still terminates there is in `Node.used`.
+    """
+    leaving: bool = False
+    """Told to go, for a job that waits for its places: never a victim again, nor repaired."""
+    preemptible: bool = True
+    """Whether it may be told to go at all."""
+    admitted_at: float = 0.0
+    """When it got its places, on the clock of `now`."""
+    gpu_seconds_at_risk: float = 0.0
+    """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
 
     def __post_init__(self) -> None:
-        """Refuse an assignment of another size than the gang's.
+        """Refuse an assignment of a size that the gang cannot have.
 
         Raises:
             ValueError: with the job and both sizes.
         """
-        if len(self.assignment) != self.gang.nodes:
-            raise ValueError(
-                f"{self.gang.key}: {len(self.assignment)} places for {self.gang.nodes} pods"
-            )
+        size, wanted = len(self.assignment), self.gang.nodes
+        if size != wanted and not (self.gang.sizes and size):
+            raise ValueError(f"{self.gang.key}: {size} places for {wanted} pods")
+
+    @property
+    def size(self) -> int:
+        """How many pods it runs with, lost ones counted."""
+        return len(self.assignment)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its places, lost ones counted: what its queue pays."""
+        return self.size * self.gang.per_pod.gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +299,10 @@ class Policy:
     """The choices of a cluster's owner."""
 
     waiting: WaitingRule = WaitingRule.BEST_EFFORT
+    restart_seconds: float = 60.0
+    """What a preemption costs each GPU of a victim beside the work it loses."""
+    priority_seconds: float = 60.0
+    """What it costs further for each step of priority among those that could be sent away."""
 
 
 def _refuse_twins(*, kind: str, names: list[str]) -> None:
