@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 Json = dict[str, Any]
 
 
-def chart_values(*, progress_seconds: int) -> Json:
+def chart_values(*, progress_seconds: int, operator_node: str | None = None) -> Json:
     """Values for images built here; the trainer's packages come from a claim, not its image."""
     claim = {"claimName": SITE_PACKAGES_CLAIM, "readOnly": True}
     mount = {"name": "site-packages", "mountPath": "/opt/site-packages", "readOnly": True}
@@ -35,6 +35,7 @@ def chart_values(*, progress_seconds: int) -> Json:
         "trainerImage": {"tag": "dev"},
         "podAnnotations": {"drumline.dev/sources": _sources()},
         "progressIntervalSeconds": progress_seconds,
+        "nodeSelector": {"kubernetes.io/hostname": operator_node} if operator_node else {},
         "trainerPod": {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
             "volumeMounts": [mount],
@@ -49,9 +50,21 @@ def _sources() -> str:
 
 
 def install(
-    cluster: Cluster, *, say: Say, progress_seconds: int = 2, timeout_seconds: int = 180
+    cluster: Cluster,
+    *,
+    say: Say,
+    progress_seconds: int = 2,
+    timeout_seconds: int = 180,
+    operator_node: str | None = None,
 ) -> None:
     """Install or upgrade the chart and wait until the operator is ready.
+
+    Args:
+        cluster: where to.
+        say: told what is built on the way.
+        progress_seconds: between two refreshes of a job's progress.
+        timeout_seconds: for all of it.
+        operator_node: where the operator has to run; anywhere by default.
 
     Raises:
         ClusterError: Helm's own words.
@@ -59,7 +72,8 @@ def install(
     helm = ensure_binaries(["helm"], say=say)["helm"]
     namespace(cluster, SYSTEM_NAMESPACE)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
-        json.dump(chart_values(progress_seconds=progress_seconds), values)
+        chart = chart_values(progress_seconds=progress_seconds, operator_node=operator_node)
+        json.dump(chart, values)
         values.flush()
         command = [str(helm), f"--kubeconfig={cluster.kubeconfig}", "upgrade", "--install"]
         command += ["drumline", str(CHART), "--namespace", SYSTEM_NAMESPACE]

@@ -14,6 +14,8 @@ from tests.kube import Json, Kube, phase_is
 
 POOL = "gpus"
 QUEUE = "research"
+OPERATOR_NODE = "node-2"
+"""The operator's own node: the others may die under the jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)

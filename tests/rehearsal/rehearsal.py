@@ -4,11 +4,13 @@ A job that runs this image trains as any other, with the production code. Beside
 lies `rehearsal.json`, the plan of what shall befall it:
 
     {"pace_seconds": 0.02,
-     "faults": [{"name": "a", "rank": 1, "finished": 20, "phase": "backward", "kind": "exception"}]}
+     "faults": [{"name": "a", "rank": 1, "phase": "backward", "finished": 20, "after": null,
+                 "kind": "exception"}]}
 
 Each fault strikes once in the life of a job, in the process of that rank, when it enters the phase
-after so many finished steps; `struck/<name>` then says when. Every rank process writes itself into
-`processes.jsonl` when it begins. Standard library and the trainer only.
+after so many finished steps (null: any number) and after another fault; `struck/<name>` then says
+when. Every rank process writes itself into `processes.jsonl` when it begins. Standard library and
+the trainer only.
 """
 
 from __future__ import annotations
@@ -69,17 +71,19 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
         enter(self, phase)
         if phase == "data":
             time.sleep(plan["pace_seconds"])
-        here = (self.placement.rank, self.step, str(phase))
         for fault in plan["faults"]:
-            if (fault["rank"], fault["finished"], fault["phase"]) == here:
-                _strike_once(fault, folder=folder)
+            here = (fault["rank"], fault["phase"]) == (self.placement.rank, phase)
+            if here and fault["finished"] in {None, self.step}:
+                _strike_once(fault, folder=folder / STRUCK_FOLDER)
 
     Reporter.enter = watched
 
 
 def _strike_once(fault: dict[str, Any], *, folder: Path) -> None:
+    if fault["after"] is not None and not (folder / fault["after"]).exists():
+        return
     try:
-        with (folder / STRUCK_FOLDER / fault["name"]).open("x") as file:
+        with (folder / fault["name"]).open("x") as file:
             file.write(f"{time.time()}\n")
     except FileExistsError:
         return

@@ -1,0 +1,208 @@
+"""A job whose faults are planned, and what is compared at its end.
+
+The plan lies beside the job's checkpoints, on a folder of this machine, and so does everything the
+job writes: what it did can be read while its pods, its node or the operator are gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from drumline_trainer.checkpoint.manifest import MANIFEST_FILE, Manifest
+from tests.cluster.images import REHEARSAL_IMAGE
+from tests.cluster.inside import Inhabitant, inhabitants
+from tests.e2e.site import Site
+from tests.kube import Json
+
+BATCH = {"globalBatchSize": 4, "sequenceLength": 32}
+OVERRIDES = {"log_every_steps": 1}  # every step is written down at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What befalls a rank, once, when it enters a phase.
+
+    Attributes:
+        finished: steps finished by then; None: any number.
+        after: only once this other fault has struck.
+    """
+
+    name: str
+    rank: int
+    phase: str
+    kind: str
+    finished: int | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """One rank process, as it introduced itself."""
+
+    rank: int
+    pid: int
+    pod: str
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What training came to; equal for two runs exactly if they are equal bit for bit."""
+
+    losses: dict[int, str]
+    """By step, in the digits that were written: enough of them to tell any two floats apart."""
+    weights: dict[str, str]
+    """SHA-256 of every piece of every tensor of the last checkpoint, moments included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """One job on the rehearsal image."""
+
+    site: Site
+    name: str
+    steps: int
+    faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def folder(self) -> Path:
+        """Where the job keeps its checkpoints."""
+        return self.site.checkpoints / self.name
+
+    def begun(self) -> list[Begun]:
+        """Every rank process that ever began, in that order."""
+        return [Begun(**line) for line in _json_lines(self.folder / "processes.jsonl")]
+
+    def process(self, rank: int) -> tuple[str, Inhabitant]:
+        """The pod's uid and the process of a rank, as it is now."""
+        newest = [each for each in self.begun() if each.rank == rank][-1]
+        for pod in self.site.pods(self.name):
+            uid = pod["metadata"]["uid"]
+            found = inhabitants(self.site.cluster, uid).get(newest.pid)
+            if pod["spec"]["hostname"] == newest.pod and found is not None:
+                return uid, found
+        raise LookupError(f"rank {rank} runs in no pod of {self.name}")
+
+    def written(self) -> list[tuple[int, str]]:
+        """Step and loss of every line of the losses, steps that were done twice included."""
+        return [(line["step"], line["loss"]) for line in _json_lines(self.losses_file, exact=True)]
+
+    @property
+    def losses_file(self) -> Path:
+        """Rank 0 writes it."""
+        return self.folder / "metrics.jsonl"
+
+    def last_step(self) -> int:
+        """Newest step whose loss was written."""
+        lines = self.written()
+        return lines[-1][0] if lines else 0
+
+    def reach(self, step: int, *, seconds: float = 60) -> int:
+        """Wait until a step is finished; returns the newest."""
+        return self._until(
+            lambda: newest if (newest := self.last_step()) >= step else None,
+            what=f"step {step}",
+            seconds=seconds,
+        )
+
+    def struck(self, fault: str, *, seconds: float = 60) -> float:
+        """Wait until a planned fault has struck; returns when it did (seconds since the epoch)."""
+        note = self.folder / "struck" / fault
+        return self._until(
+            lambda: float(text) if note.exists() and (text := note.read_text()) else None,
+            what=f"fault {fault}",
+            seconds=seconds,
+        )
+
+    def _until(self, look: Callable[[], Any], *, what: str, seconds: float) -> Any:
+        """Look at files until there is something: they are another machine's to write."""
+        deadline = time.monotonic() + seconds
+        while (seen := look()) is None:
+            if time.monotonic() > deadline:
+                status = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
+                raise TimeoutError(f"{self.name}: no {what} in {seconds} s: {status.get('status')}")
+            time.sleep(0.05)
+        return seen
+
+    def finish(self, *, seconds: float = 180) -> Json:
+        """Wait for the job's success; returns its status."""
+        return self.site.finish(self.name, seconds=seconds)
+
+    def outcome(self) -> Outcome:
+        """What it came to. A step that was done twice must have come to the same twice.
+
+        Raises:
+            AssertionError: it did not.
+        """
+        losses: dict[int, str] = {}
+        for step, loss in self.written():
+            assert losses.setdefault(step, loss) == loss, (
+                f"step {step}: {losses[step]}, then {loss}"
+            )
+        return Outcome(losses, weights_of(self.folder / f"step-{self.steps:08d}"))
+
+
+def rehearse(
+    site: Site,
+    name: str,
+    *,
+    steps: int,
+    faults: tuple[Fault, ...] = (),
+    pace_seconds: float = 0.0,
+    every_steps: int = 50,
+    trainer: Json | None = None,
+    **spec: Any,
+) -> Rehearsal:
+    """Submit a job and its plan."""
+    rehearsal = Rehearsal(site=site, name=name, steps=steps, faults=faults)
+    for folder in (rehearsal.folder, rehearsal.folder / "struck"):
+        folder.mkdir()
+        folder.chmod(0o777)
+    plan = {"pace_seconds": pace_seconds, "faults": [asdict(fault) for fault in faults]}
+    (rehearsal.folder / "rehearsal.json").write_text(json.dumps(plan))
+    site.submit(
+        name,
+        trainer={
+            **BATCH,
+            "steps": steps,
+            "image": REHEARSAL_IMAGE,
+            "overrides": OVERRIDES,
+            **(trainer or {}),
+        },
+        checkpoint={"claimName": "checkpoints", "path": name, "everySteps": every_steps, "keep": 2},
+        **spec,
+    )
+    return rehearsal
+
+
+def weights_of(checkpoint: Path) -> dict[str, str]:
+    """Digest of each piece of each tensor; the file's own metadata does not count."""
+    manifest = Manifest.parse((checkpoint / MANIFEST_FILE).read_bytes())
+    return {
+        f"{name}@{file}": hashlib.sha256(tensor).hexdigest()
+        for file in sorted(manifest.files)
+        for name, tensor in _tensors(checkpoint / file)
+    }
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, bytes]]:
+    with safe_open(file, framework="numpy") as opened:
+        for name in sorted(opened.keys()):
+            yield name, opened.get_tensor(name).tobytes()
+
+
+def _json_lines(path: Path, *, exact: bool = False) -> list[Json]:
+    """The whole lines of a file; with `exact`, numbers that are not integers as their digits."""
+    if not path.exists():
+        return []
+    whole, _, _ = path.read_text().rpartition("\n")
+    return [json.loads(line, parse_float=str if exact else float) for line in whole.splitlines()]
