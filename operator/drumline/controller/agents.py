@@ -18,6 +18,7 @@ from drumline_trainer.contract import (
     AgentStatus,
     ContractError,
     GenerationRecord,
+    Notice,
     sign,
 )
 
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 MAX_STATUS_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 3.0
+CONNECT_SECONDS = 1.5
+"""A dead node answers nothing, not even a refusal: its place must not wait long for that."""
 AT_ONCE = 16
-"""Agents talked to at the same time: those that never answer must not hold every worker."""
+"""Agents that workers talk to at the same time: those that never answer must not hold them all.
+A look that waits for news has no part in it: there is one a job."""
 
 
 class OtherMembersError(Exception):
@@ -39,7 +43,7 @@ class AgentError(Exception):
 
 
 class AgentClient:
-    """Pushes records and reads statuses; an async context manager.
+    """Pushes records and notices, reads statuses; an async context manager.
 
     Args:
         port: The agents' port (another one only in tests).
@@ -52,8 +56,7 @@ class AgentClient:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=64),
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+            connector=aiohttp.TCPConnector(limit=0, force_close=True),
             auto_decompress=False,
         )
         return self
@@ -84,15 +87,46 @@ class AgentClient:
             text = answer[:200].decode(errors="replace")
             raise AgentError(f"agent at {address} refused the record: {status} {text}")
 
-    async def status(self, address: str, *, token: bytes) -> AgentStatus:
-        """Read how far the pod at `address` is.
+    async def notify(self, address: str, notice: Notice, *, token: bytes) -> None:
+        """Ask the gang led by the agent at `address` to save, or take that back. Idempotent.
+
+        Raises:
+            AgentError: not reachable, or the notice was refused.
+        """
+        body = notice.encode()
+        headers = {SIGNATURE_HEADER: sign(token, b"notice", body)}
+        status, answer = await self._exchange("PUT", address, "/v1/notice", headers, body)
+        if status != 200:
+            text = answer[:200].decode(errors="replace")
+            raise AgentError(f"agent at {address} refused the notice: {status} {text}")
+
+    async def status(
+        self,
+        address: str,
+        *,
+        token: bytes,
+        since: int | None = None,
+        wait_seconds: float = 0.0,
+    ) -> AgentStatus:
+        """Read what the pod at `address` knows, at once or when there is news.
+
+        Args:
+            address: the pod's.
+            token: the job's.
+            since: the version that is known already: the answer may then take `wait_seconds`.
+            wait_seconds: how long the agent is to hold the request while there is no news.
 
         Raises:
             AgentError: not reachable, or the answer breaks the contract.
         """
         path = "/v1/status"
         headers = {SIGNATURE_HEADER: sign(token, b"get", path.encode())}
-        status, answer = await self._exchange("GET", address, path, headers, None)
+        if since is None:
+            status, answer = await self._exchange("GET", address, path, headers, None)
+        else:
+            path = f"{path}?since={since}&wait={wait_seconds:.3f}"
+            patience = wait_seconds + CONNECT_SECONDS
+            status, answer = await self._send("GET", address, path, headers, None, patience)
         if status != 200:
             raise AgentError(f"agent at {address} answered {status}")
         try:
@@ -103,17 +137,27 @@ class AgentClient:
     async def _exchange(
         self, method: str, address: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
+        async with self._slots:
+            return await self._send(method, address, path, headers, body, TIMEOUT_SECONDS)
+
+    async def _send(  # noqa: PLR0917 - the parts of one request, in the order they are written
+        self,
+        method: str,
+        address: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None,
+        patience_seconds: float,
+    ) -> tuple[int, bytes]:
         if self._session is None:
             raise AgentError("the client is not open")
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{self._port}{path}"
+        timeout = aiohttp.ClientTimeout(total=patience_seconds, sock_connect=CONNECT_SECONDS)
         try:
-            async with (
-                self._slots,
-                self._session.request(
-                    method, url, data=body, headers=headers, allow_redirects=False
-                ) as response,
-            ):
+            async with self._session.request(
+                method, url, data=body, headers=headers, allow_redirects=False, timeout=timeout
+            ) as response:
                 return response.status, await _bounded(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"agent at {address}: {type(error).__name__}: {error}") from None
