@@ -51,21 +51,46 @@ class Reason(StrEnum):
     NO_DURABLE_STORAGE = "NoDurableStorage"
     # Recovering
     POD_FAILED = "PodFailed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    HANG = "Hang"
     POD_LOST = "PodLost"
+    NODE_LOST = "NodeLost"
+    MEMBER_SILENT = "MemberSilent"
+    MEMBER_PLACED = "MemberPlaced"
+    SHRUNK = "Shrunk"
+    GROWS = "Grows"
     KUBELET_REFUSED = "KubeletRefused"
     RESIZED = "Resized"
     MEMBERS_CHANGED = "MembersChanged"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     API_REFUSED = "ApiRefused"
+    # Disrupted
+    PREEMPTED = "Preempted"
+    NODE_DISRUPTED = "NodeDisrupted"
+    WITHDRAWN = "Withdrawn"
     # Suspended
     SUSPENDED_BY_USER = "SuspendedByUser"
     RESUMED = "Resumed"
     # terminal
     COMPLETED = "Completed"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
+    NO_PROGRESS = "NoProgress"
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     CONFIG_REFUSED = "ConfigRefused"
     CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+
+
+class DisruptionKind(StrEnum):
+    """What makes a job, or the members on one node, go."""
+
+    PREEMPTION = "Preemption"
+    """A job of more importance needs the GPUs."""
+    SPOT_RECLAIM = "SpotReclaim"
+    MAINTENANCE = "Maintenance"
+    DRAIN = "Drain"
+    SCALE_DOWN = "ScaleDown"
+    UNHEALTHY = "Unhealthy"
+    HARDWARE = "Hardware"
 
 
 class Condition(ApiModel):

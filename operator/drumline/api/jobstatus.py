@@ -6,26 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from drumline.api.assignment import Assignment, Indices, ObjectName, Places
 from drumline.api.base import ApiModel, Timestamp, keyed_by
-from drumline.api.conditions import Condition, Phase
+from drumline.api.conditions import Condition, DisruptionKind, Phase
+from drumline.api.ledger import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
 
 ShortText = Annotated[str, Field(max_length=32)]
-ObjectName = Annotated[str, Field(max_length=253)]
-
-
-class Assignment(ApiModel):
-    """Which node each pod index got: `prefix + nodes[index]`."""
-
-    gpu_pool: ObjectName
-    """GpuPool of all the nodes."""
-    prefix: ObjectName = ""
-    """What the names of all the nodes begin with."""
-    nodes: Annotated[list[ObjectName], Field(max_length=10_000)]
-    """Rest of the node's name, by pod index."""
-
-    def node_names(self) -> tuple[str, ...]:
-        """Full node names, by pod index."""
-        return tuple(self.prefix + rest for rest in self.nodes)
 
 
 class CheckpointStatus(ApiModel):
@@ -35,6 +21,27 @@ class CheckpointStatus(ApiModel):
     """Optimizer steps it holds."""
     digest: Annotated[str, Field(max_length=128)]
     """Digest of its manifest."""
+
+
+class DisruptionStatus(ApiModel):
+    """The job, or some of its members, will have to go; its agents are asked to save first."""
+
+    id: ObjectName
+    """Names the notice that the agents get."""
+    kind: DisruptionKind
+    """What is coming."""
+    by: ObjectName
+    """The job that needs the GPUs, as namespace/name, or the source of a node's signal."""
+    by_uid: Annotated[str, Field(max_length=64)] = ""
+    """Uid of that job."""
+    reason: Annotated[str, Field(max_length=1024)] = ""
+    """What is coming, with figures and names."""
+    requested_at: Timestamp
+    """When it became known."""
+    deadline: Timestamp
+    """Until then a checkpoint is waited for; afterwards the last verified one counts."""
+    indices: Indices | None = None
+    """Members that have to go; absent: all."""
 
 
 class TrainingJobStatus(ApiModel):
@@ -53,7 +60,11 @@ class TrainingJobStatus(ApiModel):
     epoch: int | None = None
     """Number of the operator's leadership that wrote the generation."""
     assignment: Assignment | None = None
-    """Nodes of the current generation."""
+    """Nodes and pods of the current generation."""
+    nominated: Places | None = None
+    """Nodes that jobs of less importance give up for this one: held against all others."""
+    disruption: DisruptionStatus | None = None
+    """What the agents were asked to save for; absent once the members are gone."""
     image: Annotated[str | None, Field(max_length=512)] = None
     """Image the job was admitted with; replacements and resumes use it too."""
     queued_at: Timestamp | None = None
@@ -69,7 +80,7 @@ class TrainingJobStatus(ApiModel):
     ready: ShortText | None = None
     """Pods ready of pods wanted, for instance 2/4."""
     restarts: int | None = None
-    """Restarts counted against recovery.maxRestarts."""
+    """Recoveries that count against a limit of recovery, in place or with new pods."""
     step: int | None = None
     """Finished optimizer steps, as last reported."""
     total_steps: int | None = None
@@ -82,6 +93,16 @@ class TrainingJobStatus(ApiModel):
     """Newest verified checkpoint."""
     incident: Annotated[str | None, Field(max_length=8192)] = None
     """Last words of the pod that failed; outlives the pods."""
+    last_incident: IncidentStatus | None = None
+    """The newest fault and the recovery from it, in figures."""
+    earlier_incidents: Annotated[list[IncidentStatus] | None, Field(max_length=7)] = None
+    """Those before it, newest first."""
+    folded_incident: IncidentNumber | None = None
+    """The newest restart in place that budgets hold."""
+    budgets: Budgets = None
+    """Faults by class, against the limits of recovery."""
+    gpu_seconds: GpuSeconds | None = None
+    """What its GPUs were held for."""
     conditions: Annotated[
         list[Condition] | None, Field(max_length=16, json_schema_extra=keyed_by("type"))
     ] = None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from drumline.api.assignment import Assignment
 from drumline.api.base import (
     ApiModel,
     LabelKey,
@@ -19,7 +20,7 @@ from drumline.api.base import (
     name_rule,
     relative_path,
 )
-from drumline.api.jobstatus import Assignment, CheckpointStatus, TrainingJobStatus
+from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline_trainer.config import MODEL_PRESETS
@@ -127,11 +128,26 @@ class CheckpointSpec(ApiModel):
 
 
 class RecoverySpec(ApiModel):
-    """How often a job may be restarted before it fails."""
+    """How often a job may recover before it fails, by what went wrong."""
 
     max_restarts: Annotated[int, Field(ge=0, le=10_000)] = 3
-    """Restarts after an error of the training code itself; lost nodes and lost races are not
-    counted. Default: 3."""
+    """Recoveries within the window from errors of the training code itself, in place or with new
+    pods. Default: 3."""
+    max_out_of_memory_restarts: Annotated[int, Field(ge=0, le=10_000)] = 1
+    """Recoveries within the window after a rank ran out of memory. Default: 1."""
+    max_hang_restarts: Annotated[int, Field(ge=0, le=10_000)] = 3
+    """Recoveries within the window after a rank stood still. Default: 3."""
+    max_infrastructure_restarts: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """Recoveries within the window from lost pods, nodes and links; absent: no limit. Disruptions
+    that were announced are never counted."""
+    budget_window_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 86_400
+    """The sliding window of all these limits. Default: 86400, a day."""
+    hang_timeout_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
+    """When all ranks stand still together and none is to blame, all restart after so many seconds;
+    a single one that holds the others up is found within seconds. Default: 600."""
+    lost_after_seconds: Annotated[int, Field(ge=2, le=3600)] = 5
+    """A member that neither its peers nor the operator have heard for so long is replaced. Default:
+    5."""
 
 
 _RESOURCE_NAME = (
@@ -159,6 +175,10 @@ class TrainingJobSpec(ApiModel):
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Pods of the gang, one on each node or share of a node. Default: 1. Changes only while
     suspended."""
+    min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Makes the gang elastic: it starts and goes on with as few pods as this when there is no room
+    for nodes, and grows back to them; the global batch stays the same. Sizes that do not divide
+    trainer.globalBatchSize are left out. Needs trainer and checkpoint. Absent: always nodes."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
     gpu_pool: Name | None = None
@@ -225,6 +245,18 @@ class TrainingJobSpec(ApiModel):
             rule=f"{_RANKS} <= 100000",
             message="nodes x gpusPerNode is over 100000 GPUs; lower one of them",
             field_path=".nodes",
+        ),
+        Rule(
+            rule="!has(self.minNodes) || self.minNodes <= self.nodes",
+            message="minNodes is at most nodes; lower minNodes",
+            field_path=".minNodes",
+        ),
+        Rule(
+            rule="!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint))",
+            message="minNodes needs trainer and checkpoint: a gang of another size goes on from a"
+            " checkpoint that the bundled trainer wrote; add checkpoint.claimName or remove"
+            " minNodes",
+            field_path=".minNodes",
         ),
         Rule(
             rule=f"!has(self.trainer) || {_BATCH} % {_RANKS} == 0",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,12 +15,40 @@ class PoolQuota(ApiModel):
     gpu_pool: Name
     """Name of the GpuPool."""
     nominal_gpus: Annotated[int, Field(ge=0, le=10_000_000)]
-    """GPUs; 0 admits nothing to this pool."""
+    """GPUs; 0 admits nothing to this pool, unless the queue borrows."""
+    borrowing_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    """GPUs its jobs may hold beyond nominalGpus while other queues of its cohort leave them unused;
+    absent: no limit. Needs parent."""
+    lending_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    """GPUs of nominalGpus that other queues of its cohort may use while this one does not; absent:
+    all. Needs parent."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.lendingLimitGpus) || self.lendingLimitGpus <= self.nominalGpus",
+            message="lendingLimitGpus is at most nominalGpus: a queue lends its own; lower it",
+            field_path=".lendingLimitGpus",
+        ),
+    )
+
+
+class PreemptionRules(ApiModel):
+    """For whom the jobs of this queue may make others give way."""
+
+    within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
+    """Jobs of its own queue and of those it shares a cohort with that have a lower priority and
+    hold its quota. Default: LowerPriority."""
+    reclaim: Literal["Never", "Any"] = "Any"
+    """Jobs of any priority by which other queues of the cohort hold more than their nominal quota,
+    when this queue is under its own. Default: Any."""
 
 
 class TrainingQueueSpec(ApiModel):
     """How much a team may hold, and which jobs may ask for it."""
 
+    parent: Name | None = None
+    """TrainingQueue above this one: a parent and all below it are a cohort, in which quota that is
+    not used may be borrowed. Absent: nothing is borrowed or lent."""
     quotas: Annotated[
         list[PoolQuota], Field(min_length=1, max_length=32, json_schema_extra=keyed_by("gpuPool"))
     ]
@@ -31,6 +59,21 @@ class TrainingQueueSpec(ApiModel):
     """Namespaces whose jobs may use this queue; absent: all."""
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Highest priority value a job in this queue may have; absent: no limit."""
+    preemption: PreemptionRules = PreemptionRules()
+    """For whom jobs of this queue may make others give way."""
+    min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
+    """Jobs of this queue are not made to give way before they have held their GPUs for so long.
+    Default: 0."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.parent) || !self.quotas.exists(quota, has(quota.borrowingLimitGpus)"
+            " || has(quota.lendingLimitGpus))",
+            message="borrowingLimitGpus and lendingLimitGpus are limits within a cohort; name the"
+            " parent or remove them",
+            field_path=".quotas",
+        ),
+    )
 
 
 class PoolUsage(ApiModel):
@@ -71,4 +114,9 @@ class TrainingQueue(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         name_rule(kind="TrainingQueue", longest=63, why="pods carry it as a label"),
+        Rule(
+            rule="!has(self.spec.parent) || self.spec.parent != self.metadata.name",
+            message="parent is another queue; name the queue above this one or remove it",
+            field_path=".spec.parent",
+        ),
     )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
-    from drumline_trainer.contract import GenerationRecord
+    from drumline.lifecycle.job import PodFacts
+    from drumline_trainer.contract import GenerationRecord, Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +23,13 @@ class DeletePods:
     """Delete the job's pods of these generations, gracefully, in one request."""
 
     generations: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteStrays:
+    """Delete these pods and no others, gracefully: members of the same births stay."""
+
+    pods: tuple[PodFacts, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +49,20 @@ class ProtectMembers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Notify:
+    """Hand a notice, or its withdrawal, to the store's agent, which tells all members."""
+
+    notice: Notice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
     """The job's time to live is over."""
 
 
-Action = CreateMembers | DeletePods | PushRecord | ProtectMembers | DeleteJob
+Action = (
+    CreateMembers | DeletePods | DeleteStrays | PushRecord | ProtectMembers | Notify | DeleteJob
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from drumline.api.conditions import DisruptionKind
     from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-    from drumline_trainer.contract import Progress
+    from drumline_trainer.contract import Incident, NoticeAnswer, Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,12 @@ class Job:
         return self.runs_trainer or self.spec.nodes > 1
 
     @property
+    def size(self) -> int:
+        """Pods of the gang as it is; as many as wanted while it holds no places."""
+        assignment = self.status.assignment
+        return self.spec.nodes if assignment is None else len(assignment.nodes)
+
+    @property
     def finished(self) -> bool:
         """Whether the job succeeded or failed for good."""
         return self.status.finished_at is not None
@@ -65,12 +73,13 @@ class PodEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """One pod of a job, current or of an earlier generation."""
+    """One pod of a job: a member's, or a stray."""
 
     name: str
     uid: str
     index: int
     generation: int
+    """The one it was created in."""
     node: str
     ip: str = ""
     ready: bool = False
@@ -89,8 +98,20 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Threat:
+    """A node of the job will certainly stop to serve."""
+
+    node: str
+    kind: DisruptionKind
+    source: str
+    """Who says so."""
+    deadline: float | None = None
+    """Until then its pods may run; None: until they are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is known besides the object: pods, and what the agents said."""
+    """What is known besides the object: pods, nodes, and what the agents said."""
 
     pods: tuple[PodFacts, ...] = ()
     acknowledged_generation: int | None = None
@@ -105,11 +126,30 @@ class Observed:
     """Whether the write budget allows a status that only says more of the same."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
     """Names of pods created by us that the cache has not shown yet."""
+    silent: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Members lost by silence, by index: neither their peers nor the operator hear them, and for
+    how many seconds that has been so."""
+    gone_nodes: frozenset[str] = frozenset()
+    """Nodes that are no more, or are out of service for good."""
+    threats: tuple[Threat, ...] = ()
+    """Of the nodes the job is on, those that are about to go; one a node."""
+    incidents: tuple[Incident, ...] = ()
+    """The agents' log of recoveries, oldest first."""
+    notice: NoticeAnswer | None = None
+    """What the agents make of the newest notice they have."""
+    notified: str = ""
+    """Id of the notice that the agents took from this operator."""
 
 
 def timestamp(seconds: float) -> str:
     """Seconds since the epoch as Kubernetes writes time (RFC 3339, whole seconds, UTC)."""
     return datetime.fromtimestamp(int(seconds), tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise_timestamp(seconds: float) -> str:
+    """The same with milliseconds, where phases are counted from it."""
+    moment = datetime.fromtimestamp(round(seconds, 3), tz=UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds(text: str) -> float:

@@ -7,6 +7,7 @@ changes the status returns at once: the controller writes it, durably, and plans
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import ConditionType, Phase, Reason
@@ -20,11 +21,20 @@ from drumline.lifecycle.actions import (
     ProtectMembers,
     PushRecord,
 )
+from drumline.lifecycle.budgets import charged
 from drumline.lifecycle.failures import FailureClass, classify, final_report, root_cause
 from drumline.lifecycle.job import Job, Observed, PodFacts, seconds
+from drumline.lifecycle.sizes import legal_sizes
 from drumline.lifecycle.trainerconfig import trainer_config
 from drumline_trainer.config import ConfigError
-from drumline_trainer.contract import GenerationRecord, Member, Progress, host_name, pod_name
+from drumline_trainer.contract import (
+    FaultClass,
+    GenerationRecord,
+    Member,
+    Progress,
+    host_name,
+    pod_name,
+)
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
@@ -85,7 +95,7 @@ def plan(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
     if job.status.assignment is None:  # a running job is not judged by a newer schema
         refused = _configuration(job, now=now)
         return refused or Plan(actions=_delete_below(observed.pods, None))
-    if len(job.status.assignment.nodes) != job.spec.nodes:
+    if job.size not in legal_sizes(job.spec):
         text = f"resized to {job.spec.nodes} nodes while it held its places"
         return Plan(status=to.released(job, reason=Reason.RESIZED, message=text, now=now))
     if job.status.epoch != epoch:
@@ -217,8 +227,9 @@ def _members_changed(job: Job, *, now: float, epoch: int) -> Plan:
     """Agents know one membership a generation: with another pod among them a new one begins."""
     text = "a pod was replaced after its gang had been told who its members are"
     reason = Reason.MEMBERS_CHANGED
+    every = range(job.size)
     return Plan(
-        status=to.restarting(job, reason=reason, message=text, epoch=epoch, charged=False, now=now)
+        status=to.restarting(job, indices=every, reason=reason, message=text, epoch=epoch, now=now)
     )
 
 
@@ -307,12 +318,13 @@ def _restart_or_fail(job: Job, cause: Failure, *, now: float, epoch: int) -> Tra
     if used >= allowed:
         text = f"{cause.sentence}; used {used} of {allowed} restarts (recovery.maxRestarts)"
         return to.failed(job, reason=Reason.RESTARTS_EXHAUSTED, message=text, now=now)
+    status = charged(job.status, job.spec.recovery, FaultClass.APPLICATION, at=now)
     return to.restarting(
-        job,
+        replace(job, status=status),
+        indices=range(job.size),
         reason=Reason.POD_FAILED,
         message=f"{cause.sentence}; restart {used + 1} of {allowed}",
         epoch=epoch,
-        charged=True,
         now=now,
     )
 

@@ -1,0 +1,64 @@
+"""Where the members of a gang are, as status keeps it: small enough for thousands of them.
+
+A member is known by its *index*, which never changes while it lives, and by its *birth*, the
+generation its pod was created in. Ranks are counted by *position*: the order of the live indices.
+Names of nodes share a prefix, births are written once for all but the exceptions.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from drumline.api.base import ApiModel, keyed_by
+
+ObjectName = Annotated[str, Field(max_length=253)]
+Indices = Annotated[list[int], Field(max_length=10_000)]
+
+
+class Places(ApiModel):
+    """Nodes for a gang, one a position: `prefix + nodes[position]`."""
+
+    gpu_pool: ObjectName
+    """GpuPool of all the nodes."""
+    prefix: ObjectName = ""
+    """What the names of all the nodes begin with."""
+    nodes: Annotated[list[ObjectName], Field(max_length=10_000)]
+    """Rest of each node's name, in the order of the live pod indices."""
+
+    def node_names(self) -> tuple[str, ...]:
+        """Full node names, by position."""
+        return tuple(self.prefix + rest for rest in self.nodes)
+
+
+class Renewal(ApiModel):
+    """Members whose pods were created in a later generation than the others'."""
+
+    generation: int
+    """Generation in which their pods were created; part of their names."""
+    indices: Indices
+    """Their pod indices."""
+
+
+class Assignment(Places):
+    """Which node each member of the gang got, and which pod stands for it."""
+
+    generation: int | None = None
+    """Generation in which the pods were created that replaced does not list."""
+    replaced: Annotated[
+        list[Renewal] | None, Field(max_length=10_000, json_schema_extra=keyed_by("generation"))
+    ] = None
+    """Members replaced since then."""
+    absent: Indices | None = None
+    """Pod indices without a place: an elastic gang shrank."""
+    lost: Indices | None = None
+    """Members given up, whose places are to be filled again."""
+    joining: Indices | None = None
+    """Members that are still to join: the others train without them."""
+
+    def indices(self) -> tuple[int, ...]:
+        """The live pod indices, by position."""
+        absent = frozenset(self.absent or ())
+        wanted = len(self.nodes) + len(absent)
+        return tuple(index for index in range(wanted) if index not in absent)

@@ -1,0 +1,134 @@
+"""Who belongs to a gang: each member has an index, a node, and a birth.
+
+The birth is the generation in which the member's pod was created; it is part of the pod's name. A
+pod that carries another birth than its member, or belongs to no member, is a *stray*. Survivors of
+a recovery keep their births, so nothing that is done to one member can touch another's pod.
+
+`Assignment` keeps this in few bytes; here it is unfolded and folded again. O(members).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from drumline.api.assignment import Assignment, Places, Renewal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from drumline.api.jobstatus import TrainingJobStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One place of a gang and the pod that stands for it."""
+
+    index: int
+    node: str
+    birth: int
+
+
+def members_of(status: TrainingJobStatus) -> tuple[Member, ...]:
+    """All members by position, lost ones included; none without an assignment."""
+    assignment = status.assignment
+    if assignment is None:
+        return ()
+    base = assignment.generation or status.generation or 0
+    births = {
+        index: renewal.generation
+        for renewal in assignment.replaced or ()
+        for index in renewal.indices
+    }
+    return tuple(
+        Member(index=index, node=node, birth=births.get(index, base))
+        for index, node in zip(assignment.indices(), assignment.node_names(), strict=True)
+    )
+
+
+def assignment_of(
+    pool: str,
+    members: Iterable[Member],
+    *,
+    lost: Collection[int] = (),
+    joining: Collection[int] = (),
+) -> Assignment:
+    """`members` as status keeps them.
+
+    Args:
+        pool: their GpuPool.
+        members: at least one.
+        lost: indices of those that were given up.
+        joining: indices of those the others train without.
+    """
+    ordered = sorted(members, key=lambda member: member.index)
+    base = Counter(member.birth for member in ordered).most_common(1)[0][0]
+    later: dict[int, list[int]] = defaultdict(list)
+    for member in ordered:
+        if member.birth != base:
+            later[member.birth].append(member.index)
+    live = {member.index for member in ordered}
+    absent = [index for index in range(ordered[-1].index) if index not in live]
+    places = compress(pool, [member.node for member in ordered])
+    return Assignment(
+        gpu_pool=places.gpu_pool,
+        prefix=places.prefix,
+        nodes=places.nodes,
+        generation=base,
+        replaced=[Renewal(generation=birth, indices=later[birth]) for birth in sorted(later)]
+        or None,
+        absent=absent or None,
+        lost=sorted(live.intersection(lost)) or None,
+        joining=sorted(live.intersection(joining)) or None,
+    )
+
+
+def compress(pool: str, nodes: Sequence[str]) -> Places:
+    """Places with the nodes' common prefix written once."""
+    prefix = nodes[0]
+    for name in nodes:
+        while not name.startswith(prefix):
+            prefix = prefix[:-1]
+    return Places(gpu_pool=pool, prefix=prefix, nodes=[name[len(prefix) :] for name in nodes])
+
+
+def renewed(members: Iterable[Member], indices: Collection[int], *, birth: int) -> list[Member]:
+    """The members, those with these indices to be born anew on their nodes."""
+    chosen = frozenset(indices)
+    return [replace(each, birth=birth) if each.index in chosen else each for each in members]
+
+
+def moved(
+    members: Sequence[Member], nodes: Sequence[str], positions: Collection[int], *, birth: int
+) -> list[Member]:
+    """The members, those at these positions to be born anew on `nodes[position]`."""
+    return [
+        replace(member, node=nodes[position], birth=birth) if position in positions else member
+        for position, member in enumerate(members)
+    ]
+
+
+def resized(
+    members: Sequence[Member], *, kept: Collection[int], added: Sequence[str], birth: int
+) -> list[Member]:
+    """The members at the kept positions, and new ones on the added nodes.
+
+    New ones take the lowest indices that nobody has.
+    """
+    stay = [member for position, member in enumerate(members) if position in kept]
+    taken = {member.index for member in stay}
+    free = (index for index in range(len(taken) + len(added)) if index not in taken)
+    fresh = [Member(index=next(free), node=node, birth=birth) for node in added]
+    return sorted([*stay, *fresh], key=lambda member: member.index)
+
+
+def lost_positions(status: TrainingJobStatus) -> frozenset[int]:
+    """Positions in the assignment whose members were given up: what a scheduler fills again."""
+    assignment = status.assignment
+    if assignment is None or not assignment.lost:
+        return frozenset()
+    lost = frozenset(assignment.lost)
+    return frozenset(
+        position for position, index in enumerate(assignment.indices()) if index in lost
+    )
