@@ -1,0 +1,28 @@
+"""Everything a command can refuse, as one tree; each is one sentence for people and an exit code.
+
+::
+
+    CommandError
+    ├── BadInput      2   the arguments, a file or the kubeconfig are not usable: nothing was asked
+    └── NotAnswered   1   the cluster was asked, and did not give what was asked for
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class CommandError(Exception):
+    """A command ends here; `str()` is the sentence."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
+    """The arguments, a file or the kubeconfig are not usable."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class NotAnswered(CommandError):  # noqa: N818 - as above
+    """The cluster does not have it, does not allow it, or does not answer."""

@@ -1,0 +1,88 @@
+"""How figures, times and foreign text are written: the same words in every renderer."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Final
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_UNSAFE: Final = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Unicode categories that steer a terminal or a reader's eye instead of being read."""
+
+
+def plain(text: str) -> str:
+    """Foreign text as one line that no terminal obeys.
+
+    Control and direction characters become spaces, runs of spaces become one.
+    """
+    kept = (" " if unicodedata.category(char) in _UNSAFE else char for char in text)
+    return " ".join("".join(kept).split())
+
+
+def duration(seconds: float) -> str:
+    """A length of time with two figures that matter: `240 ms`, `8.31 s`, `3 min 20 s`, `2 d 4 h`.
+
+    Never negative: clocks of different machines may disagree by more than a step takes.
+    """
+    seconds = max(seconds, 0.0)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.995:
+        return f"{seconds:.2f} s"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name, part, part_name in (
+        (_DAY, "d", _HOUR, "h"),
+        (_HOUR, "h", _MINUTE, "min"),
+        (_MINUTE, "min", 1, "s"),
+    ):
+        if whole >= unit:
+            count, rest = divmod(whole, unit)
+            return (
+                f"{count} {name} {rest // part} {part_name}" if rest // part else f"{count} {name}"
+            )
+    return f"{whole} s"
+
+
+def exact(milliseconds: int) -> str:
+    """Milliseconds as seconds, unrounded: columns of these add up to the last digit."""
+    return f"{milliseconds / 1000:.3f} s"
+
+
+def count(number: float) -> str:
+    """A count with spaces between thousands, as no comma is read as a decimal point then."""
+    return f"{round(number):,}".replace(",", "\N{NO-BREAK SPACE}")
+
+
+def many(number: int, noun: str) -> str:
+    """`1 step`, `12 steps`."""
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
+def percent(share: float) -> str:
+    """A share of one; never rounded up to all, nor down to nothing."""
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1:
+        return "> 99.9 %"
+    return f"{share * 100:.1f} %"
+
+
+def clock(seconds: float) -> str:
+    """A moment, in UTC: `2026-11-21 07:12:03Z`."""
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def moment(text: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 text; None for none, and for what is not one."""
+    if not text:
+        return None
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()

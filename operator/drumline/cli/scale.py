@@ -1,0 +1,65 @@
+"""Time across a picture: where a moment is drawn, and which moments are worth a tick."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+_MAX_TICKS: Final = 8
+_DAY: Final = 86_400
+_EPOCH_BEGINS: Final = 1e8
+"""Beyond three years a time is a date, not a length."""
+_STEPS_SECONDS: Final = (
+    *(step * 10.0**power for power in range(-3, 1) for step in (1, 2, 5)),
+    *(10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200),
+    *(_DAY * days for days in (1, 2, 7, 14, 28, 84, 364)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Seconds from `begins` to `begins + span`, drawn from `left` over `width` units."""
+
+    begins: float
+    span: float
+    left: float
+    width: float
+
+    @property
+    def per_second(self) -> float:
+        """Units of width for one second."""
+        return self.width / max(self.span, 0.001)
+
+    def __call__(self, moment: float) -> float:
+        """Where a moment is drawn, kept inside the picture."""
+        return self.left + min(max((moment - self.begins) * self.per_second, 0.0), self.width)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """One line of an axis."""
+
+    x: float
+    label: str
+
+
+def ticks(scale: Scale) -> list[Tick]:
+    """At most nine round moments of the scale; dates in UTC where it begins with one."""
+    step = next((s for s in _STEPS_SECONDS if scale.span / s <= _MAX_TICKS), scale.span)
+    if step <= 0:
+        return []
+    first = math.ceil(scale.begins / step)
+    last = math.floor((scale.begins + scale.span) / step)
+    moments = [number * step for number in range(first, last + 1)]
+    return [Tick(x=scale(moment), label=_label(moment, scale, step=step)) for moment in moments]
+
+
+def _label(moment: float, scale: Scale, *, step: float) -> str:
+    if scale.begins < _EPOCH_BEGINS:
+        return f"{moment:.6g} s"
+    pattern = "%H:%M:%S" if step < 60 else "%H:%M" if step < _DAY else "%b %d"
+    if step < _DAY < scale.span:
+        pattern = "%b %d %H:%M"
+    return datetime.fromtimestamp(moment, tz=UTC).strftime(pattern)

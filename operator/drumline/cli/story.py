@@ -1,0 +1,163 @@
+"""One job as it is told to people: every figure and sentence that a report shows.
+
+A `Story` is built by `telling` from an object of the API server and only laid out by the renderers.
+Its texts are plain (see `figures.plain`); its times are seconds since the epoch. The stages of an
+incident touch each other, and their milliseconds add up to the incident's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Mood(StrEnum):
+    """How a job is, at a glance."""
+
+    WELL = "well"
+    WAITS = "waits"
+    RECOVERS = "recovers"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One part of a recovery."""
+
+    name: str
+    begins_at: float
+    milliseconds: int
+    meaning: str
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.milliseconds / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentStory:
+    """One fault and the recovery from it."""
+
+    number: str
+    """The membership it led to, as generation.attempt."""
+    fault_class: str
+    cause: str
+    culprit: str
+    """Pod, rank and node at fault; empty where nobody is to blame."""
+    node: str
+    """Node at fault; empty where none is known."""
+    found: str
+    """How and how fast it was found."""
+    at: float
+    stages: tuple[Stage, ...]
+    over: bool
+    """The first step after it is done."""
+    failed_step: int | None
+    restored_step: int | None
+    lost_steps: int | None
+    tier: str
+    """Where the state came from, as a sentence; empty while not known."""
+
+    @property
+    def milliseconds(self) -> int:
+        """From the fault to the end of the last known stage."""
+        return sum(stage.milliseconds for stage in self.stages)
+
+    @property
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self.milliseconds / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """GPU-seconds that a job spent in one state."""
+
+    state: str
+    gpu_seconds: float
+    share: float
+    """Of all its GPU-seconds."""
+    productive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetStory:
+    """Restarts of one class, in its sliding window."""
+
+    fault_class: str
+    used: int
+    allowed: int | None
+    """None: no limit."""
+    total: int
+    """Since the job exists."""
+    next_back_at: float | None
+    """When the oldest restart that counts leaves the window."""
+
+    @property
+    def left(self) -> int | None:
+        """Restarts that may still happen; None where there is no limit."""
+        return None if self.allowed is None else max(self.allowed - self.used, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """A part of the job's life in one state."""
+
+    state: str
+    begins_at: float
+    ends_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """One event of the API server about the job."""
+
+    at: float | None
+    warning: bool
+    reason: str
+    note: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the summary."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """One job, at one moment."""
+
+    namespace: str
+    name: str
+    as_of: float
+    mood: Mood
+    phase: str
+    reason: str
+    sentence: str
+    """What it is doing now, and why."""
+    progress: float | None
+    """Share of its steps that are finished."""
+    facts: tuple[Fact, ...]
+    incidents: tuple[IncidentStory, ...]
+    """Newest first."""
+    shares: tuple[Share, ...]
+    budgets: tuple[BudgetStory, ...]
+    life: tuple[Stretch, ...]
+    next_steps: tuple[str, ...]
+    """What somebody should do; empty: nothing."""
+    events: tuple[EventLine, ...]
+    """Newest first."""
+    remarks: tuple[str, ...]
+    """What this report could not see."""
+
+    @property
+    def goodput(self) -> float | None:
+        """Share of the GPU-seconds that made lasting progress; None where none are known."""
+        if not self.shares:
+            return None
+        return sum(share.share for share in self.shares if share.productive)
