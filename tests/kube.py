@@ -105,6 +105,19 @@ class Kube:
             if error.code != 404:
                 raise
 
+    def evict(self, name: str, namespace: str) -> None:
+        """Ask for the eviction of a pod, as a drain does.
+
+        Raises:
+            ApiStatusError: 429, if its disruption budget does not allow it.
+        """
+        body: Json = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+        }
+        self._api.request("POST", f"{_path('pods', namespace, name)}/eviction", body, patience=0)
+
     def wait(
         self,
         plural: str,

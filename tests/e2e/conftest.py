@@ -9,6 +9,7 @@ import pytest
 
 from tests import install
 from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
+from tests.e2e.rehearsals import REHEARSED, Outcome, rehearse
 from tests.e2e.site import OPERATOR_NODE, POOL, QUEUE, Site, close_site, open_site
 from tests.kube import Kube
 
@@ -49,3 +50,22 @@ def site(cluster: Cluster, drumline: Kube) -> Iterator[Site]:
     opened = open_site(cluster, drumline)
     yield opened
     close_site(opened)
+
+
+@pytest.fixture(scope="module")
+def stage(cluster: Cluster, drumline: Kube) -> Iterator[Site]:
+    """A namespace for all the jobs of one file."""
+    opened = open_site(cluster, drumline)
+    yield opened
+    close_site(opened)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(cluster: Cluster, drumline: Kube) -> Outcome:
+    """What the rehearsed job comes to when nothing befalls it."""
+    site = open_site(cluster, drumline)
+    job = rehearse(site, "undisturbed", **REHEARSED)
+    job.finish()
+    outcome = job.outcome()
+    close_site(site)
+    return outcome

@@ -22,6 +22,9 @@ from tests.cluster.inside import Inhabitant, inhabitants
 from tests.e2e.site import Site
 from tests.kube import Json
 
+INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
+REHEARSED: Json = {"steps": 300, "nodes": 2, "gpusPerNode": 2}
+"""Two pods of two ranks on two of three nodes: the third is the spare."""
 BATCH = {"globalBatchSize": 4, "sequenceLength": 32}
 OVERRIDES = {"log_every_steps": 1}  # every step is written down at once
 
@@ -133,6 +136,29 @@ class Rehearsal:
             time.sleep(0.05)
         return seen
 
+    def hurry(self) -> None:
+        """Train as fast as it goes from here on."""
+        (self.folder / "paced").unlink()
+
+    def goes_on(self, *, seconds: float = 60) -> None:
+        """Wait until training finished two more steps, new ones or old ones again."""
+        lines = len(self.written()) + 2
+        self._until(
+            lambda: True if len(self.written()) >= lines else None,
+            what="further steps",
+            seconds=seconds,
+        )
+
+    def members(self) -> dict[int, Json]:
+        """The pod that stands for each index: of several, the one created last."""
+        pods = sorted(self.site.pods(self.name), key=_birth)
+        return {int(pod["metadata"]["labels"][INDEX]): pod for pod in pods}
+
+    def generation(self) -> int:
+        """The job's current membership."""
+        found = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
+        return found["status"]["generation"]
+
     def finish(self, *, seconds: float = 180) -> Json:
         """Wait for the job's success; returns its status."""
         return self.site.finish(self.name, seconds=seconds)
@@ -169,6 +195,8 @@ def rehearse(
         folder.chmod(0o777)
     plan = {"pace_seconds": pace_seconds, "faults": [asdict(fault) for fault in faults]}
     (rehearsal.folder / "rehearsal.json").write_text(json.dumps(plan))
+    if pace_seconds:
+        (rehearsal.folder / "paced").touch()
     site.submit(
         name,
         trainer={
@@ -182,6 +210,10 @@ def rehearse(
         **spec,
     )
     return rehearsal
+
+
+def _birth(pod: Json) -> int:
+    return int(pod["metadata"]["labels"][BIRTH])
 
 
 def weights_of(checkpoint: Path) -> dict[str, str]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
 PLAN_FILE = "rehearsal.json"
+PACED_FILE = "paced"
+"""While it is there, every step takes `pace_seconds` longer."""
 PROCESSES_FILE = "processes.jsonl"
 STRUCK_FOLDER = "struck"
 CHUNK_BYTES = 32 << 20
@@ -67,9 +69,9 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     """Have every change of phase looked at: that is where faults strike."""
     enter = Reporter.enter
 
-    def watched(self: Reporter, phase: Phase) -> None:
-        enter(self, phase)
-        if phase == "data":
+    def watched(self: Reporter, phase: Phase, **others: Any) -> None:
+        enter(self, phase, **others)
+        if phase == "data" and (folder / PACED_FILE).exists():
             time.sleep(plan["pace_seconds"])
         for fault in plan["faults"]:
             here = (fault["rank"], fault["phase"]) == (self.placement.rank, phase)
