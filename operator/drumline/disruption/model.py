@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import IntEnum
+
+from drumline.api.conditions import DisruptionKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +51,6 @@ class NodeFacts:
     """Cordoned."""
     terminating: bool = False
     """The Node object is being deleted."""
-
-
-class DisruptionKind(StrEnum):
-    """Why a node goes."""
-
-    SPOT_RECLAIM = "SpotReclaim"
-    """The cloud takes the machine back."""
-    MAINTENANCE = "Maintenance"
-    """The machine, or its host, is to be restarted or moved."""
-    DRAIN = "Drain"
-    """Somebody cordoned the node: a drain follows, and waits for our save."""
-    SCALE_DOWN = "ScaleDown"
-    """An autoscaler removes the node."""
-    UNHEALTHY = "Unhealthy"
-    """Its software or a device misbehaves; a restart may mend it."""
-    HARDWARE = "Hardware"
-    """A device is broken; the machine is to be replaced."""
 
 
 class Confidence(IntEnum):

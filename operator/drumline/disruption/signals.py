@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 
+from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import (
     ConditionFact,
     Confidence,
     Disruption,
-    DisruptionKind,
     NodeFacts,
     TaintFact,
 )

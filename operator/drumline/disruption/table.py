@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline.disruption.model import Confidence, DisruptionKind
+from drumline.api.conditions import DisruptionKind
+from drumline.disruption.model import Confidence
 
 
 class Mark(StrEnum):

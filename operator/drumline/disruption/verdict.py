@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from drumline.disruption.model import Disruption, DisruptionKind
+from drumline.api.conditions import DisruptionKind
+from drumline.disruption.model import Disruption
 
 _TELLING = (
     DisruptionKind.SPOT_RECLAIM,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import (
     ConditionFact,
     Confidence,
     Disruption,
-    DisruptionKind,
     NodeFacts,
     TaintFact,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.disruption.model import Confidence, Disruption, DisruptionKind, NodeFacts, TaintFact
+from drumline.api.conditions import DisruptionKind
+from drumline.disruption.model import Confidence, Disruption, NodeFacts, TaintFact
 from drumline.disruption.signals import signals_of
 from drumline.disruption.verdict import held, verdict_of
 
