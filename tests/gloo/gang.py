@@ -53,8 +53,8 @@ class GangStarter:
     """Starts gangs; one per test session, so that torch is imported once."""
 
     def __init__(self) -> None:
-        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.gloo.jobs"])
+        self.context: ForkServerContext = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["tests.gloo.jobs"])
         # the server finds our packages by the environment alone
         paths = [REPOSITORY, REPOSITORY / "operator", REPOSITORY / "trainer"]
         os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))
@@ -82,8 +82,8 @@ class GangStarter:
                 address="127.0.0.1",
                 **placement,
             )
-            ours, theirs = self._context.Pipe()
-            process = self._context.Process(target=job, args=(place, theirs, *arguments))
+            ours, theirs = self.context.Pipe()
+            process = self.context.Process(target=job, args=(place, theirs, *arguments))
             process.start()
             theirs.close()
             gang.processes.append(process)

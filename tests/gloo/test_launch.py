@@ -51,7 +51,7 @@ def test_our_launcher_and_torchrun_train_the_same_model(tmp_path: Path) -> None:
     ours = run("-m", "drumline_trainer", "--ranks", "2", config=config, folder=tmp_path / "ours")
     assert ours.returncode == 0, ours.stderr
     lines = ours.stdout.splitlines()
-    pattern = r"step (5|10)/10  loss \d\.\d{3}  [\d.]+[kM]? tok/s  eta \d:\d\d"
+    pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
     assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
     theirs = run(*TORCHRUN, "-m", "drumline_trainer", config=config, folder=tmp_path / "theirs")
     assert theirs.returncode == 0, theirs.stderr

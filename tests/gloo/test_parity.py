@@ -14,7 +14,7 @@ from drumline_trainer.data.batches import open_dataset
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama, next_token_loss
-from drumline_trainer.optimization.gradients import clip_and_reduce_loss
+from drumline_trainer.optimization.gradients import clip_and_total
 from drumline_trainer.parallelism.mesh import build_mesh
 from drumline_trainer.placement import Placement
 from drumline_trainer.train import load_batch
@@ -27,15 +27,21 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
     model = joined_model(placement, config.model, precision=config.precision)
     initialize(model, seed=config.seed)
     dataset = open_dataset(config.data, seed=config.seed)
-    inputs_BS, targets_BS = load_batch(dataset, 0, config=config, placement=placement, device=CPU)
+    samples = dataset.rank_samples(
+        0,
+        batch=config.global_batch_size,
+        rank=placement.rank,
+        world_size=placement.world_size,
+    )
+    inputs_BS, targets_BS = load_batch(dataset, samples, device=CPU)
     local_loss = next_token_loss(model(inputs_BS), targets_BS)
     local_loss.backward()
     mesh = build_mesh(device=CPU, world_size=placement.world_size)
-    loss, norm = clip_and_reduce_loss(
+    totals = clip_and_total(
         model, local_loss, mesh=mesh, max_norm=config.optimizer.max_gradient_norm
     )
     whole = {name: p.grad.full_tensor().numpy() for name, p in model.named_parameters()}
-    pipe.send((float(loss), float(norm), whole))
+    pipe.send((totals.loss, totals.gradient_norm, whole))
     dist.destroy_process_group()
 
 

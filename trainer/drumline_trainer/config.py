@@ -40,6 +40,8 @@ class ModelConfig:
     rope_theta: float = 10_000.0
     norm_epsilon: float = 1e-5
     tied_embeddings: bool = True
+    dropout: float = 0.0
+    """Share of the activations that each layer adds to the residual stream left out at random."""
 
 
 MODEL_PRESETS: dict[str, ModelConfig] = {
@@ -101,6 +103,9 @@ class CheckpointConfig:
 
     every_steps: int = 50
     keep: int = 3
+    snapshot_every_steps: int | None = None
+    """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
+    the training time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,9 @@ class TrainerConfig:
     steps: int = 100
     global_batch_size: int = 16
     """Sequences per optimizer step over all ranks; split evenly."""
+    micro_batch_size: int | None = None
+    """Sequences a rank passes through the model at once, at most: its share of the global batch is
+    done in as many parts as that takes. None: in one."""
     seed: int = 0
     precision: Precision = Precision.FP32
     log_every_steps: int = 10
@@ -182,6 +190,8 @@ def _check_numbers(config: TrainerConfig) -> None:
         "data.sequence_length": config.data.sequence_length,
         "optimizer.learning_rate": optimizer.learning_rate,
         "optimizer.max_gradient_norm": optimizer.max_gradient_norm,
+        "micro_batch_size": 1 if config.micro_batch_size is None else config.micro_batch_size,
+        "checkpoint.snapshot_every_steps": config.checkpoint.snapshot_every_steps or 1,
         "checkpoint.every_steps": config.checkpoint.every_steps,
         "checkpoint.keep": config.checkpoint.keep,
     }
@@ -224,6 +234,8 @@ def _check_model(model: ModelConfig) -> None:
         raise ConfigError(
             f"model.vocab_size: must be at least 256, not {model.vocab_size}: the text is bytes"
         )
+    if not 0 <= model.dropout < 1:
+        raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {model.dropout}")
 
 
 def _check_data(data: DataConfig) -> None:

@@ -42,11 +42,13 @@ from drumline_trainer.heartbeat import Parked, Word
 from drumline_trainer.host import interface_of, threads_per_rank
 from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.losses import LOSSES_FILE
+from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.leaving import interrupt, leave
+from drumline_trainer.recovery.savepoints import PreemptedError, SavePoints
 from drumline_trainer.train import train
 
 JOIN_TIMEOUT = timedelta(minutes=5)
@@ -98,7 +100,7 @@ def run_rank(
     reporter = Reporter(
         config=config,
         placement=placement,
-        send=heartbeat,
+        pulse=None if heartbeat is None else Pulse(heartbeat, seconds=config.heartbeat_seconds),
         write=write or _print,
         losses_file=losses_file,
         peak_flops=_peak_flops(device),
@@ -128,7 +130,7 @@ def _train_until_parked(
             generation=placement.generation,
             attempt=placement.attempt,
             step=reporter.step,
-            reason=f"{type(error).__name__}: {error}"[:512],
+            reason=f"{type(error).__name__}: {error}".partition("\n")[0][:256],
         )
     return None
 
@@ -142,7 +144,14 @@ def _train(
 ) -> None:
     """One membership from joining to the end of the run."""
     join(reporter.placement, device=device)
-    train(config, placement=reporter.placement, device=device, reporter=reporter, control=control)
+    with SavePoints(
+        config=config,
+        placement=reporter.placement,
+        device=device,
+        reporter=reporter,
+        control=control,
+    ) as savepoints:
+        train(config, device=device, reporter=reporter, savepoints=savepoints)
     dist.destroy_process_group()
 
 
@@ -159,6 +168,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.PEER_LOST
         case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
             return ExitCode.PEER_LOST
+        case PreemptedError():
+            return ExitCode.PREEMPTED
         case _:
             return ExitCode.APPLICATION
 

@@ -14,45 +14,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.restore import Restored
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.batches import ByteDataset, open_dataset
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.models.llama import build_on_meta, next_token_loss
+from drumline_trainer.models.llama import Llama, build_on_meta, next_token_loss
 from drumline_trainer.optimization.adamw import (
     build_optimizer,
     set_finished_steps,
     set_learning_rate,
     training_tensors,
 )
-from drumline_trainer.optimization.gradients import clip_and_reduce_loss
+from drumline_trainer.optimization.gradients import Totals, clip_and_total
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.fsdp import shard_model
+from drumline_trainer.parallelism.fsdp import reduce_gradients, shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.control import Control
+from drumline_trainer.randomness import reseed
+from drumline_trainer.recovery.savepoints import SavePoints, StartingPoint
+
+
+class NonFiniteLossError(ArithmeticError):
+    """The weights are still those before the step, and no later checkpoint exists."""
 
 
 def train(
-    config: TrainerConfig,
-    *,
-    placement: Placement,
-    device: torch.device,
-    reporter: Reporter,
-    control: Control | None = None,
+    config: TrainerConfig, *, device: torch.device, reporter: Reporter, savepoints: SavePoints
 ) -> None:
-    """Train from the newest checkpoint, or from the initial weights, to `config.steps`.
-
-    Shapes: B this rank's share of the global batch, S sequence, V vocabulary.
+    """Train from the best saved state, or from the initial weights, to `config.steps`.
 
     Raises:
         ConfigError: the configuration cannot work here (data, world size, model of a checkpoint).
         CheckpointError: see `checkpoint.errors`.
+        NonFiniteLossError: the loss or the gradient is infinite or not a number.
+        PreemptedError: a notice asked to save and leave.
+        InterruptedByAgentError: the agent has ended this membership.
     """
+    placement = reporter.placement
     config.check_world_size(placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset = open_dataset(config.data, seed=config.seed)
@@ -64,113 +64,143 @@ def train(
     optimizer = build_optimizer(model, config.optimizer)
 
     reporter.enter(Phase.RESTORING)
-    tensors = training_tensors(model, optimizer)
-    checkpoints = Checkpointer.open(placement, keep=config.checkpoint.keep, device=device)
-    restored = checkpoints.restore(tensors, placement=placement) if checkpoints else None
-    if restored is None:
+    start = savepoints.restore(training_tensors(model, optimizer))
+    if start.tier is RestoreTier.INITIAL:
         initialize(model, seed=config.seed)
-        finished, cursor = 0, 0
-    else:
-        finished, cursor = restored.step, cursor_of(restored)
-        set_finished_steps(optimizer, finished)
-        announce(restored, config=config, dataset=dataset, reporter=reporter)
+    set_finished_steps(optimizer, start.step)
+    cursor = cursor_of(start)
+    announce(start, config=config, dataset=dataset, reporter=reporter)
 
-    reporter.begin(finished)
-    for step in range(finished, config.steps):
-        if control is not None:
-            control.check(placement.membership)
-        reporter.enter(Phase.DATA)
-        inputs_BS, targets_BS = load_batch(
-            dataset, cursor, config=config, placement=placement, device=device
+    for step in range(start.step, config.steps):
+        savepoints.check_membership()
+        reseed(config.seed, step=step, rank=placement.rank)
+        local_loss = forward_backward(
+            model, dataset, cursor, config=config, device=device, reporter=reporter
         )
         cursor += config.global_batch_size
 
-        reporter.enter(Phase.FORWARD)
-        logits_BSV = model(inputs_BS)
-        local_loss = next_token_loss(logits_BSV, targets_BS)
-
-        reporter.enter(Phase.BACKWARD)
-        local_loss.backward()
-
         reporter.enter(Phase.OPTIMIZER)
-        loss, _ = clip_and_reduce_loss(
-            model, local_loss, mesh=mesh, max_norm=config.optimizer.max_gradient_norm
+        totals = clip_and_total(
+            model,
+            local_loss,
+            mesh=mesh,
+            max_norm=config.optimizer.max_gradient_norm,
+            vote=savepoints.vote,
         )
+        refuse_non_finite(totals, step=step + 1)
         rate = learning_rate(step, total_steps=config.steps, config=config.optimizer)
         set_learning_rate(optimizer, rate)
         optimizer.step()
         optimizer.zero_grad()
-        reporter.finish_step(step + 1, loss)
+        reporter.finish_step(step + 1, loss=totals.loss, gradient_norm=totals.gradient_norm)
 
-        if checkpoints and checkpoint_due(step + 1, config=config):
-            reporter.enter(Phase.CHECKPOINT)
-            state = trainer_state(cursor, loss, config=config, dataset=dataset)
-            saved = checkpoints.save(step=step + 1, tensors=tensors, trainer=state)
-            reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
+        if savepoints.due(step + 1, votes=totals.votes):
+            state = trainer_state(cursor, totals, config=config, dataset=dataset)
+            savepoints.save(step + 1, trainer=state)
     reporter.done()
 
 
-def load_batch(
+def forward_backward(
+    model: Llama,
     dataset: ByteDataset,
     cursor: int,
     *,
     config: TrainerConfig,
-    placement: Placement,
     device: torch.device,
-) -> tuple[Tensor, Tensor]:
-    """This rank's inputs and targets of the global batch at `cursor`, shape B S each."""
-    samples = dataset.rank_samples(
+    reporter: Reporter,
+) -> Tensor:
+    """Gradients of this rank's share of the global batch at `cursor`, and its mean loss.
+
+    Shapes: B samples of a micro-batch, S sequence, V vocabulary.
+    """
+    placement = reporter.placement
+    micro_batches = dataset.micro_batches(
         cursor,
         batch=config.global_batch_size,
         rank=placement.rank,
         world_size=placement.world_size,
+        size=config.micro_batch_size,
     )
+    share = config.global_batch_size // placement.world_size
+    mean_loss = torch.zeros((), device=device)
+    for number, samples in enumerate(micro_batches):
+        reporter.enter(Phase.DATA, micro_batch=number)
+        inputs_BS, targets_BS = load_batch(dataset, samples, device=device)
+
+        reporter.enter(Phase.FORWARD)
+        logits_BSV = model(inputs_BS)
+        loss = next_token_loss(logits_BSV, targets_BS) * (len(samples) / share)
+
+        reporter.enter(Phase.BACKWARD)
+        reduce_gradients(model, now=number == len(micro_batches) - 1)
+        loss.backward()
+        mean_loss += loss.detach()
+    return mean_loss
+
+
+def load_batch(
+    dataset: ByteDataset, samples: range, *, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of these samples, shape B S each."""
     tokens = torch.from_numpy(dataset.tokens(samples)).to(device, non_blocking=True)
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def checkpoint_due(step: int, *, config: TrainerConfig) -> bool:
-    """Every n steps and after the last one."""
-    return step % config.checkpoint.every_steps == 0 or step == config.steps
+def refuse_non_finite(totals: Totals, *, step: int) -> None:
+    """End the run before the optimizer spreads what is not a number over all weights."""
+    if not (math.isfinite(totals.loss) and math.isfinite(totals.gradient_norm)):
+        raise NonFiniteLossError(
+            f"step {step}: the loss is {totals.loss} and the gradient norm {totals.gradient_norm};"
+            " lower optimizer.learning_rate or optimizer.max_gradient_norm, or look at the data of"
+            " this step"
+        )
 
 
 def trainer_state(
-    cursor: int, loss: Tensor, *, config: TrainerConfig, dataset: ByteDataset
+    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: ByteDataset
 ) -> dict[str, Any]:
-    """What a checkpoint holds beside tensors.
+    """What is saved beside tensors.
 
-    All randomness of a run is counter based (initial weights by name and index, samples by cursor),
-    so seed and cursor are the whole state of its random number generators.
+    All randomness of a run is a function of the seed and of counters (initial weights by name and
+    index, samples by cursor, masks by step), so these are the whole state of its generators.
     """
-    value = float(loss)
     return {
         "cursor": cursor,
         "seed": config.seed,
-        "loss": value if math.isfinite(value) else None,
+        "loss": totals.loss,
         "data": dataset.corpus.fingerprint(),
         "config": config.to_dict(),
     }
 
 
-def cursor_of(restored: Restored) -> int:
+def cursor_of(start: StartingPoint) -> int:
     """Samples consumed so far.
 
     Raises:
-        CorruptCheckpointError: the checkpoint is intact but was written by something else.
+        CorruptCheckpointError: what was restored is intact but was written by something else.
     """
-    cursor = restored.trainer.get("cursor")
+    cursor = start.trainer.get("cursor")
     if not isinstance(cursor, int) or cursor < 0:
-        raise CorruptCheckpointError(f"step {restored.step}: cursor {cursor!r} counts no samples")
+        raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
     return cursor
 
 
 def announce(
-    restored: Restored, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
+    start: StartingPoint, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
 ) -> None:
     """Say where training goes on, and whether the samples still mean the same text."""
-    reporter.step, reporter.loss = restored.step, restored.trainer.get("loss")
-    reporter.checkpointed(step=restored.step, digest=restored.digest, seconds=None)
-    reporter.say(f"restored step {restored.step} ({restored.digest[:12]})")
-    same_text = restored.trainer.get("data") == dataset.corpus.fingerprint()
-    if restored.trainer.get("seed") != config.seed or not same_text:
+    saved = start.trainer
+    reporter.begin(
+        start.step,
+        tier=start.tier,
+        loss=saved.get("loss"),
+        unwritten=saved.get("losses", ()),
+    )
+    if start.tier is RestoreTier.INITIAL:
+        return
+    if start.tier is RestoreTier.STORAGE:
+        reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
+    reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
+    same_text = saved.get("data") == dataset.corpus.fingerprint()
+    if saved.get("seed") != config.seed or not same_text:
         reporter.say("the text or the seed changed: samples before and after may overlap")

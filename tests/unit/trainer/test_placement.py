@@ -21,7 +21,7 @@ def test_survives_a_line_of_json() -> None:
         checkpoint_folder=Path("/checkpoints/job"),
         acknowledged_step=50,
         acknowledged_digest="ab",
-        snapshot_folder=Path("/dev/shm/drumline"),
+        snapshot_folder=Path("/memory/job"),
         restore_snapshot=42,
         address="10.0.0.8",
     )

@@ -16,7 +16,7 @@ from drumline_trainer.checkpoint.errors import (
     StaleMembershipError,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.checkpoint.restore import Restored, restore
+from drumline_trainer.checkpoint.restore import Restored, read_back, restore
 from drumline_trainer.checkpoint.save import Saved, save
 from drumline_trainer.parallelism.collectives import broadcast_bytes
 from drumline_trainer.placement import Placement
@@ -82,6 +82,10 @@ class Checkpointer:
         if dist.get_rank() == 0:
             self.folder.prune(keep=self.keep, verified=self.verified)
         return saved
+
+    def read_back(self, saved: Saved) -> str:
+        """See `checkpoint.restore.read_back`."""
+        return read_back(self.folder, step=saved.step, digest=saved.digest, device=self.device)
 
 
 def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:

@@ -39,7 +39,7 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import dtype_name, read_bounded, verify_file
 from drumline_trainer.config import ConfigError
-from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.parallelism.collectives import agree, broadcast_bytes
 from drumline_trainer.parallelism.shards import Box, local_box, local_shard
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def restore(
             manifest = Manifest.parse(body)
             _refuse_other_model(manifest, tensors)
             plan = _reading_plan(manifest, tensors)
-            reason = _agree(_verify(source, manifest, plan), device=device) or _agree(
+            reason = agree(_verify(source, manifest, plan), device=device) or agree(
                 _read(source, plan), device=device
             )
             if not reason:
@@ -112,6 +112,13 @@ def restore(
             f"none of the checkpoints in {folder.path} verifies: {listing}"
         )
     return None
+
+
+def read_back(folder: CheckpointFolder, *, step: int, digest: str, device: torch.device) -> str:
+    """Read a committed checkpoint whole, each rank its share. Why it cannot be used, or ""."""
+    source = folder.step_folder(step)
+    body, reason = _agree_on_manifest(source, digest=digest, device=device)
+    return reason or agree(_verify(source, Manifest.parse(body), {}), device=device)
 
 
 def _steps_in(folder: CheckpointFolder, *, device: torch.device) -> list[int]:
@@ -155,12 +162,6 @@ def _refuse_other_model(manifest: Manifest, tensors: Mapping[str, Tensor]) -> No
                 f"model: the checkpoint of step {manifest.step} holds another model: {name} is"
                 f" {stored.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
             )
-
-
-def _agree(reason: str, *, device: torch.device) -> str:
-    """Every rank's reason not to go on, empty for none; the first of them is everyone's."""
-    answers = gather_bytes(reason.encode(), device=device)
-    return next((answer.decode() for answer in answers if answer), "")
 
 
 def _verify(source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]) -> str:

@@ -99,8 +99,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise CorruptCheckpointError(f"{path.name}: {error.strerror}") from error
 
 
-def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """The bytes of the file in order."""
+def shard_header(tensors: Mapping[str, Tensor]) -> bytes:
+    """The first bytes of a file that holds these tensors, one after another."""
     header: dict[str, object] = {}
     end = 0
     for name, tensor in tensors.items():
@@ -112,9 +112,19 @@ def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
         }
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)  # the format aligns the data to 8 bytes
-    yield len(encoded).to_bytes(8, "little") + encoded
+    return len(encoded).to_bytes(8, "little") + encoded
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The tensor's bytes in order, without a copy where it is contiguous."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """The bytes of the file in order."""
+    yield shard_header(tensors)
     for tensor in tensors.values():
-        flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        flat = as_bytes(tensor)
         for start in range(0, flat.numel(), _CHUNK_BYTES):
             yield flat[start : start + _CHUNK_BYTES].cpu().numpy().data
 

@@ -9,6 +9,7 @@ next sample.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,18 @@ class ByteDataset:
         """This rank's slice of the global batch that starts at `cursor`."""
         share = batch // world_size
         return range(cursor + rank * share, cursor + (rank + 1) * share)
+
+    def micro_batches(
+        self, cursor: int, *, batch: int, rank: int, world_size: int, size: int | None
+    ) -> list[range]:
+        """This rank's slice in the fewest equal parts of at most `size` samples; None: in one.
+
+        Parts differ by one sample where the slice does not divide.
+        """
+        whole = self.rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
+        parts = 1 if size is None else -(-len(whole) // size)
+        cuts = [len(whole) * part // parts for part in range(parts + 1)]
+        return [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
 
     def tokens(self, samples: range) -> npt.NDArray[np.int64]:
         """Bytes of the samples, one row of sequence_length + 1 each."""

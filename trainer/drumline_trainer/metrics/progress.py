@@ -1,15 +1,21 @@
-"""The line a person watches: `step 40/200  loss 2.613  18.2k tok/s  eta 0:42`."""
+"""The line a person watches: `step 40/200  loss 2.613  grad 0.81  18.2k tok/s  eta 0:42`."""
 
 from __future__ import annotations
 
 
 def progress_line(
-    *, step: int, total_steps: int, loss: float, tokens_per_second: float, eta_seconds: float
+    *,
+    step: int,
+    total_steps: int,
+    loss: float,
+    gradient_norm: float,
+    tokens_per_second: float,
+    eta_seconds: float,
 ) -> str:
     """One line for standard output."""
     return (
-        f"step {step}/{total_steps}  loss {loss:.3f}  {short_count(tokens_per_second)} tok/s"
-        f"  eta {clock(eta_seconds)}"
+        f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:.3g}"
+        f"  {short_count(tokens_per_second)} tok/s  eta {clock(eta_seconds)}"
     )
 
 

@@ -1,23 +1,23 @@
 """From the training loop to whoever listens: heartbeats, progress lines, the losses file.
 
-Losses stay on the device until a report is due, so a GPU is not stopped every step to read one
-number. The reduced loss is the same on every rank; rank 0 alone writes lines and files.
+The reduced loss is the same on every rank; rank 0 alone writes lines and files, at log cadence.
+Losses that are in no file yet travel with the snapshots (`unwritten`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch import Tensor
-
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.metrics.flops import flops_per_token, mfu
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.progress import progress_line
+from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.placement import Placement
 
 
@@ -27,27 +27,34 @@ class Reporter:
 
     config: TrainerConfig
     placement: Placement
-    send: Callable[[Word], None] | None
-    """Receives heartbeats and events."""
+    pulse: Pulse | None
+    """Takes heartbeats and events."""
     write: Callable[[str], None]
     """Receives lines for people; called on rank 0 only."""
     losses_file: Path | None
     peak_flops: float | None
     """Of one device, None where unknown."""
     step: int = 0
+    micro_batch: int = 0
     loss: float | None = None
+    gradient_norm: float | None = None
     tokens_per_second: float | None = None
     step_seconds: float | None = None
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     checkpoint_seconds: float | None = None
-    _pending: dict[int, Tensor] = field(default_factory=dict[int, Tensor])
-    """Losses by step, not yet read from the device."""
+    restored_step: int | None = None
+    restored_from: RestoreTier | None = None
+    snapshot_every_steps: int | None = None
+    snapshot_seconds: float | None = None
+    unwritten: dict[int, float] = field(default_factory=dict[int, float])
+    """Losses by step that are not in the file yet."""
     _window_start: float = 0.0
     """When the steps of the next report began, later by the time spent in checkpoints."""
     _window_first: int = 0
     """Finished steps at that time."""
-    _last_sent: float = -1e9
+    _mark: bool = True
+    """The next heartbeat dates something: joined, restored, or the first step done."""
 
     def say(self, line: str) -> None:
         """A line for people, from rank 0."""
@@ -56,28 +63,48 @@ class Reporter:
 
     def tell(self, word: Word) -> None:
         """Send an event."""
-        if self.send is not None:
-            self.send(word)
+        if self.pulse is not None:
+            self.pulse.tell(word)
 
     def rejoin(self, placement: Placement) -> None:
-        """Go on under another placement; the unwritten losses are the abandoned steps'."""
+        """Go on under another placement; what was not written down belongs to abandoned steps."""
         self.placement = placement
-        self._pending.clear()
+        self.restored_step = self.restored_from = None
+        self.micro_batch = 0
+        self.unwritten.clear()
+        self._mark = True
 
-    def begin(self, step: int) -> None:
-        """Training starts after `step` finished steps."""
-        self.step = self._window_first = step
+    def begin(
+        self,
+        step: int,
+        *,
+        tier: RestoreTier,
+        loss: float | None = None,
+        unwritten: Iterable[tuple[int, float]] = (),
+    ) -> None:
+        """Training goes on after `step` finished steps, with the state of this tier."""
+        self.step = self.restored_step = self._window_first = step
+        self.restored_from = tier
+        self.loss = loss
+        self.unwritten = dict(unwritten)
         self._window_start = time.monotonic()
+        self._mark = True
 
-    def enter(self, phase: Phase) -> None:
-        """Send a heartbeat if one is due."""
-        if time.monotonic() - self._last_sent >= self.config.heartbeat_seconds:
-            self._send(phase)
+    def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
+        """Say what is done next."""
+        if micro_batch is not None:
+            self.micro_batch = micro_batch
+        before_training = phase in (Phase.STARTING, Phase.RESTORING)
+        self._beat(phase, now=self._mark or before_training)
+        if not before_training:
+            self._mark = False
 
-    def finish_step(self, step: int, loss: Tensor) -> None:
+    def finish_step(self, step: int, *, loss: float, gradient_norm: float) -> None:
         """Count a finished step; report at log cadence."""
-        self.step = step
-        self._pending[step] = loss
+        self._mark = self._mark or self.step == self.restored_step
+        self.step, self.loss, self.gradient_norm = step, loss, gradient_norm
+        self.micro_batch = 0
+        self.unwritten[step] = loss
         if step % self.config.log_every_steps == 0 or step == self.config.steps:
             self._report()
 
@@ -87,21 +114,21 @@ class Reporter:
         if seconds is not None:
             self.checkpoint_seconds = seconds
             self._window_start += seconds
-        self.flush_losses()
-        self._send(Phase.CHECKPOINT if seconds is not None else Phase.RESTORING)
+        self._beat(Phase.CHECKPOINT if seconds is not None else Phase.RESTORING, now=True)
+
+    def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
+        """A snapshot was taken; the next one follows after so many steps."""
+        self.snapshot_every_steps, self.snapshot_seconds = every_steps, seconds
 
     def done(self) -> None:
         """The last heartbeat."""
-        self._send(Phase.DONE)
+        self._beat(Phase.DONE, now=True)
 
     def flush_losses(self) -> None:
-        """Read the losses from the device and write them down."""
-        losses = {step: float(loss) for step, loss in self._pending.items()}
-        self._pending.clear()
-        if losses:
-            self.loss = losses[max(losses)]
-        if losses and self.losses_file is not None and self.placement.rank == 0:
-            append_losses(self.losses_file, losses)
+        """Write down the losses."""
+        if self.unwritten and self.losses_file is not None and self.placement.rank == 0:
+            append_losses(self.losses_file, self.unwritten)
+        self.unwritten.clear()
 
     def _report(self) -> None:
         self.flush_losses()
@@ -116,16 +143,16 @@ class Reporter:
                 step=self.step,
                 total_steps=self.config.steps,
                 loss=self.loss or 0.0,
+                gradient_norm=self.gradient_norm or 0.0,
                 tokens_per_second=self.tokens_per_second,
                 eta_seconds=(self.config.steps - self.step) * self.step_seconds,
             )
         )
 
-    def _send(self, phase: Phase) -> None:
-        if self.send is None:
+    def _beat(self, phase: Phase, *, now: bool) -> None:
+        if self.pulse is None:
             return
-        self._last_sent = time.monotonic()
-        self.send(
+        self.pulse.beat(
             Heartbeat(
                 generation=self.placement.generation,
                 attempt=self.placement.attempt,
@@ -133,15 +160,22 @@ class Reporter:
                 step=self.step,
                 total_steps=self.config.steps,
                 phase=phase,
+                micro_batch=self.micro_batch,
                 loss=self.loss,
+                gradient_norm=self.gradient_norm,
                 tokens_per_second=self.tokens_per_second,
                 step_seconds=self.step_seconds,
                 mfu=self._mfu(),
                 checkpoint_step=self.checkpoint_step,
                 checkpoint_digest=self.checkpoint_digest,
                 checkpoint_seconds=self.checkpoint_seconds,
-                time_seconds=self._last_sent,
-            )
+                restored_step=self.restored_step,
+                restored_from=self.restored_from,
+                snapshot_every_steps=self.snapshot_every_steps,
+                snapshot_seconds=self.snapshot_seconds,
+                time_seconds=time.monotonic(),
+            ),
+            now=now,
         )
 
     def _mfu(self) -> float | None:

@@ -71,11 +71,12 @@ class DecoderLayer(nn.Module):
         self.attention = Attention(config)
         self.feed_forward_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         """One residual block of each kind."""
-        x_BSD = x_BSD + self.attention(self.attention_norm(x_BSD), rotary)
-        return x_BSD + self.feed_forward(self.feed_forward_norm(x_BSD))
+        x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD), rotary))
+        return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
 
 class Llama(nn.Module):

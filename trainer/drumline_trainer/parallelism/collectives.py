@@ -34,6 +34,12 @@ def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
     return _as_bytes(message)
 
 
+def agree(reason: str, *, device: torch.device) -> str:
+    """Every rank's reason not to go on, empty for none; the first of them is everyone's."""
+    answers = gather_bytes(reason.encode(), device=device)
+    return next((answer.decode() for answer in answers if answer), "")
+
+
 def _as_tensor(payload: bytes) -> torch.Tensor:
     if not payload:
         return torch.empty(0, dtype=torch.uint8)

@@ -8,10 +8,12 @@ so equal local batches give the gradient of the global mean.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from drumline_trainer.config import Precision
 from drumline_trainer.models.llama import Llama, layer_modules
@@ -24,6 +26,14 @@ def shard_model(model: Llama, *, mesh: DeviceMesh, precision: Precision) -> None
     for layer in layer_modules(model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def reduce_gradients(model: Llama, *, now: bool) -> None:
+    """Whether the next backward sums its gradients over the ranks, or keeps them for a later one.
+
+    Gradients that are kept are those of whole units: memory for one unsharded copy.
+    """
+    cast("FSDPModule", model).set_requires_gradient_sync(now)
 
 
 def local_gradients(model: nn.Module) -> list[Tensor]:

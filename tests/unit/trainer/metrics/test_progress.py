@@ -7,9 +7,14 @@ from drumline_trainer.metrics.progress import clock, progress_line, short_count
 
 def test_the_line() -> None:
     line = progress_line(
-        step=40, total_steps=200, loss=2.6131, tokens_per_second=18_240.0, eta_seconds=41.7
+        step=40,
+        total_steps=200,
+        loss=2.6131,
+        gradient_norm=0.8104,
+        tokens_per_second=18_240.0,
+        eta_seconds=41.7,
     )
-    assert line == "step 40/200  loss 2.613  18.2k tok/s  eta 0:42"
+    assert line == "step 40/200  loss 2.613  grad 0.81  18.2k tok/s  eta 0:42"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,275 @@
+"""A stand-in for the agents of a job: forks ranks, hears what they say, gives them orders.
+
+It speaks the real protocol over real pipes (`drumline_trainer.heartbeat`, `recovery.orders`) and
+does what agents do after a fault in the simplest way: once every survivor has parked, the dead
+ranks are forked anew and all join the next attempt, at a step that every rank has a snapshot of.
+
+    with StandIn(gangs, config, world_size=3, folder=tmp_path) as gang:
+        gang.start(faults=[Fault(rank=1, step=5, phase=Phase.BACKWARD, kind="SIGKILL")])
+        gang.recover()      # waits for the fault
+        gang.finish()       # waits for the end; raises unless all exit codes are 0
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Self
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word, said
+from drumline_trainer.placement import Placement
+from drumline_trainer.rank import listen, store_on
+from drumline_trainer.recovery.control import Control
+from drumline_trainer.recovery.orders import Order, Resume
+from tests.gloo.gang import GangStarter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What befalls a rank when it says that it enters this phase after `step` finished steps."""
+
+    rank: int
+    step: int
+    phase: Phase
+    kind: str
+    """The name of a signal, or "exception"."""
+    attempt: int = 0
+
+    def strike(self, placement: Placement, beat: Heartbeat) -> None:
+        """Happen, if this is the rank and the moment."""
+        if (beat.rank, beat.attempt, beat.step, beat.phase) != (
+            self.rank,
+            self.attempt,
+            self.step,
+            self.phase,
+        ):
+            return
+        if self.kind == "exception":
+            raise ValueError(f"rank {placement.rank} was told to fail")
+        signal.raise_signal(signal.Signals[self.kind])
+
+
+def rank_of_agent(
+    placement: Placement,
+    *,
+    config: TrainerConfig,
+    words: Connection,
+    orders: Connection,
+    faults: Sequence[Fault],
+    module: str,
+) -> None:
+    """A rank process with an agent, as `drumline_trainer.agent.rank_main` makes it."""
+    rank = __import__(module, fromlist=["run_rank"])
+
+    def send(word: Word) -> None:
+        os.write(words.fileno(), word.to_json().encode() + b"\n")
+        if isinstance(word, Heartbeat):
+            for fault in faults:
+                fault.strike(placement, word)
+
+    try:
+        rank.run_rank(
+            config=config,
+            placement=placement,
+            heartbeat=send,
+            control=Control(os.dup(orders.fileno())),
+            write=lambda _: None,
+        )
+    except Exception as error:  # noqa: BLE001 - the process boundary
+        os._exit(rank.exit_code_of(error))
+    sys.stdout.flush()
+    os._exit(0)  # as in a pod: no teardown of a library
+
+
+@dataclass(kw_only=True)
+class Rank:
+    """One process and what it has said."""
+
+    process: BaseProcess
+    orders: Connection
+    heard: queue.SimpleQueue[Word | None] = field(default_factory=queue.SimpleQueue)
+    said: list[Word] = field(default_factory=list)
+    """Everything taken from the queue so far."""
+
+    def hear(self, wanted: Callable[[Word], bool]) -> Word:
+        """Wait for a word; EOFError when the process ends before it says so."""
+        while (word := self.heard.get()) is not None:
+            self.said.append(word)
+            if wanted(word):
+                return word
+        raise EOFError(f"ended without the word, exit code {self.process.exitcode}")
+
+    def tell(self, order: Order) -> None:
+        """Give an order."""
+        os.write(self.orders.fileno(), order.to_json().encode() + b"\n")
+
+
+class StandIn:
+    """The agents of one job on this machine."""
+
+    def __init__(
+        self,
+        gangs: GangStarter,
+        config: TrainerConfig,
+        *,
+        world_size: int,
+        folder: Path,
+        module: str = "drumline_trainer.rank",
+        snapshots: bool = True,
+    ) -> None:
+        self._context = gangs.context
+        self._config = config
+        self._module = module
+        self.folder = folder
+        self.snapshots = folder / "snapshots"
+        self._take_snapshots = snapshots
+        self.world_size = world_size
+        self.attempt = 0
+        self.generation = 1
+        self.ranks: dict[int, Rank] = {}
+        self._store: object = None
+        self._store_port = 0
+        self.faults: Sequence[Fault] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for rank in self.ranks.values():
+            rank.process.kill()
+            rank.process.join()
+            rank.orders.close()
+
+    def start(self, faults: Sequence[Fault] = ()) -> None:
+        """Fork all ranks of attempt 0."""
+        self.faults = faults
+        self._serve_store()
+        for number in range(self.world_size):
+            self.fork(number)
+
+    @property
+    def pids(self) -> dict[int, int | None]:
+        """Process ids by rank."""
+        return {number: rank.process.pid for number, rank in self.ranks.items()}
+
+    def fork(self, number: int, *, restore: int | None = None) -> None:
+        """Start a process for this rank of the present attempt."""
+        heard, words = self._context.Pipe(duplex=False)
+        orders, given = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=rank_of_agent,
+            args=(self.placement(number, restore=restore),),
+            kwargs={
+                "config": self._config,
+                "words": words,
+                "orders": orders,
+                "faults": self.faults,
+                "module": self._module,
+            },
+        )
+        process.start()
+        words.close()
+        orders.close()
+        rank = Rank(process=process, orders=given)
+        threading.Thread(target=_listen, args=(heard, rank.heard), daemon=True).start()
+        self.ranks[number] = rank
+
+    def placement(self, number: int, *, restore: int | None = None) -> Placement:
+        """Of a rank in the present attempt."""
+        return Placement(
+            rank=number,
+            world_size=self.world_size,
+            local_rank=number,
+            local_world_size=self.world_size,
+            store_port=self._store_port,
+            owner="job",
+            generation=self.generation,
+            attempt=self.attempt,
+            checkpoint_folder=self.folder,
+            snapshot_folder=self.snapshots if self._take_snapshots else None,
+            restore_snapshot=restore,
+            address="127.0.0.1",
+        )
+
+    def wait_for_death(self) -> set[int]:
+        """Ranks whose processes have ended, once there is one."""
+        wait([rank.process.sentinel for rank in self.ranks.values()])
+        return {n for n, r in self.ranks.items() if not r.process.is_alive()}
+
+    def park(self) -> set[int]:
+        """Wait until every rank has parked or is dead; the dead ones."""
+        dead: set[int] = set()
+        for number, rank in self.ranks.items():
+            try:
+                rank.hear(self._parked)
+            except EOFError:
+                rank.process.join()
+                dead.add(number)
+        return dead
+
+    def _parked(self, word: Word) -> bool:
+        return isinstance(word, Parked) and word.attempt == self.attempt
+
+    def recover(self, *, restore: int | None = None, newest: bool = True) -> set[int]:
+        """Park, raise the attempt, fork the dead ranks, resume the others. Returns the dead."""
+        dead = self.park()
+        self.resume(dead, restore=self.common_snapshot() if newest else restore)
+        return dead
+
+    def resume(self, dead: set[int], *, restore: int | None) -> None:
+        """Begin the next attempt."""
+        self.attempt += 1
+        self._serve_store()
+        for number in sorted(self.ranks):
+            if number in dead:
+                self.ranks[number].orders.close()
+                self.fork(number, restore=restore)
+            else:
+                self.ranks[number].tell(Resume(placement=self.placement(number, restore=restore)))
+
+    def common_snapshot(self) -> int | None:
+        """The newest step that every rank has a snapshot of."""
+        held = [
+            {int(f.stem.removeprefix("step-")) for f in folder.glob("step-*.snapshot")}
+            for folder in (self.snapshots / f"rank-{n:05d}" for n in range(self.world_size))
+        ]
+        return max(set.intersection(*held), default=None)
+
+    def hear(self, wanted: Callable[[Word], bool]) -> list[Word]:
+        """Wait until every rank has said such a word."""
+        return [rank.hear(wanted) for rank in self.ranks.values()]
+
+    def finish(self) -> None:
+        """Wait for all to end well."""
+        for rank in self.ranks.values():
+            rank.process.join()
+        codes = {number: rank.process.exitcode for number, rank in self.ranks.items()}
+        assert set(codes.values()) == {0}, codes
+
+    def _serve_store(self) -> None:
+        listener = listen(0, address="127.0.0.1")
+        self._store_port = listener.getsockname()[1]
+        self._store = store_on(listener)
+
+
+def first_step_after(beat_of: Sequence[Word], *, attempt: int) -> float:
+    """When a rank that has said these words had finished its first step of the attempt."""
+    beats = [w for w in beat_of if isinstance(w, Heartbeat) and w.attempt == attempt]
+    first = next(b for b in beats if b.phase is Phase.DATA)
+    return next(b.time_seconds for b in beats if b.step > first.step)
+
+
+def _listen(words: Connection, heard: queue.SimpleQueue[Word | None]) -> None:
+    with words, os.fdopen(os.dup(words.fileno()), encoding="utf-8") as lines:
+        for line in lines:
+            heard.put(said(line))
+    heard.put(None)

@@ -1,0 +1,63 @@
+"""Heartbeats at a bearable rate, without ever hiding where a rank stands still.
+
+A beat that comes too soon after the last one is held back and replaced by the next; the newest is
+delivered at the latest `seconds` after the one before it, by a thread. The thread adds nothing of
+its own: what it delivers was made, and dated, by the training thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from drumline_trainer.heartbeat import Heartbeat, Word
+
+
+class Pulse:
+    """Where a rank's words leave it, in order."""
+
+    def __init__(self, send: Callable[[Word], None], *, seconds: float) -> None:
+        self._send = send
+        self._seconds = seconds
+        self._changed = threading.Condition()
+        self._held: Heartbeat | None = None
+        self._last = -1e9
+        self._thread: threading.Thread | None = None
+
+    def beat(self, heartbeat: Heartbeat, *, now: bool = False) -> None:
+        """Send it, `now` or as soon as the rate allows."""
+        with self._changed:
+            if now or heartbeat.time_seconds - self._last >= self._seconds:
+                self._deliver(heartbeat)
+                return
+            if self._held is None:
+                self._changed.notify()
+            self._held = heartbeat
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._follow, name="pulse", daemon=True)
+                self._thread.start()
+
+    def tell(self, word: Word) -> None:
+        """Send an event, after the heartbeat that came before it."""
+        with self._changed:
+            if self._held is not None:
+                self._deliver(self._held)
+            self._send(word)
+
+    def _deliver(self, heartbeat: Heartbeat) -> None:
+        self._held = None
+        self._last = time.monotonic()
+        self._send(heartbeat)
+
+    def _follow(self) -> None:
+        with self._changed:
+            while True:
+                if self._held is None:
+                    self._changed.wait()
+                    continue
+                early = self._last + self._seconds - time.monotonic()
+                if early <= 0:
+                    self._deliver(self._held)
+                else:
+                    self._changed.wait(early)

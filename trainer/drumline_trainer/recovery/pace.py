@@ -1,0 +1,53 @@
+"""How often snapshots are taken: as often as they cost no more than their share. No torch.
+
+Two things bound the interval from below: the time training stands still for a snapshot, at most
+`MAX_COST` of the steps between two of them; and the time until its copy has reached a peer, which
+must be over before the next one is taken. It starts at every step and at most doubles each time, so
+that one slow measurement cannot end snapshots for long.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+MAX_COST: Final = 0.03
+"""Share of the training time that snapshots may take."""
+_WEIGHT = 0.3
+"""Of the newest step in the running mean of step times."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """Measured on one rank; `wish` is what this rank would have, `agreed` what all do."""
+
+    fixed: int | None = None
+    """An interval that is given and not measured."""
+    every_steps: int = 1
+    """Steps from one snapshot to the next, the same on every rank."""
+    next_step: int = 0
+    _step_seconds: float = 0.0
+
+    def begin(self, step: int) -> None:
+        """Training starts after `step` finished steps; snapshots with the next one."""
+        self.every_steps = self.fixed or 1
+        self.next_step = step + self.every_steps
+
+    def stepped(self, seconds: float) -> None:
+        """A step took this long, without what was saved after it."""
+        before = self._step_seconds
+        self._step_seconds = before + _WEIGHT * (seconds - before) if before else seconds
+
+    def wish(self, *, cost_seconds: float, copy_seconds: float) -> int:
+        """This rank's interval: `cost` is what training lost, `copy` the time until it is safe."""
+        if self.fixed is not None:
+            return self.fixed
+        step_seconds = max(self._step_seconds, 1e-9)
+        wanted = max(cost_seconds / MAX_COST, copy_seconds) / step_seconds
+        return min(2 * self.every_steps, max(1, math.ceil(wanted)))
+
+    def agreed(self, every_steps: int, *, at: int) -> None:
+        """All ranks take the next snapshot this long after step `at`."""
+        self.every_steps = every_steps
+        self.next_step = at + every_steps

@@ -1,0 +1,236 @@
+"""Every way in which a run is saved, and where it goes on from.
+
+Two kinds of copies: snapshots in memory (`recovery.snapshot`), often and cheap, for the same ranks;
+checkpoints on shared storage (`checkpoint`), rare and durable, for any number of ranks. A restore
+takes the snapshot that the agents found to be whole, else the newest verified checkpoint, else
+nothing: the initial weights.
+
+A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
+alone: each rank's vote rides on the all-reduce of the step, and where there is one, all ranks
+compare what they were given. Only a notice that every rank has is acted on, at that very step
+boundary; a withdrawn one no longer is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.checkpoint.save import Saved
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.heartbeat import NoticeSaved, Phase
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.collectives import agree, gather_bytes
+from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.control import Control
+from drumline_trainer.recovery.orders import SaveNotice
+from drumline_trainer.recovery.pace import Pace
+from drumline_trainer.recovery.snapshot import Snapshots
+
+
+class PreemptedError(Exception):
+    """The run was saved on request and makes room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingPoint:
+    """Where training goes on."""
+
+    step: int
+    tier: RestoreTier
+    trainer: Mapping[str, Any]
+    """The trainer's own state as it was saved."""
+    digest: str = ""
+    """Of the manifest, where it is a checkpoint."""
+
+
+FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor": 0})
+
+
+@dataclass(slots=True, kw_only=True)
+class SavePoints:
+    """Of one rank in one membership. Collective but for `vote` and `check_membership`."""
+
+    config: TrainerConfig
+    placement: Placement
+    device: torch.device
+    reporter: Reporter
+    control: Control | None = None
+    _tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    _checkpoints: Checkpointer | None = None
+    _snapshots: Snapshots | None = None
+    _pace: Pace = field(default_factory=Pace)
+    _step_began: float = 0.0
+    _notice: SaveNotice | None = None
+    """Agreed on at the present step boundary."""
+    _saved: Saved | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let a snapshot under way become whole: the next membership may go on from it."""
+        if self._snapshots is not None:
+            with suppress(OSError):
+                self._snapshots.finish()
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> StartingPoint:
+        """Fill the tensors from the best copy there is, and save them from now on.
+
+        Raises:
+            CheckpointError, ConfigError: see `checkpoint`.
+        """
+        self._tensors = tensors
+        self._checkpoints = Checkpointer.open(
+            self.placement, keep=self.config.checkpoint.keep, device=self.device
+        )
+        if self.placement.snapshot_folder is not None:
+            self._snapshots = Snapshots(
+                tensors,
+                config=self.config,
+                placement=self.placement,
+                device=self.device,
+                tell=self.reporter.tell,
+            )
+        start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
+        if self._snapshots is not None:
+            self._snapshots.forget_others(after=start.step)
+        self._pace = Pace(fixed=self.config.checkpoint.snapshot_every_steps)
+        self._pace.begin(start.step)
+        self._step_began = time.monotonic()
+        return start
+
+    def check_membership(self) -> None:
+        """Raise InterruptedByAgentError once this membership has been ended."""
+        if self.control is not None:
+            self.control.check(self.placement.membership)
+
+    @property
+    def vote(self) -> bool:
+        """Whether this rank has been asked to save now."""
+        return self.control is not None and self.control.notice is not None
+
+    def due(self, step: int, *, votes: int) -> bool:
+        """Whether anything is to be saved after this step; `votes` of all ranks, the same on all.
+
+        To be called once at every step boundary.
+        """
+        self._pace.stepped(time.monotonic() - self._step_began)
+        self._notice = self._common_notice() if votes else None
+        due = self._snapshot_due(step) or self._checkpoint_due(step) or self._notice is not None
+        self._step_began = time.monotonic()
+        return due
+
+    def save(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        """Make the copies that are due after this step.
+
+        Raises:
+            PreemptedError: a notice asked to leave once saved.
+            SaveError, StaleMembershipError: nothing was committed.
+        """
+        if self._snapshot_due(step):
+            self._take_snapshot(step, trainer=trainer)
+        if self._checkpoint_due(step) or (self._notice and self._checkpoints):
+            self._checkpoint(step, trainer=trainer)
+        if self._notice is not None:
+            self._answer(self._notice)
+        self._step_began = time.monotonic()
+
+    def _from_snapshot(self) -> StartingPoint | None:
+        step, floor = self.placement.restore_snapshot, self.placement.acknowledged_step
+        if self._snapshots is None or step is None or step < (floor or 0):
+            return None
+        found = self._snapshots.restore(step, agree=lambda no: agree(no, device=self.device))
+        if isinstance(found, str):
+            self.reporter.say(f"snapshot of step {step} is not used: {found}")
+            return None
+        return StartingPoint(step=found.step, tier=RestoreTier.MEMORY, trainer=found.trainer)
+
+    def _from_checkpoint(self) -> StartingPoint | None:
+        if self._checkpoints is None:
+            return None
+        restored = self._checkpoints.restore(self._tensors, placement=self.placement)
+        if restored is None:
+            return None
+        return StartingPoint(
+            step=restored.step,
+            tier=RestoreTier.STORAGE,
+            trainer=restored.trainer,
+            digest=restored.digest,
+        )
+
+    def _snapshot_due(self, step: int) -> bool:
+        if self._snapshots is None:
+            return False
+        return step >= self._pace.next_step and step < self.config.steps
+
+    def _checkpoint_due(self, step: int) -> bool:
+        """Every n steps and after the last one."""
+        last = step == self.config.steps
+        return self._checkpoints is not None and (
+            last or step % self.config.checkpoint.every_steps == 0
+        )
+
+    def _take_snapshot(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        assert self._snapshots is not None  # noqa: S101 - it is due
+        self.reporter.enter(Phase.SNAPSHOT)
+        state = {**trainer, "losses": list(self.reporter.unwritten.items())}
+        seconds = self._snapshots.take(step, trainer=state)
+        written = self._snapshots.written
+        replicated = self.control.replicated if self.control is not None else None
+        wish = self._pace.wish(
+            cost_seconds=max(seconds, written.training_seconds),
+            copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
+        )
+        agreed = torch.tensor([wish], device=self.device)
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        self._pace.agreed(int(agreed), at=step)
+        self.reporter.snapshot_taken(every_steps=self._pace.every_steps, seconds=seconds)
+
+    def _checkpoint(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        assert self._checkpoints is not None  # noqa: S101 - it is due
+        self.reporter.enter(Phase.CHECKPOINT)
+        self.reporter.flush_losses()
+        self._saved = self._checkpoints.save(step=step, tensors=self._tensors, trainer=trainer)
+        saved = self._saved
+        self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
+
+    def _common_notice(self) -> SaveNotice | None:
+        """The notice that every rank has, if it is the same one."""
+        mine = self.control.notice if self.control is not None else None
+        own_id = mine.id if mine is not None else ""
+        ids = gather_bytes(own_id.encode(), device=self.device)
+        return mine if len(set(ids)) == 1 else None
+
+    def _answer(self, notice: SaveNotice) -> None:
+        """Say what is saved, once it has been read back; leave if that was asked for."""
+        assert self.control is not None  # noqa: S101 - it brought the notice
+        self.control.settle(notice.id)
+        if self._checkpoints is None or self._saved is None:
+            no_folder = "the job has no checkpoint folder"
+            self.reporter.tell(NoticeSaved(notice=notice.id, error=no_folder))
+            return
+        error = self._checkpoints.read_back(self._saved)
+        if error:
+            self.reporter.tell(NoticeSaved(notice=notice.id, error=error[:1024]))
+            return
+        self.reporter.tell(
+            NoticeSaved(notice=notice.id, step=self._saved.step, digest=self._saved.digest)
+        )
+        if notice.leave:
+            raise PreemptedError(f"saved step {self._saved.step} on request, and left")

@@ -1,0 +1,144 @@
+"""Snapshot files: names, format, and how to tell that one is intact. Standard library only.
+
+    <snapshot folder>/rank-00003/step-00000042.snapshot
+
+A file is 8 bytes (little-endian length of the header), 32 bytes (SHA-256 of the header), the header
+as JSON, and the body: one rank's shards as safetensors. The header carries the body's digest, so
+one changed bit anywhere is seen. A file of such a name is complete: it was renamed to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+KEPT_SNAPSHOTS: Final = 2
+"""Of one rank: while the newest is copied to a peer, the one before it is still whole there."""
+MAX_HEADER_BYTES: Final = 1 << 20
+_PREFIX_BYTES = 40
+_NAME = re.compile(r"step-(\d{8,})\.snapshot")
+
+
+class SnapshotError(RuntimeError):
+    """The file cannot be used: damaged, or of something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHeader:
+    """What one file holds."""
+
+    rank: int
+    step: int
+    world_size: int
+    generation: int
+    attempt: int
+    config: str
+    """Digest of the trainer's configuration."""
+    trainer: Mapping[str, Any]
+    """The trainer's own state: the cursor and the losses that are in no file yet."""
+    body_bytes: int
+    sha256: str
+    """Of the body."""
+
+    def encode(self) -> bytes:
+        """All of the file that comes before the body."""
+        body = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return len(body).to_bytes(8, "little") + hashlib.sha256(body).digest() + body
+
+
+def rank_folder(folder: Path, rank: int) -> Path:
+    """Where the snapshots of a rank lie."""
+    return folder / f"rank-{rank:05d}"
+
+
+def snapshot_file(folder: Path, *, rank: int, step: int) -> Path:
+    """The file of one rank and step."""
+    return rank_folder(folder, rank) / f"step-{step:08d}.snapshot"
+
+
+def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
+    """Steps this rank has a complete file of, newest first."""
+    try:
+        entries = list(rank_folder(folder, rank).iterdir())
+    except FileNotFoundError:
+        return []
+    found = (_NAME.fullmatch(entry.name) for entry in entries)
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryview]) -> int:
+    """Write under a temporary name, rename, and drop all but the newest. Returns the file's size.
+
+    No fsync: the folder is memory.
+    """
+    path = snapshot_file(folder, rank=header.rank, step=header.step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.part")
+    head = header.encode()
+    with unfinished.open("wb", buffering=0) as file:
+        for part in (memoryview(head), *body):
+            rest = part
+            while rest:
+                rest = rest[file.write(rest) :]
+    unfinished.rename(path)
+    keep_newest(folder, rank=header.rank)
+    return len(head) + header.body_bytes
+
+
+def keep_newest(folder: Path, *, rank: int) -> None:
+    """Remove all but the newest snapshots of a rank."""
+    for step in snapshot_steps(folder, rank=rank)[KEPT_SNAPSHOTS:]:
+        snapshot_file(folder, rank=rank, step=step).unlink(missing_ok=True)
+
+
+def read_header(path: Path) -> SnapshotHeader:
+    """The header, checked against its own digest; the body is not looked at.
+
+    Raises:
+        SnapshotError: missing, cut short, damaged, or not a snapshot.
+    """
+    try:
+        with path.open("rb") as file:
+            return _header_of(file, path)
+    except OSError as error:
+        raise SnapshotError(f"{path.name}: {error.strerror}") from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[SnapshotHeader, memoryview]]:
+    """The header and the body in memory, every bit of them as it was written.
+
+    Writing to the body changes a private copy. Raises SnapshotError.
+    """
+    try:
+        with path.open("rb") as file:
+            header = _header_of(file, path)
+            start = file.tell()
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"{path.name}: {error}") from error
+    with mapped, memoryview(mapped) as whole, whole[start:] as body:
+        intact = len(body) == header.body_bytes
+        if not intact or hashlib.sha256(body).hexdigest() != header.sha256:
+            raise SnapshotError(f"{path.name}: the body is not what the header says")
+        yield header, body
+
+
+def _header_of(file: BinaryIO, path: Path) -> SnapshotHeader:
+    """Read the header; the file then stands where the body begins."""
+    prefix = file.read(_PREFIX_BYTES)
+    size = int.from_bytes(prefix[:8], "little")
+    body = file.read(size) if size <= MAX_HEADER_BYTES else b""
+    if not body or hashlib.sha256(body).digest() != prefix[8:]:
+        raise SnapshotError(f"{path.name}: the header is damaged")
+    raw = json.loads(body)
+    if set(raw) != {field.name for field in fields(SnapshotHeader)}:
+        raise SnapshotError(f"{path.name}: a header of another format")
+    return SnapshotHeader(**raw)
