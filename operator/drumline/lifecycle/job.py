@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -126,9 +125,8 @@ class Observed:
     """Whether the write budget allows a status that only says more of the same."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
     """Names of pods created by us that the cache has not shown yet."""
-    silent: Mapping[int, float] = field(default_factory=dict[int, float])
-    """Members lost by silence, by index: neither their peers nor the operator hear them, and for
-    how many seconds that has been so."""
+    silent: frozenset[str] = frozenset()
+    """Uids of pods lost by silence: neither their peers nor the operator hear them."""
     gone_nodes: frozenset[str] = frozenset()
     """Nodes that are no more, or are out of service for good."""
     threats: tuple[Threat, ...] = ()
@@ -138,7 +136,8 @@ class Observed:
     notice: NoticeAnswer | None = None
     """What the agents make of the newest notice they have."""
     notified: str = ""
-    """Id of the notice that the agents took from this operator."""
+    """Id of the notice that the agents took from this operator; empty again once they took its
+    withdrawal."""
 
 
 def timestamp(seconds: float) -> str:

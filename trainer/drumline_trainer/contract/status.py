@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from drumline_trainer.contract import reading as read
-from drumline_trainer.contract.incidents import Incident
+from drumline_trainer.contract.incidents import FaultClass, Incident
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
 from drumline_trainer.contract.reading import ContractError
 
@@ -127,6 +127,8 @@ class FinalReport:
     error: str = ""
     """Rank and last line of the error, cut to 1,024 characters; empty on success."""
     failed_rank: int | None = None
+    fault_class: FaultClass | None = None
+    """Class of that error, where the agent gave up recovering from it; None on success."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
@@ -148,6 +150,11 @@ class FinalReport:
             progress=Progress.parse(cast("dict[str, Any]", progress)),
             error=read.text(raw, "error")[:1024],
             failed_rank=read.optional_integer(raw, "failed_rank"),
+            fault_class=(
+                None
+                if raw.get("fault_class") is None
+                else read.choice(raw, "fault_class", FaultClass)
+            ),
         )
 
 
