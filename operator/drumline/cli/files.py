@@ -112,7 +112,7 @@ def _documents(name: str) -> Iterator[_Document]:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise BadInput(f"{shown}{line}: not YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise BadInput(f"{shown}: not YAML: {plain(str(error))}") from None
     for value, node in zip(values, nodes, strict=True):
         if value is None:

@@ -88,7 +88,7 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
 def _disruption(status: TrainingJobStatus) -> str:
     coming = status.disruption
     assert coming is not None  # noqa: S101 - the caller has looked
-    whom = "It" if coming.indices is None else f"Its pods {_listed(coming.indices)}"
+    whom = "It" if coming.indices is None else _pods(coming.indices)
     if coming.kind is DisruptionKind.PREEMPTION:
         why = f"{whom} gives way to {plain(coming.by)}"
     else:
@@ -98,9 +98,10 @@ def _disruption(status: TrainingJobStatus) -> str:
     return f"{why}: it saves a checkpoint first{until}."
 
 
-def _listed(indices: list[int], *, most: int = 8) -> str:
+def _pods(indices: list[int], *, most: int = 8) -> str:
     shown = ", ".join(map(str, indices[:most]))
-    return f"{shown} and {len(indices) - most} more" if len(indices) > most else shown
+    more = f" and {len(indices) - most} more" if len(indices) > most else ""
+    return f"Its pod{'' if len(indices) == 1 else 's'} {shown}{more}"
 
 
 def _facts(

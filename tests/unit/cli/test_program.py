@@ -1,0 +1,253 @@
+"""The command line as people use it: the process, its output and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+from tests.unit.cli.manifests import a_manifest, an_event, as_yaml
+
+ROOT = Path(__file__).parents[3]
+JOB = "/apis/drumline.dev/v1alpha1/namespaces/team/trainingjobs/llama"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/team/events"
+Answers = Mapping[str, tuple[int, Any]]
+
+
+def drumline(
+    *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    path = f"{ROOT / 'operator'}:{ROOT / 'trainer'}"
+    return subprocess.run(
+        [sys.executable, "-m", "drumline", *arguments],
+        input=stdin,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@contextmanager
+def api_server(folder: Path, answers: Answers) -> Iterator[tuple[Path, list[str]]]:
+    """A server on loopback with these answers by path, as (kubeconfig, paths asked for)."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            code, body = answers.get(self.path.partition("?")[0], (404, not_found("page")))
+            raw = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+            del format, args
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield kubeconfig(folder, f"http://127.0.0.1:{server.server_port}"), asked
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    file = folder / "kubeconfig"
+    context = {"cluster": "c", "user": "u", "namespace": "team"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "here", "context": context}],
+    }
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def not_found(what: str) -> dict[str, Any]:
+    return {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"{what} not found"}
+
+
+def listed(*events: Any) -> dict[str, Any]:
+    return {"kind": "EventList", "metadata": {"resourceVersion": "5"}, "items": list(events)}
+
+
+def test_help_needs_the_standard_library_alone() -> None:
+    script = (
+        "import sys; from drumline.__main__ import main\n"
+        "try: main(['report', '--help'])\n"
+        "except SystemExit: print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
+    )
+    environment = {"PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    told, _, loaded = done.stdout.partition("LOADED ")
+    assert "drumline report llama -n research" in told
+    heavy = {"pydantic", "aiohttp", "msgspec", "yaml", "kubernetes", "kopf", "asyncio", "torch"}
+    assert not heavy & set(loaded.split())
+
+
+def test_a_job_of_the_cluster_is_told_with_its_events(tmp_path: Path) -> None:
+    answers = {JOB: (200, a_manifest()), EVENTS: (200, listed(an_event()))}
+    with api_server(tmp_path, answers) as (config, asked):
+        done = drumline("report", "llama", "--kubeconfig", str(config), "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert (told["namespace"], told["name"], told["phase"]) == ("team", "llama", "Running")
+    assert [event["reason"] for event in told["events"]] == ["MemberReplaced"]
+    assert "fieldSelector=regarding.kind=TrainingJob,regarding.name=llama" in unquote(asked[1])
+
+
+def test_the_kubeconfig_may_come_from_the_environment(tmp_path: Path) -> None:
+    answers = {JOB: (200, a_manifest()), EVENTS: (200, listed())}
+    with api_server(tmp_path, answers) as (config, _):
+        done = drumline("report", "llama", "-n", "team", environment={"KUBECONFIG": str(config)})
+    assert done.stdout.startswith("TrainingJob team/llama, as of ")
+
+
+def test_events_that_may_not_be_read_are_missed_and_no_more(tmp_path: Path) -> None:
+    forbidden = {"kind": "Status", "code": 403, "message": "user u cannot list events"}
+    answers = {JOB: (200, a_manifest()), EVENTS: (403, forbidden)}
+    with api_server(tmp_path, answers) as (config, _):
+        done = drumline("report", "llama", "--kubeconfig", str(config))
+    assert done.returncode == 0
+    assert "Events are missing here" in done.stdout
+    assert "user u cannot list events" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            (404, not_found('trainingjobs.drumline.dev "llama"')),
+            "trainingjob 'llama' not found in namespace 'team'",
+        ),
+        (
+            (404, not_found("the server could not find the requested resource")),
+            "this cluster serves no TrainingJobs: Drumline's custom resources are not installed",
+        ),
+        (
+            (403, {"kind": "Status", "code": 403, "message": "user u cannot get trainingjobs"}),
+            "trainingjob team/llama: not allowed to read: user u cannot get trainingjobs",
+        ),
+        (
+            (401, {"kind": "Status", "code": 401, "message": "Unauthorized"}),
+            (
+                "trainingjob team/llama: the API server does not accept these credentials; log in"
+                " again"
+            ),
+        ),
+        (
+            (200, a_manifest(nodes="four")),
+            (
+                "trainingjob team/llama is not one that this version of drumline can read:"
+                " spec.nodes: Input should be a valid integer, unable to parse string as an integer"
+            ),
+        ),
+    ],
+)
+def test_what_the_cluster_does_not_give_ends_with_one_sentence(
+    tmp_path: Path, answer: tuple[int, Any], told: str
+) -> None:
+    with api_server(tmp_path, {JOB: answer}) as (config, _):
+        done = drumline("report", "llama", "--kubeconfig", str(config))
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"drumline: {told}\n")
+
+
+def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with api_server(tmp_path, {}) as (config, _):
+        pass
+    done = drumline("report", "llama", "--kubeconfig", str(config))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(
+        "drumline: trainingjob team/llama: the API server does not answer: "
+    )
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("report",), "which job? drumline report JOB [-n NAMESPACE], or --file FILE"),
+        (("report", "-f", "none.yaml"), "none.yaml: No such file or directory"),
+        (
+            ("report", "-f", "-", "--context", "here"),
+            "--file reads no cluster: leave out --context and --kubeconfig",
+        ),
+        (("report", "llama", "--kubeconfig", "none"), "no usable kubeconfig: kubeconfig none: "),
+        (("report", "..", "--kubeconfig", "{config}"), "'..' is no name of an object"),
+        (
+            ("report", "llama", "--kubeconfig", "{config}", "--context", "there"),
+            "no usable kubeconfig: ",
+        ),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], told: str
+) -> None:
+    config = str(kubeconfig(tmp_path, "http://127.0.0.1:9"))
+    done = drumline(*(argument.format(config=config) for argument in arguments))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"drumline: {told}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--no-such",), ("reprot", "x"), ("report", "x", "-o", "pdf")]
+)
+def test_what_is_no_command_is_answered_with_the_usage(arguments: tuple[str, ...]) -> None:
+    done = drumline(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: drumline ")
+
+
+def test_a_pipe_is_read_and_one_that_is_closed_early_is_no_error() -> None:
+    text = as_yaml(a_manifest())
+    done = drumline("report", "-f", "-", stdin=text)
+    assert (done.returncode, done.stderr) == (0, "")
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = subprocess.run(
+        [sys.executable, "-m", "drumline", "report", "-f", "-"],
+        input=text.encode(),
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+        timeout=60,
+    )
+    os.close(writer)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+
+
+def test_the_operator_is_a_command_too_and_says_what_its_settings_lack() -> None:
+    environment = {"DRUMLINE_HTTP_PORT": "many"}
+    for arguments in ((), ("operator",)):
+        done = drumline(*arguments, environment=environment)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("drumline: DRUMLINE_HTTP_PORT")
