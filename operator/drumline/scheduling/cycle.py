@@ -1,9 +1,11 @@
 """One scheduling cycle: a snapshot and the waiting gangs in, decisions out.
 
 Broken gangs are repaired first: they hold capacity that does nothing until they are whole. Then
-waiting gangs are looked at once each, by priority, age and uid. A gang gets all its places or
-none, and what it gets is taken from the view before the next one is looked at; so two gangs can
-never hold parts of what one of them needs (I4), and whatever fits starts in this cycle (I8).
+come gangs whose victims have left, then the other waiting ones, once each, by priority, age and
+uid. A gang gets all its places or none, and what it gets is taken from the view before the next
+one is looked at; so two gangs can never hold parts of what one of them needs (I4), and whatever
+fits starts in this cycle (I8). A gang for which nothing is free may send others away; the places
+it will have are kept from that moment on (I6). Last, elastic gangs grow into what nobody wants.
 
 Cost: O(nodes x levels) to build the view, O(nodes) once per shape of pods, and per gang
 O(domains of the levels searched + its places); equal gangs that do not fit cost one explanation.
@@ -11,11 +13,20 @@ O(domains of the levels searched + its places); equal gangs that do not fit cost
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from drumline.scheduling.decisions import Blocked, BlockReason, Decisions, Placed
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    Placed,
+    Preemption,
+    Resized,
+)
 from drumline.scheduling.desk import Desk
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+
+Answer = Placed | Resized | Preemption | Blocked
 
 
 def decide(
@@ -25,26 +36,56 @@ def decide(
     policy: Policy,
     now: float,
 ) -> Decisions:
-    """Decide which waiting gangs start now, and where, and repair the admitted ones.
+    """Decide which waiting gangs start now, and where, who has to leave, and repair the rest.
 
     The result does not depend on the order of anything in the arguments.
 
     Args:
         snapshot: the cluster and what is admitted; `Admitted.lost` asks for replacements.
         pending: gangs that wait, none of them admitted already.
-        policy: the rule for those behind a gang that cannot start.
-        now: seconds on the clock of `Gang.retry_at`; only backing off depends on it.
+        policy: the rule for those behind a gang that cannot start, and what preemption costs.
+        now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
 
     Raises:
         ValueError: where one uid stands for two gangs.
     """
     waiting = sorted(pending, key=_turn)
     _refuse_twins(waiting=waiting, admitted=snapshot.admitted)
-    broken = sorted((held for held in snapshot.admitted if held.lost), key=lambda h: _turn(h.gang))
+    running = sorted(snapshot.admitted, key=lambda held: _turn(held.gang))
     desk = Desk(snapshot=snapshot, pending=waiting, policy=policy, now=now)
-    repairs = [desk.repair(held) for held in broken]
-    starts = [desk.admit(gang) for gang in waiting]
-    return _decisions(outcomes=[*repairs, *starts], looked_at=[*(h.gang for h in broken), *waiting])
+    answers = _settle(
+        desk=desk,
+        broken=[held for held in running if held.lost and not held.leaving],
+        nominated=[gang for gang in waiting if desk.is_nominated(gang)],
+    )
+    for gang in waiting:
+        if gang.uid not in answers:
+            answers[gang.uid] = desk.admit(gang)
+    for held in running:
+        if held.gang.sizes and not held.lost and not held.leaving:
+            resized = desk.grow(held)
+            if resized is not None:
+                answers[held.gang.uid] = resized
+    return _decisions(desk=desk, answers=answers, waiting=waiting, running=running)
+
+
+def _settle(
+    *, desk: Desk, broken: Sequence[Admitted], nominated: Sequence[Gang]
+) -> dict[str, Answer]:
+    """Answer those to whom places are due: repairs, then gangs whose victims have left.
+
+    Where one of the latter found places elsewhere, the kept ones are free for all others again.
+    """
+    answers: dict[str, Answer] = {}
+    while True:
+        for held in broken:
+            if not isinstance(answers.get(held.gang.uid), Placed | Resized):
+                answers[held.gang.uid] = desk.repair(held)
+        for gang in nominated:
+            if not isinstance(answers.get(gang.uid), Placed):
+                answers[gang.uid] = desk.claim(gang)
+        if not desk.gave_back():
+            return answers
 
 
 def _turn(gang: Gang) -> tuple[int, float, str]:
@@ -60,14 +101,28 @@ def _refuse_twins(*, waiting: Sequence[Gang], admitted: Sequence[Admitted]) -> N
         seen.add(gang.uid)
 
 
-def _decisions(*, outcomes: Sequence[Placed | Blocked], looked_at: Sequence[Gang]) -> Decisions:
-    retries = [
-        gang.retry_at
-        for outcome, gang in zip(outcomes, looked_at, strict=True)
-        if isinstance(outcome, Blocked) and outcome.reason is BlockReason.BACKING_OFF
-    ]
+def _decisions(
+    *,
+    desk: Desk,
+    answers: Mapping[str, Answer],
+    waiting: Sequence[Gang],
+    running: Sequence[Admitted],
+) -> Decisions:
+    retries = list(desk.retries)
+    blocked: list[Blocked] = []
+    for gang in (*(held.gang for held in running), *waiting):
+        answer = answers.get(gang.uid)
+        if isinstance(answer, Preemption):
+            answer = desk.waiting(gang)
+        if isinstance(answer, Blocked):
+            blocked.append(answer)
+            if answer.reason is BlockReason.BACKING_OFF:
+                retries.append(gang.retry_at)
+    given = answers.values()
     return Decisions(
-        placed=tuple(outcome for outcome in outcomes if isinstance(outcome, Placed)),
-        blocked=tuple(outcome for outcome in outcomes if isinstance(outcome, Blocked)),
+        placed=tuple(one for one in given if isinstance(one, Placed)),
+        blocked=tuple(blocked),
+        preemptions=tuple(one for one in given if isinstance(one, Preemption)),
+        resized=tuple(one for one in given if isinstance(one, Resized)),
         retry_at=min(retries, default=None),
     )

@@ -1,23 +1,25 @@
 """Where a cycle's gangs come forward one after the other: may it, does it fit, where, else why not.
 
-The desk owns the cycle's mutable state: the view of each pool, the quota book, one slot index per
-shape, the refusals already given to a shape, and (strict rule) who holds others back. Capacity only
-shrinks while gangs come forward, so a refusal given to a shape stays true for the whole cycle.
+The desk owns the cycle's mutable state: the pictures of now and soon, the refusals already given
+to a shape, who may be sent away for whom, and what waits (which under the strict rule holds others
+back, and always keeps elastic gangs from growing).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from drumline.scheduling.decisions import Blocked, BlockReason, Placed
-from drumline.scheduling.eligibility import admission_of
-from drumline.scheduling.explain import Search, never_fits, why_blocked
+from drumline.scheduling.cohorts import QueueTree
+from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
+from drumline.scheduling.elastic import Resizer
+from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
-from drumline.scheduling.placement import Demand, Places, find_places
+from drumline.scheduling.picture import picture_of
+from drumline.scheduling.preemption import Preemptor
 from drumline.scheduling.quota import QuotaBook, entry_refusal, open_pools, queue_not_found
-from drumline.scheduling.refusals import Refusal, counted, named
-from drumline.scheduling.slots import Shape, SlotIndex
+from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.view import PoolView, build_views
 
 _WAITS_FOR_CAPACITY: Final = frozenset(
@@ -43,25 +45,105 @@ _NEAREST_FIRST: Final = (
 
 
 class Desk:
-    """One cycle's state and the two questions put to it."""
+    """One cycle's state and the questions put to it."""
 
     def __init__(
-        self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
+        self, *, snapshot: Snapshot, pending: Sequence[Gang], policy: Policy, now: float
     ) -> None:
         self._pools = snapshot.pools
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._views = build_views(snapshot=snapshot, pending=pending)
-        self._quota = QuotaBook(admitted=snapshot.admitted)
         self._policy = policy
         self._now = now
-        self._indexes: dict[tuple[str, Shape], SlotIndex] = {}
-        self._refused: dict[tuple[str, Shape, Demand], Refusal] = {}
-        self._never: dict[tuple[str, Shape, Demand], Refusal | None] = {}
+        picture = picture_of(
+            snapshot=snapshot,
+            views=build_views(snapshot=snapshot, pending=pending),
+            quota=QuotaBook(_tree_of(snapshot)),
+        )
+        self._views = picture.views
+        self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
+        self._seating = Seating(self._horizon)
+        self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
+        self._preemptor = Preemptor(
+            horizon=self._horizon,
+            snapshot=snapshot,
+            queues=self._queues,
+            policy=policy,
+            now=now,
+        )
         self._held_back: dict[tuple[str | None, str], Blocked] = {}
         """By (queue, pool), with None for every queue: the first gang that waits there."""
+        self._wanted: set[tuple[int | None, str]] = set()
+        """By (root of the queue's tree, pool), with None for all: where somebody waits."""
+        self._gave_back = False
+        for gang in pending:
+            queue = self._queues.get(gang.queue)
+            if gang.nominated and queue is not None:
+                self._horizon.recall(gang=gang, queue=queue)
 
-    def admit(self, gang: Gang) -> Placed | Blocked:
-        """Places for a waiting gang, in the first pool that has them, or why not."""
+    @property
+    def retries(self) -> Sequence[float]:
+        """When minimum runtimes end that kept somebody from a place."""
+        return self._preemptor.retry_at
+
+    def is_nominated(self, gang: Gang) -> bool:
+        """Whether places are kept for a gang."""
+        return self._horizon.nomination(gang) is not None
+
+    def repair(self, held: Admitted) -> Placed | Resized | Blocked:
+        """Replacements for the lost places of an admitted gang; the others stay where they are."""
+        gang, view = held.gang, self._views.get(held.pool)
+        if view is None:
+            return Refusal(
+                reason=BlockReason.POOL_NOT_FOUND,
+                message=f"pool {held.pool}, in which it was placed, does not exist any more",
+            ).of(gang)
+        if gang.retry_at > self._now:
+            return _backing_off(gang).of(gang)
+        beside = tuple(
+            view.ordinal_of[name]
+            for index, name in enumerate(held.assignment)
+            if index not in held.lost and name in view.ordinal_of
+        )
+        found = self._replacements(held=held, view=view, beside=beside)
+        if isinstance(found, Refusal):
+            shrunk = self._resizer.shrink(held=held, beside=beside)
+            if shrunk is None:
+                self._want(gang=gang, pool=held.pool, reason=found.reason)
+            return shrunk or found.of(gang)
+        self._horizon.take(gang=gang, pool=held.pool, nodes=found)
+        assignment = list(held.assignment)
+        replaced = tuple(sorted(held.lost))
+        for index, name in zip(replaced, found, strict=True):
+            assignment[index] = name
+        return placed(gang=gang, view=view, assignment=assignment, replaced=replaced)
+
+    def claim(self, gang: Gang) -> Placed | Blocked:
+        """The kept places of a nominated gang as soon as they are free, or any others before."""
+        nomination, queue = self._horizon.nomination(gang), self._queues[gang.queue]
+        if nomination is None:
+            raise ValueError(f"no places are kept for {gang.key}")
+        if gang.retry_at > self._now:
+            return _backing_off(gang).of(gang)
+        self._horizon.release(nomination)
+        pool, nodes = nomination.pool, nomination.nodes
+        may = self._horizon.has_quota(queue=queue, pool=pool, gpus=nomination.gpus)
+        if may and self._horizon.now.fits(gang=gang, pool=pool, nodes=nodes):
+            return self._start(gang=gang, pool=pool, nodes=nodes)
+        elsewhere = self._anywhere(gang=gang, queue=queue, sizes=gang.legal_sizes)
+        if elsewhere is None:
+            self._horizon.nominate(nomination)
+            return self._preemptor.waiting(nomination)
+        self._seating.forget()
+        self._gave_back = True
+        return elsewhere
+
+    def gave_back(self) -> bool:
+        """Whether kept places came free since this was last asked."""
+        gave_back, self._gave_back = self._gave_back, False
+        return gave_back
+
+    def admit(self, gang: Gang) -> Placed | Blocked | Preemption:
+        """Places for a waiting gang, now or once others have left for it, or why there are none."""
         queue = self._queues.get(gang.queue)
         if queue is None:
             return queue_not_found(gang).of(gang)
@@ -72,116 +154,86 @@ class Desk:
         if isinstance(pools, Refusal):
             return pools.of(gang)
         if gang.retry_at > self._now:
+            self._wanted |= {(None, pool) for pool in pools}
             return _backing_off(gang).of(gang)
+        smallest, *larger = gang.legal_sizes
+        found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
+        if found is not None:
+            return found
         refusals: dict[str, Refusal] = {}
         for pool in pools:
-            outcome = self._admit_to(gang=gang, queue=queue, pool=pool)
-            if isinstance(outcome, Placed):
-                return outcome
-            refusals[pool] = outcome
+            nodes = self._look(gang=gang, queue=queue, pool=pool, pods=smallest)
+            if not isinstance(nodes, Refusal):
+                return self._start(gang=gang, pool=pool, nodes=nodes)
+            refusals[pool] = nodes
+        preemption = self._preemptor.preempt(gang=gang, queue=queue, refusals=refusals)
+        if preemption is not None:
+            return preemption
         blocked = _nearest(refusals).of(gang)
         self._hold_back(gang=gang, refusals=refusals, blocked=blocked)
         return blocked
 
-    def repair(self, admitted: Admitted) -> Placed | Blocked:
-        """Replacements for the lost places of an admitted gang; the others stay where they are."""
-        gang, view = admitted.gang, self._views.get(admitted.pool)
-        if view is None:
-            return Refusal(
-                reason=BlockReason.POOL_NOT_FOUND,
-                message=f"pool {admitted.pool}, in which it was placed, does not exist any more",
-            ).of(gang)
-        if gang.retry_at > self._now:
-            return _backing_off(gang).of(gang)
-        beside = tuple(
-            view.ordinal_of[name]
-            for index, name in enumerate(admitted.assignment)
-            if index not in admitted.lost and name in view.ordinal_of
-        )
-        if len(admitted.lost) < gang.nodes and _astray(gang=gang, view=view, ordinals=beside):
+    def waiting(self, gang: Gang) -> Blocked:
+        """What a gang is told for which others have to leave first."""
+        nomination = self._horizon.nomination(gang)
+        if nomination is None:
+            raise ValueError(f"no places are kept for {gang.key}")
+        return self._preemptor.waiting(nomination)
+
+    def grow(self, held: Admitted) -> Resized | None:
+        """More places for an elastic gang that is whole, if nobody waits who could use them."""
+        gang, queue = held.gang, self._queues.get(held.gang.queue)
+        if queue is None or held.pool not in self._views or gang.retry_at > self._now:
+            return None
+        root = self._root(gang)
+        if (None, held.pool) in self._wanted or (root, held.pool) in self._wanted:
+            return None
+        return self._resizer.grow(held=held, queue=queue)
+
+    def _replacements(
+        self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]
+    ) -> list[str] | Refusal:
+        gang = held.gang
+        if len(held.lost) < held.size and _astray(gang=gang, view=view, ordinals=beside):
             return Refusal(
                 reason=BlockReason.NODES_UNAVAILABLE,
                 message=f"has to stay in one {gang.required_level}, but no node of its other pods"
                 " carries that label any more",
-            ).of(gang)
-        outcome = self._search(gang=gang, view=view, pods=len(admitted.lost), beside=beside)
-        if isinstance(outcome, Refusal):
-            return outcome.of(gang)
-        self._take(gang=gang, view=view, places=outcome)
-        assignment = list(admitted.assignment)
-        replaced = tuple(sorted(admitted.lost))
-        for index, name in zip(replaced, _names(view=view, places=outcome), strict=True):
-            assignment[index] = name
-        return _placed(gang=gang, view=view, assignment=assignment, replaced=replaced)
+            )
+        return self._seating.find(gang=gang, pool=held.pool, pods=len(held.lost), beside=beside)
 
-    def _admit_to(self, *, gang: Gang, queue: Queue, pool: str) -> Placed | Refusal:
-        view = self._views[pool]
-        refusal = self._quota.never(gang=gang, queue=queue, pool=pool) or self._behind(
+    def _anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
+        """The largest of some sizes, in the first pool that has the places and the quota."""
+        pools = open_pools(gang=gang, queue=queue, pools=self._pools)
+        for size in reversed(sizes):
+            for pool in [] if isinstance(pools, Refusal) else pools:
+                gpus = size * gang.per_pod.gpus
+                if self._behind(gang=gang, pool=pool) or not self._horizon.has_quota(
+                    queue=queue, pool=pool, gpus=gpus
+                ):
+                    continue
+                nodes = self._seating.glimpse(gang=gang, pool=pool, pods=size)
+                if nodes is not None:
+                    return self._start(gang=gang, pool=pool, nodes=nodes)
+        return None
+
+    def _look(self, *, gang: Gang, queue: Queue, pool: str, pods: int) -> list[str] | Refusal:
+        gpus = pods * gang.per_pod.gpus
+        refusal = self._horizon.now.quota.never(queue=queue, pool=pool, gpus=gpus) or self._behind(
             gang=gang, pool=pool
         )
         if refusal:
             return refusal
-        refusal = self._quota.exhausted(gang=gang, queue=queue, pool=pool)
+        refusal = self._horizon.exhausted(queue=queue, pool=pool, gpus=gpus)
         if refusal:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
-            return self._hopeless(gang=gang, view=view) or refusal
-        outcome = self._search(gang=gang, view=view, pods=gang.nodes)
-        if isinstance(outcome, Refusal):
-            return outcome
-        self._take(gang=gang, view=view, places=outcome)
-        self._quota.charge(gang=gang, pool=pool)
-        return _placed(gang=gang, view=view, assignment=_names(view=view, places=outcome))
+            return self._seating.hopeless(gang=gang, pool=pool, pods=pods) or refusal
+        return self._seating.find(gang=gang, pool=pool, pods=pods)
 
-    def _search(
-        self, *, gang: Gang, view: PoolView, pods: int, beside: tuple[int, ...] = ()
-    ) -> Places | Refusal:
-        search = self._searching(gang=gang, view=view, pods=pods, beside=beside)
-        if isinstance(search, Refusal):
-            return search
-        question = (view.tree.pool.name, search.shape, search.demand)
-        if question in self._refused:
-            return self._refused[question]
-        places = find_places(index=search.index, demand=search.demand)
-        if places is not None:
-            return places
-        refusal = why_blocked(search)
-        if not beside:
-            # A repair's refusal leaves its own pods out of the count: it is nobody else's.
-            self._refused[question] = refusal
-        return refusal
-
-    def _hopeless(self, *, gang: Gang, view: PoolView) -> Refusal | None:
-        search = self._searching(gang=gang, view=view, pods=gang.nodes, beside=())
-        if isinstance(search, Refusal):
-            return search
-        question = (view.tree.pool.name, search.shape, search.demand)
-        if question not in self._never:
-            self._never[question] = never_fits(search)
-        return self._never[question]
-
-    def _searching(
-        self, *, gang: Gang, view: PoolView, pods: int, beside: tuple[int, ...]
-    ) -> Search | Refusal:
-        levels = [level for level in (gang.required_level, gang.preferred_level) if level]
-        for level in levels:
-            if view.tree.depth_of(level) is None:
-                return _level_unknown(view=view, level=level)
-        required = view.tree.depth_of(gang.required_level or "") or 0
-        preferred = view.tree.depth_of(gang.preferred_level or "") or 0
-        demand = Demand(
-            pods=pods,
-            required_depth=required,
-            start_depth=max(required, preferred),
-            beside=beside,
-        )
-        shape = Shape(request=view.axis.vector(gang.per_pod), admission=admission_of(gang))
-        key = (view.tree.pool.name, shape)
-        if key not in self._indexes:
-            self._indexes[key] = SlotIndex(view=view, shape=shape)
-        return Search(view=view, index=self._indexes[key], shape=shape, gang=gang, demand=demand)
-
-    def _take(self, *, gang: Gang, view: PoolView, places: Places) -> None:
-        view.occupy(view.holder(gang=gang, nodes=_names(view=view, places=places)))
+    def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
+        self._horizon.take(gang=gang, pool=pool, nodes=nodes)
+        self._horizon.charge(gang=gang, pool=pool, gpus=len(nodes) * gang.per_pod.gpus)
+        return placed(gang=gang, view=self._views[pool], assignment=nodes)
 
     def _behind(self, *, gang: Gang, pool: str) -> Refusal | None:
         first = self._held_back.get((None, pool)) or self._held_back.get((gang.queue, pool))
@@ -197,13 +249,32 @@ class Desk:
 
     def _hold_back(self, *, gang: Gang, refusals: dict[str, Refusal], blocked: Blocked) -> None:
         """Under the strict rule, let nobody pass a gang that others' leaving will help."""
-        if self._policy.waiting is not WaitingRule.STRICT:
-            return
         for pool, refusal in refusals.items():
+            self._want(gang=gang, pool=pool, reason=refusal.reason)
+            if self._policy.waiting is not WaitingRule.STRICT:
+                continue
             if refusal.reason in _WAITS_FOR_CAPACITY:
                 self._held_back.setdefault((None, pool), blocked)
             elif refusal.reason is BlockReason.QUOTA_EXHAUSTED:
                 self._held_back.setdefault((gang.queue, pool), blocked)
+
+    def _want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
+        if reason in _WAITS_FOR_CAPACITY:
+            self._wanted.add((None, pool))
+        elif reason is BlockReason.QUOTA_EXHAUSTED:
+            self._wanted.add((self._root(gang), pool))
+
+    def _root(self, gang: Gang) -> int:
+        """The root of the queue tree in which a gang's GPUs count."""
+        tree = self._horizon.now.quota.tree
+        return tree.branches[tree.leaf_of[gang.queue]].path[-1]
+
+
+def _tree_of(snapshot: Snapshot) -> QueueTree:
+    """All queues, those that are gone but whose jobs still run included."""
+    known = {queue.name for queue in snapshot.queues}
+    gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
+    return QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
 
 
 def _astray(*, gang: Gang, view: PoolView, ordinals: Sequence[int]) -> bool:
@@ -213,30 +284,6 @@ def _astray(*, gang: Gang, view: PoolView, ordinals: Sequence[int]) -> bool:
         return False
     ids = {view.tree.domain_of[depth][ordinal] for ordinal in ordinals}
     return not any(view.tree.domains[depth][identity].known for identity in ids)
-
-
-def _names(*, view: PoolView, places: Places) -> list[str]:
-    """Node names by pod: in the order of the tree, so that neighbours sit together."""
-    return [view.tree.nodes[i].name for i in sorted(places) for _ in range(places[i])]
-
-
-def _placed(
-    *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
-) -> Placed:
-    known = [view.ordinal_of[name] for name in assignment if name in view.ordinal_of]
-    depth, domain = view.tree.common(known)
-    level = view.tree.level_name(depth)
-    where = f"in {level} {domain.name}" if level else f"across pool {view.tree.pool.name}"
-    return Placed(
-        key=gang.key,
-        uid=gang.uid,
-        pool=view.tree.pool.name,
-        assignment=tuple(assignment),
-        replaced=replaced,
-        level=level,
-        domain=domain.path,
-        message=f"placed on {counted(len(set(assignment)), 'node')}, {where}",
-    )
 
 
 def _nearest(refusals: dict[str, Refusal]) -> Refusal:
@@ -250,12 +297,4 @@ def _backing_off(gang: Gang) -> Refusal:
         reason=BlockReason.BACKING_OFF,
         message=f"waits before the next try: {cause}",
         needed=gang.gpus,
-    )
-
-
-def _level_unknown(*, view: PoolView, level: str) -> Refusal:
-    levels = named(view.tree.pool.levels) or "none"
-    return Refusal(
-        reason=BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
-        message=f"pool {view.tree.pool.name} has no topology level {level}; its levels: {levels}",
     )

@@ -20,6 +20,7 @@ class Closed(StrEnum):
     NOT_READY = "not ready"
     CORDONED = "cordoned"
     DISTRUSTED = "refused a pod lately"
+    DISRUPTED = "about to be disrupted"
     EXCLUDED = "excluded by the job"
     SELECTOR = "without the labels asked for"
     TAINT = "tainted"
@@ -44,6 +45,8 @@ class Admission:
             return Closed.CORDONED
         if node.distrusted:
             return Closed.DISTRUSTED
+        if node.closed:
+            return Closed.DISRUPTED
         if node.name in self.excluded:
             return Closed.EXCLUDED
         if any(node.labels.get(name) != value for name, value in self.selector):

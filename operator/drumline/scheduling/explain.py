@@ -17,20 +17,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from drumline.scheduling.decisions import FOREIGN_PODS, BlockReason
-from drumline.scheduling.model import Gang
-from drumline.scheduling.placement import Demand, candidates
+from drumline.scheduling.blockers import who_has_to_leave
+from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.eligibility import Closed
+from drumline.scheduling.model import Gang, Node
+from drumline.scheduling.placement import Demand, Places, candidates
 from drumline.scheduling.refusals import (
     Refusal,
     amount,
     counted,
     named,
-    necessary,
     request_text,
 )
 from drumline.scheduling.slots import Shape, SlotIndex, domain_slots
 from drumline.scheduling.topology import Domain
-from drumline.scheduling.view import Holder, PoolView, Undo
+from drumline.scheduling.view import PoolView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,11 @@ class Search:
             depth=self.depth,
             everywhere=everywhere,
         )
+
+    def names(self, places: Places) -> list[str]:
+        """Node names by pod: in the order of the tree, so that neighbours sit together."""
+        nodes = self.view.tree.nodes
+        return [nodes[i].name for i in sorted(places) for _ in range(places[i])]
 
     def needs(self) -> str:
         """The head of every message: what is asked for, and how near together."""
@@ -146,7 +152,7 @@ def _gpu_slots(*, search: Search) -> list[int]:
 
 def _unavailable(*, search: Search, slots: list[int]) -> Refusal:
     nodes = search.view.tree.nodes
-    closed = Counter(filter(None, (search.shape.admission.refusal(node) for node in nodes)))
+    closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     room = max((slots[i] for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
@@ -156,6 +162,11 @@ def _unavailable(*, search: Search, slots: list[int]) -> Refusal:
         f" {where} has room for {counted(room, 'such pod')} when empty",
         available=room * (search.gang.per_pod.gpus or 1),
     )
+
+
+def _closed_text(*, search: Search, node: Node) -> str | None:
+    why = search.shape.admission.refusal(node)
+    return f"{why}: {node.closed}" if why is Closed.DISRUPTED else why
 
 
 def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal:
@@ -175,61 +186,25 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
         tail += f" but room for {counted(slots[best], 'such pod')}"
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT:
         tail += f" (the whole pool has room for {counted(search.index.slots[0][0], 'such pod')})"
-    blockers = _blockers(search=search, identity=best)
-    held = [_held_text(search, best, holder, scarce) for holder in blockers]
+    blockers = who_has_to_leave(
+        view=search.view,
+        index=search.index,
+        own=search.gang.uid,
+        domain=search.domain(best),
+        fits=lambda: search.index.slots[search.depth][best] >= search.demand.pods,
+    )
+    held = [blocker.text(scarce) for blocker in blockers]
     needs = search.needs()
     if resource not in ("gpus", "pods"):
         needs += f" and {amount(resource=resource, count=needed)}"
     return Refusal(
         reason=reason,
         message=f"{needs}; {tail}; {named(held)}",
-        blockers=tuple(holder.gang.key if holder else FOREIGN_PODS for holder in blockers),
+        blockers=tuple(key for blocker in blockers for key in blocker.keys),
         resource=resource,
         needed=needed,
         available=free,
     )
-
-
-def _blockers(*, search: Search, identity: int) -> list[Holder | None]:
-    """Who has to leave a domain before the pods fit; None stands for foreign pods."""
-    domain, view = search.domain(identity), search.view
-    inside = range(domain.start, domain.stop)
-    others = (h for h in view.holders.values() if h.gang.uid != search.gang.uid)
-    holders = [h for h in others if not h.places.keys().isdisjoint(inside)]
-    holders.sort(key=lambda h: (h.gang.priority, -_held(h, domain), h.gang.uid))
-    foreign = [i for i in inside if any(view.foreign(i))]
-
-    def leave(holder: Holder | None) -> Undo:
-        return view.expel_foreign(foreign) if holder is None else view.release(holder)
-
-    def fits() -> bool:
-        search.index.catch_up()
-        return search.index.slots[search.depth][identity] >= search.demand.pods
-
-    leavers: list[Holder | None] = [*holders, None] if foreign else [*holders]
-    found = necessary(leavers=leavers, leave=leave, fits=fits)
-    search.index.catch_up()
-    return found
-
-
-def _held(holder: Holder, domain: Domain) -> int:
-    """Pods of a holder in a domain."""
-    return sum(n for i, n in holder.places.items() if domain.start <= i < domain.stop)
-
-
-def _held_text(search: Search, identity: int, holder: Holder | None, resource: int) -> str:
-    domain = search.domain(identity)
-    if holder is None:
-        inside = range(domain.start, domain.stop)
-        count = sum(search.view.foreign(i)[resource] for i in inside if search.index.open[i])
-        who, rank = FOREIGN_PODS, ""
-    else:
-        count = _held(holder, domain) * holder.request[resource]
-        who, rank = holder.gang.key, f" (priority {holder.gang.priority})"
-    if not resource:
-        return f"{who} {'hold' if holder is None else 'holds'} {count}{rank}"
-    text = amount(resource=search.view.axis.names[resource], count=count)
-    return f"{who} {'hold' if holder is None else 'holds'} {text}{rank}"
 
 
 def _total(*, search: Search, identity: int, amounts: list[tuple[int, ...]], resource: int) -> int:

@@ -1,98 +1,144 @@
-"""Whether a gang may use its queue, and whether the queue's quota has room for it.
+"""Whether a gang may use its queue, and whether the quota on its way up the tree has room for it.
 
-Nominal quota only: a queue's admitted jobs never add up to more GPUs in a pool than its nominal
-quota there (I1), so no queue can be kept from its own quota by another one (I10). Where the quota
-was lowered under running jobs, nothing more is admitted until usage is below it again.
+A queue that stands alone never gets more GPUs of a pool than its nominal quota there. In a cohort
+it may use what the others leave of theirs (`cohorts`), and the cohort as a whole never gets more
+than its members' quotas together (I1). Where a quota was lowered under running jobs, nothing more
+is admitted until usage is below it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from drumline.scheduling.cohorts import Balance, QueueTree
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.model import Admitted, Gang, Pool, Queue
+from drumline.scheduling.model import Gang, Pool, Queue
 from drumline.scheduling.refusals import Refusal, counted, named, necessary
 from drumline.scheduling.view import Undo
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a gang holds of its quota."""
+
+    gang: Gang
+    leaf: int
+    gpus: int
+
+
 class QuotaBook:
-    """GPUs by queue and pool: what is promised to whom in this cycle."""
+    """GPUs by queue and pool: what is promised to whom in one picture of the cluster."""
 
-    def __init__(self, *, admitted: Iterable[Admitted]) -> None:
-        self._jobs: dict[tuple[str, str], dict[str, Gang]] = {}
-        self._usage: dict[tuple[str, str], int] = {}
-        self._told: dict[tuple[str, str, int, int], Refusal] = {}
-        """By queue, pool, GPUs held and GPUs needed: equal questions get the same answer."""
-        for held in admitted:
-            self.charge(gang=held.gang, pool=held.pool)
+    def __init__(self, tree: QueueTree) -> None:
+        self.tree = tree
+        self._balances: dict[str, Balance] = {}
+        self._holdings: dict[tuple[int, str], dict[str, Holding]] = {}
+        """By root of the tree and pool, then uid."""
+        self._told: dict[tuple[int, str, int, int, int], Refusal] = {}
+        """By leaf, pool, its usage, its root's and GPUs needed: equal questions, equal answers."""
 
-    def usage(self, *, queue: str, pool: str) -> int:
-        """GPUs of the pool that the queue's jobs hold."""
-        return self._usage.get((queue, pool), 0)
+    def copy(self) -> QuotaBook:
+        """A book with the same entries that can be written on separately."""
+        twin = QuotaBook(self.tree)
+        for (_, pool), holdings in self._holdings.items():
+            for held in holdings.values():
+                twin.charge(gang=held.gang, pool=pool, gpus=held.gpus)
+        return twin
 
-    def charge(self, *, gang: Gang, pool: str) -> None:
-        """Count a gang in its queue."""
-        account = (gang.queue, pool)
-        self._jobs.setdefault(account, {})[gang.uid] = gang
-        self._usage[account] = self._usage.get(account, 0) + gang.gpus
+    def balance(self, pool: str) -> Balance:
+        """The accounts of a pool."""
+        if pool not in self._balances:
+            self._balances[pool] = Balance(tree=self.tree, pool=pool)
+        return self._balances[pool]
+
+    def charge(self, *, gang: Gang, pool: str, gpus: int) -> None:
+        """Count a gang in its queue, beside what it may hold there already."""
+        leaf, balance = self.tree.leaf_of[gang.queue], self.balance(pool)
+        balance.add(leaf=leaf, gpus=gpus)
+        holdings = self._holdings.setdefault((balance.paths[leaf][-1], pool), {})
+        before = holdings.get(gang.uid)
+        held = gpus + (before.gpus if before else 0)
+        holdings[gang.uid] = Holding(gang=gang, leaf=leaf, gpus=held)
 
     def credit(self, *, gang: Gang, pool: str) -> Undo:
         """Imagine the gang gone."""
-        account = (gang.queue, pool)
-        del self._jobs[account][gang.uid]
-        self._usage[account] -= gang.gpus
-        return lambda: self.charge(gang=gang, pool=pool)
+        leaf, balance = self.tree.leaf_of[gang.queue], self.balance(pool)
+        holdings = self._holdings[balance.paths[leaf][-1], pool]
+        held = holdings.pop(gang.uid)
+        balance.add(leaf=leaf, gpus=-held.gpus)
+        return lambda: self.charge(gang=gang, pool=pool, gpus=held.gpus)
 
-    def never(self, *, gang: Gang, queue: Queue, pool: str) -> Refusal | None:
-        """The refusal of a gang that the whole nominal quota could not hold."""
-        nominal = queue.nominal.get(pool, 0)
-        if gang.gpus <= nominal:
+    def never(self, *, queue: Queue, pool: str, gpus: int) -> Refusal | None:
+        """The refusal of a gang that not even an idle cohort could hold."""
+        leaf = self.tree.leaf_of[queue.name]
+        most = self.balance(pool).most(leaf)
+        if gpus <= most:
             return None
-        if not nominal:
-            return _no_quota(queue=queue, pool=pool, gang=gang)
+        if not most:
+            return _no_quota(queue=queue, pool=pool, gpus=gpus)
+        nominal = queue.nominal.get(pool, 0)
+        borrowed = f" and can borrow {most - nominal}" if most > nominal else ""
         return Refusal(
             reason=BlockReason.EXCEEDS_QUOTA,
-            message=f"needs {counted(gang.gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
-            f" {nominal} in pool {pool}: ask for less or raise the quota",
-            needed=gang.gpus,
-            available=nominal,
+            message=f"needs {counted(gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
+            f" {nominal} in pool {pool}{borrowed}: ask for less or raise the quota",
+            needed=gpus,
+            available=most,
         )
 
-    def exhausted(self, *, gang: Gang, queue: Queue, pool: str) -> Refusal | None:
-        """The refusal of a gang that has to wait for other jobs of its queue."""
-        nominal = queue.nominal.get(pool, 0)
-        usage = self.usage(queue=queue.name, pool=pool)
-        if not gang.gpus or usage + gang.gpus <= nominal:
+    def has_room(self, *, queue: Queue, pool: str, gpus: int) -> bool:
+        """Whether the queue may take that many more GPUs."""
+        return not gpus or self.balance(pool).room(self.tree.leaf_of[queue.name]) >= gpus
+
+    def exhausted(self, *, queue: Queue, pool: str, gpus: int) -> Refusal | None:
+        """The refusal of a gang that has to wait for other jobs of its queue or cohort."""
+        leaf, balance = self.tree.leaf_of[queue.name], self.balance(pool)
+        if self.has_room(queue=queue, pool=pool, gpus=gpus):
             return None
-        question = (queue.name, pool, usage, gang.gpus)
+        root = balance.paths[leaf][-1]
+        question = (leaf, pool, balance.usage[leaf], balance.usage[root], gpus)
         if question not in self._told:
-            self._told[question] = self._exhausted(gang=gang, queue=queue, pool=pool)
+            self._told[question] = self._exhausted(queue=queue, pool=pool, gpus=gpus)
         return self._told[question]
 
-    def _exhausted(self, *, gang: Gang, queue: Queue, pool: str) -> Refusal:
-        nominal = queue.nominal.get(pool, 0)
-        left = max(0, nominal - self.usage(queue=queue.name, pool=pool))
-
-        def fits() -> bool:
-            return self.usage(queue=queue.name, pool=pool) + gang.gpus <= nominal
-
-        jobs = sorted(
-            self._jobs[queue.name, pool].values(), key=lambda g: (g.priority, -g.gpus, g.uid)
+    def _exhausted(self, *, queue: Queue, pool: str, gpus: int) -> Refusal:
+        leaf, balance = self.tree.leaf_of[queue.name], self.balance(pool)
+        left = max(0, balance.room(leaf))
+        root = balance.paths[leaf][-1]
+        text = _room_text(queue=queue, pool=pool, left=left, balance=balance, leaf=leaf)
+        if leaf != root:
+            free = max(0, balance.quota[root] - balance.usage[root])
+            name = self.tree.branches[root].name
+            text += f" (cohort {name}: {free} of {balance.quota[root]} free)"
+        holdings = sorted(
+            self._holdings.get((root, pool), {}).values(),
+            key=lambda h: (h.leaf != leaf, h.gang.priority, -h.gpus, h.gang.uid),
         )
         blockers = necessary(
-            leavers=[job for job in jobs if job.gpus],
-            leave=lambda job: self.credit(gang=job, pool=pool),
-            fits=fits,
+            leavers=[held for held in holdings if held.gpus],
+            leave=lambda held: self.credit(gang=held.gang, pool=pool),
+            fits=lambda: balance.room(leaf) >= gpus,
         )
-        held = named([f"{job.key} ({job.gpus})" for job in blockers])
+        held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
         return Refusal(
             reason=BlockReason.QUOTA_EXHAUSTED,
-            message=f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {pool};"
-            f" needs {gang.gpus}; held by {held}",
-            blockers=tuple(job.key for job in blockers),
-            needed=gang.gpus,
+            message=f"{text}; needs {gpus}; held by {held_by}",
+            blockers=tuple(held.gang.key for held in blockers),
+            needed=gpus,
             available=left,
         )
+
+
+def _room_text(*, queue: Queue, pool: str, left: int, balance: Balance, leaf: int) -> str:
+    nominal = queue.nominal.get(pool, 0)
+    if len(balance.paths[leaf]) == 1:
+        return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {pool}"
+    used = balance.usage[leaf]
+    return (
+        f"queue {queue.name} holds {used} GPUs of pool {pool}, nominal {nominal},"
+        f" and may take {left} more"
+    )
 
 
 def queue_not_found(gang: Gang) -> Refusal:
@@ -129,14 +175,15 @@ def open_pools(*, gang: Gang, queue: Queue, pools: Iterable[Pool]) -> list[str] 
             message=f"pool {gang.pool} does not exist; pools: {named(sorted(existing)) or 'none'}",
         )
     wanted = existing if gang.pool is None else {gang.pool}
-    return sorted(wanted & set(queue.nominal)) or _no_quota(queue=queue, pool=gang.pool, gang=gang)
+    pools_open = sorted(wanted & set(queue.nominal))
+    return pools_open or _no_quota(queue=queue, pool=gang.pool, gpus=gang.gpus)
 
 
-def _no_quota(*, queue: Queue, pool: str | None, gang: Gang) -> Refusal:
+def _no_quota(*, queue: Queue, pool: str | None, gpus: int) -> Refusal:
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     return Refusal(
         reason=BlockReason.NO_QUOTA_IN_POOL,
         message=f"queue {queue.name} has no quota in {where}; it has quota in {listed}",
-        needed=gang.gpus,
+        needed=gpus,
     )

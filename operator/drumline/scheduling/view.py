@@ -1,4 +1,4 @@
-"""The cycle's own mutable picture of who holds what, where every move returns its undo.
+"""A cycle's own mutable view of who holds what in a pool, where every move returns its undo.
 
 Amounts are vectors over one list of resources (`Axis`), so that the inner loops touch plain
 tuples. What is free on a node is its allocatable minus everything bound there (`Node.used`) minus
@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from operator import add, mul, sub
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
-from drumline.scheduling.resources import PLAIN_RESOURCES, Resources
-from drumline.scheduling.topology import Tree, build_tree
+from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
+from drumline.scheduling.topology import Domain, Tree, build_tree
 
 Vector = tuple[int, ...]
 Undo = Callable[[], None]
@@ -59,6 +60,14 @@ class Holder:
     places: Mapping[int, int]
     """Pods by ordinal, lost places and vanished nodes left out."""
 
+    def pods_in(self, domain: Domain) -> int:
+        """How many of its pods are in a domain."""
+        return sum(n for i, n in self.places.items() if domain.start <= i < domain.stop)
+
+    def held_in(self, domain: Domain, resource: int) -> int:
+        """How much of a resource it holds in a domain."""
+        return self.pods_in(domain) * self.request[resource]
+
 
 class PoolView:
     """One pool's nodes, what is free on them and who holds the rest."""
@@ -68,13 +77,25 @@ class PoolView:
         self.axis = axis
         self.ordinal_of = {node.name: i for i, node in enumerate(tree.nodes)}
         self.capacity: list[Vector] = [axis.vector(node.allocatable) for node in tree.nodes]
-        self._used: list[Vector] = [axis.vector(node.used) for node in tree.nodes]
+        self.used: list[Vector] = [axis.vector(node.used) for node in tree.nodes]
         self.free: list[Vector] = [
             tuple(map(sub, whole, used))
-            for whole, used in zip(self.capacity, self._used, strict=True)
+            for whole, used in zip(self.capacity, self.used, strict=True)
         ]
         self.holders: dict[str, Holder] = {}
+        self.nominees: dict[str, Holder] = {}
+        """By uid: gangs for which places are kept here, because others leave for them."""
         self.log: list[int] = []
+        self.kept_back: dict[int, Vector] = {}
+        """By ordinal: what is free there and withheld for them."""
+
+    def copy(self) -> PoolView:
+        """A view of the same moment that can be changed separately. O(nodes)."""
+        twin = copy(self)
+        twin.used, twin.free = list(self.used), list(self.free)
+        twin.holders, twin.nominees, twin.log = dict(self.holders), {}, []
+        twin.kept_back = {}
+        return twin
 
     def holder(self, *, gang: Gang, nodes: Iterable[str]) -> Holder:
         """The holder of one place on each named node; nodes that are gone hold nothing."""
@@ -94,7 +115,7 @@ class PoolView:
         )
         for ordinal, pods in bound.places.items():
             ours = (amount * pods for amount in holder.request)
-            self._used[ordinal] = tuple(map(sub, self._used[ordinal], ours))
+            self.used[ordinal] = tuple(map(sub, self.used[ordinal], ours))
 
     def occupy(self, holder: Holder) -> Undo:
         """Give a gang its places, beside those it may hold already. O(places)."""
@@ -125,6 +146,50 @@ class PoolView:
 
         return undo
 
+    def vacate_terminating(self) -> None:
+        """Imagine every node without the pods that are being deleted there."""
+        for ordinal, node in enumerate(self.tree.nodes):
+            if node.terminating is not NOTHING:
+                going = self.axis.vector(node.terminating)
+                self.used[ordinal] = tuple(map(sub, self.used[ordinal], going))
+                self.free[ordinal] = tuple(map(add, self.free[ordinal], going))
+
+    def withhold(self, *, ordinals: Iterable[int], later: Sequence[Vector]) -> None:
+        """Keep back on some nodes whatever would be missing there later on."""
+        for ordinal in ordinals:
+            before = self.kept_back.pop(ordinal, None)
+            free = self.free[ordinal]
+            if before:
+                free = tuple(map(add, free, before))
+            short = tuple(
+                max(0, now - then) for now, then in zip(free, later[ordinal], strict=True)
+            )
+            if any(short):
+                self.kept_back[ordinal] = short
+                free = tuple(map(sub, free, short))
+            if free != self.free[ordinal]:
+                self.free[ordinal] = free
+                self.log.append(ordinal)
+
+    def withheld(self, ordinals: Iterable[int]) -> list[int]:
+        """Those of some nodes on which something is kept back."""
+        return [ordinal for ordinal in ordinals if ordinal in self.kept_back]
+
+    def grant_withheld(self, ordinals: Sequence[int]) -> Undo:
+        """Imagine that nothing were kept back on these nodes."""
+        before = {ordinal: self.kept_back.pop(ordinal) for ordinal in ordinals}
+        for ordinal, amounts in before.items():
+            self.free[ordinal] = tuple(map(add, self.free[ordinal], amounts))
+        self.log.extend(ordinals)
+
+        def undo() -> None:
+            for ordinal, amounts in before.items():
+                self.free[ordinal] = tuple(map(sub, self.free[ordinal], amounts))
+            self.kept_back.update(before)
+            self.log.extend(ordinals)
+
+        return undo
+
     def emptied_but_for(self, gang: Gang) -> list[Vector]:
         """What would be free if only this gang were left."""
         own = self.holders.get(gang.uid)
@@ -137,7 +202,7 @@ class PoolView:
 
     def foreign(self, ordinal: int) -> Vector:
         """What pods of no admitted job hold on a node, terminating ones included."""
-        return tuple(max(0, amount) for amount in self._used[ordinal])
+        return tuple(max(0, amount) for amount in self.used[ordinal])
 
     def expel_foreign(self, ordinals: Sequence[int]) -> Undo:
         """Imagine these nodes without foreign pods."""

@@ -1,0 +1,116 @@
+"""Who has to leave a domain before some pods fit there, and how it is told.
+
+They are found by imagining them gone, lowest priority and biggest first, then what is kept for
+jobs that wait for victims, foreign pods last, and by letting back in whoever need not have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drumline.scheduling.decisions import FOREIGN_PODS
+from drumline.scheduling.refusals import amount, necessary
+from drumline.scheduling.slots import SlotIndex
+from drumline.scheduling.topology import Domain
+from drumline.scheduling.view import PoolView, Undo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaver:
+    """Somebody whose leaving may make room."""
+
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    """Of all resources, in the order of the axis."""
+    held: Callable[[int], int]
+    """How much of a resource, by its place on the axis, it holds in the domain."""
+    verb: str
+    rank: str
+    leave: Callable[[], Undo]
+
+    def text(self, resource: int) -> str:
+        """`training/a holds 2 (priority 0)`; the unit stands with everything but GPUs."""
+        name, count = self.names[resource], self.held(resource)
+        what = amount(resource=name, count=count) if resource else str(count)
+        return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
+
+
+def who_has_to_leave(
+    *, view: PoolView, index: SlotIndex, own: str, domain: Domain, fits: Callable[[], bool]
+) -> list[Leaver]:
+    """The leavers of a domain that are necessary before `fits` holds there.
+
+    Args:
+        view: the pool.
+        index: what `fits` looks at; it is up to date again afterwards.
+        own: uid of the gang that looks for places: its own pods never make room.
+        domain: where.
+        fits: whether there is room.
+    """
+
+    def fits_now() -> bool:
+        index.catch_up()
+        return fits()
+
+    leavers = [
+        *_gangs(view, own, domain),
+        *_kept(view, own, domain),
+        *_foreign(view, index, domain),
+    ]
+    found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits_now)
+    index.catch_up()
+    return found
+
+
+def _gangs(view: PoolView, own: str, domain: Domain) -> list[Leaver]:
+    inside = range(domain.start, domain.stop)
+    others = (held for held in view.holders.values() if held.gang.uid != own)
+    holders = [held for held in others if not held.places.keys().isdisjoint(inside)]
+    holders.sort(key=lambda h: (h.gang.priority, -h.pods_in(domain), h.gang.uid))
+    return [
+        Leaver(
+            keys=(holder.gang.key,),
+            names=view.axis.names,
+            held=lambda resource, holder=holder: holder.held_in(domain, resource),
+            verb="holds",
+            rank=f" (priority {holder.gang.priority})",
+            leave=lambda holder=holder: view.release(holder),
+        )
+        for holder in holders
+    ]
+
+
+def _kept(view: PoolView, own: str, domain: Domain) -> list[Leaver]:
+    """What is kept for gangs that wait for their victims, taken together."""
+    ordinals = view.withheld(range(domain.start, domain.stop))
+    others = [held for uid, held in view.nominees.items() if uid != own]
+    waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
+    if not waiting:
+        return []
+    return [
+        Leaver(
+            keys=tuple(sorted(held.gang.key for held in waiting)),
+            names=view.axis.names,
+            held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
+            verb="will take",
+            rank="",
+            leave=lambda: view.grant_withheld(ordinals),
+        )
+    ]
+
+
+def _foreign(view: PoolView, index: SlotIndex, domain: Domain) -> list[Leaver]:
+    ordinals = [i for i in range(domain.start, domain.stop) if any(view.foreign(i))]
+    if not ordinals:
+        return []
+    return [
+        Leaver(
+            keys=(FOREIGN_PODS,),
+            names=view.axis.names,
+            held=lambda resource: sum(view.foreign(i)[resource] for i in ordinals if index.open[i]),
+            verb="hold",
+            rank="",
+            leave=lambda: view.expel_foreign(ordinals),
+        )
+    ]

@@ -1,0 +1,145 @@
+"""Quota along a tree of queues: what each may use, lend and borrow, in GPUs of one pool.
+
+Every queue is a branch; its parent is the cohort it shares with its siblings. A queue that has
+children stands twice in the tree: as the cohort, and as one member of it that holds its own jobs,
+so every job hangs on a leaf and every leaf is treated alike.
+
+* quota of a leaf: its nominal; of a cohort: what its members lend to it.
+* kept: the part of a branch's quota that it never lends.
+* usage of a cohort: what its members use beyond what they keep.
+* borrowed: usage above quota. A branch may borrow up to its limit, and the tree as a whole nothing.
+
+A queue whose parent is missing, or whose ancestors form a circle, stands alone. All walks are
+O(depth of the tree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from drumline.scheduling.model import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A place in the tree."""
+
+    name: str
+    path: tuple[int, ...]
+    """Ids from this branch up to its root."""
+    nominal: Mapping[str, int]
+    borrowing_limit: Mapping[str, int]
+    lending_limit: Mapping[str, int]
+
+
+class QueueTree:
+    """The branches of all queues; parents have lower ids than their children."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        named = {queue.name: queue for queue in queues}
+        parents = {name: _parent(queue=queue, queues=named) for name, queue in named.items()}
+        cohorts = {parent for parent in parents.values() if parent is not None}
+        self.branches: list[Branch] = []
+        self.leaf_of: dict[str, int] = {}
+        """By name of the queue: the branch that holds its jobs."""
+        above: dict[str, tuple[int, ...]] = {}
+        for name in sorted(named, key=lambda name: (_depth(name=name, parents=parents), name)):
+            parent = parents[name]
+            upward = above[parent] if parent is not None else ()
+            queue = named[name]
+            if name in cohorts:
+                above[name] = self._grow(queue=queue, upward=upward, cohort=True)
+                self._grow(queue=queue, upward=above[name], inner=True)
+            else:
+                self._grow(queue=queue, upward=upward)
+            self.leaf_of[name] = len(self.branches) - 1
+
+    def _grow(
+        self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False
+    ) -> tuple[int, ...]:
+        path = (len(self.branches), *upward)
+        self.branches.append(
+            Branch(
+                name=queue.name,
+                path=path,
+                nominal={} if cohort else queue.nominal,
+                borrowing_limit=(not inner and queue.borrowing_limit) or {},
+                lending_limit=(not inner and queue.lending_limit) or {},
+            )
+        )
+        return path
+
+
+class Balance:
+    """The accounts of one pool: quota and usage of every branch."""
+
+    def __init__(self, *, tree: QueueTree, pool: str) -> None:
+        branches = tree.branches
+        self.paths = [branch.path for branch in branches]
+        self.quota = [branch.nominal.get(pool, 0) for branch in branches]
+        self.kept = [0] * len(branches)
+        self.limit = [branch.borrowing_limit.get(pool) for branch in branches]
+        self.usage = [0] * len(branches)
+        for identity in reversed(range(len(branches))):  # children before their parents
+            lent = branches[identity].lending_limit.get(pool)
+            if len(self.paths[identity]) > 1:
+                if lent is not None:
+                    self.kept[identity] = max(0, self.quota[identity] - lent)
+                parent = self.paths[identity][1]
+                self.quota[parent] += self.quota[identity] - self.kept[identity]
+
+    def add(self, *, leaf: int, gpus: int) -> None:
+        """Count GPUs (taken away: a negative number) for a leaf and all above it."""
+        for branch in self.paths[leaf]:
+            before = self.usage[branch]
+            self.usage[branch] = before + gpus
+            kept = self.kept[branch]
+            gpus = max(0, before + gpus - kept) - max(0, before - kept)
+
+    def room(self, leaf: int) -> int:
+        """GPUs that the leaf may still take; negative where a quota was lowered below usage."""
+        *below, root = self.paths[leaf]
+        room = self.quota[root] - self.usage[root]
+        for branch in reversed(below):
+            room = self._room_below(branch=branch, above=room, usage=self.usage[branch])
+        return room
+
+    def most(self, leaf: int) -> int:
+        """GPUs that the leaf could hold if nobody else held any."""
+        *below, root = self.paths[leaf]
+        most = self.quota[root]
+        for branch in reversed(below):
+            most = self._room_below(branch=branch, above=most, usage=0)
+        return most
+
+    def borrowed(self, branch: int) -> int:
+        """GPUs that a branch holds above its quota."""
+        return max(0, self.usage[branch] - self.quota[branch])
+
+    def _room_below(self, *, branch: int, above: int, usage: int) -> int:
+        quota, kept, limit = self.quota[branch], self.kept[branch], self.limit[branch]
+        if limit is not None:
+            above = min(above, quota - kept + limit - max(0, usage - kept))
+        return max(0, kept - usage) + above
+
+
+def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:
+    """The queue's parent, if it exists and no way up leads back to the queue."""
+    if queue.parent not in queues:
+        return None
+    seen: set[str] = set()
+    above = queue.parent
+    while above is not None and above in queues and above not in seen:
+        if above == queue.name:
+            return None
+        seen.add(above)
+        above = queues[above].parent
+    return queue.parent
+
+
+def _depth(*, name: str, parents: Mapping[str, str | None]) -> int:
+    depth, above = 0, parents[name]
+    while above is not None:
+        depth, above = depth + 1, parents[above]
+    return depth

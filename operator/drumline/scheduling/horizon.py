@@ -1,0 +1,138 @@
+"""Now and soon: two pictures that keep what is promised to those who wait for victims.
+
+*Soon* is the cluster without the gangs that were told to leave and without pods that are being
+deleted, and with each nominated gang in the places that are kept for it. It is made when somebody
+first needs it. Two rules tie it to *now*:
+
+* Whoever starts takes its places in both, and needs quota in both.
+* On each node, what would be missing soon is withheld now. So nobody can start on capacity that
+  is kept, while the rest of a node stays usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from drumline.scheduling.model import Admitted, Gang, Queue
+from drumline.scheduling.picture import Picture
+from drumline.scheduling.quota import entry_refusal
+from drumline.scheduling.refusals import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """The places that are kept for a waiting gang."""
+
+    gang: Gang
+    pool: str
+    nodes: tuple[str, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs its queue will pay."""
+        return len(self.nodes) * self.gang.per_pod.gpus
+
+
+class Horizon:
+    """The two pictures of one cycle."""
+
+    def __init__(self, *, now: Picture, admitted: Iterable[Admitted]) -> None:
+        self.now = now
+        self._soon: Picture | None = None
+        self._leaving = [held for held in admitted if held.leaving]
+        self._nominations: dict[str, Nomination] = {}
+
+    @property
+    def soon(self) -> Picture:
+        """The picture once everybody has left who was told to."""
+        if self._soon is None:
+            self._soon = self.now.copy()
+            for held in self._leaving:
+                if held.pool in self._soon.views:
+                    self._soon.dismiss(gang=held.gang, pool=held.pool)
+            for view in self._soon.views.values():
+                view.vacate_terminating()
+        return self._soon
+
+    def take(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
+        """Give a gang places, beside those it may have."""
+        self.now.take(gang=gang, pool=pool, nodes=nodes)
+        if self._soon is not None:
+            self._soon.take(gang=gang, pool=pool, nodes=nodes)
+
+    def charge(self, *, gang: Gang, pool: str, gpus: int) -> None:
+        """Count GPUs in the gang's queue, beside those it may have."""
+        self.now.quota.charge(gang=gang, pool=pool, gpus=gpus)
+        if self._soon is not None:
+            self._soon.quota.charge(gang=gang, pool=pool, gpus=gpus)
+
+    def has_quota(self, *, queue: Queue, pool: str, gpus: int) -> bool:
+        """Whether a queue may take GPUs, now and once those start who wait for victims."""
+        pictures = [self.now, self.soon] if self._nominations else [self.now]
+        return all(one.quota.has_room(queue=queue, pool=pool, gpus=gpus) for one in pictures)
+
+    def exhausted(self, *, queue: Queue, pool: str, gpus: int) -> Refusal | None:
+        """The refusal of a gang for which there is no quota, now or once those start who wait."""
+        refusal = self.now.quota.exhausted(queue=queue, pool=pool, gpus=gpus)
+        if refusal or not self._nominations:
+            return refusal
+        return self.soon.quota.exhausted(queue=queue, pool=pool, gpus=gpus)
+
+    def recall(self, *, gang: Gang, queue: Queue) -> None:
+        """Keep the places that an earlier cycle promised a gang, if they can still be its."""
+        pool, nodes = gang.nominated_pool, gang.nominated
+        if (
+            pool not in self.now.views
+            or pool not in queue.nominal
+            or gang.pool not in (None, pool)
+            or len(nodes) not in gang.legal_sizes
+            or entry_refusal(gang=gang, queue=queue)
+        ):
+            return
+        gpus = len(nodes) * gang.per_pod.gpus
+        if self.soon.quota.has_room(queue=queue, pool=pool, gpus=gpus) and self.soon.fits(
+            gang=gang, pool=pool, nodes=nodes
+        ):
+            self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
+
+    def nomination(self, gang: Gang) -> Nomination | None:
+        """What is kept for a gang."""
+        return self._nominations.get(gang.uid)
+
+    def dismiss(self, victims: Iterable[Admitted]) -> None:
+        """Count gangs as gone soon."""
+        for held in victims:
+            places = self.soon.views[held.pool].holders[held.gang.uid].places
+            self.soon.dismiss(gang=held.gang, pool=held.pool)
+            self._leaving.append(held)
+            self._withhold(pool=held.pool, ordinals=places)
+
+    def nominate(self, nomination: Nomination) -> None:
+        """Keep places for a gang."""
+        gang, pool = nomination.gang, nomination.pool
+        view = self.now.views[pool]
+        self._nominations[gang.uid] = nomination
+        self.soon.take(gang=gang, pool=pool, nodes=nomination.nodes)
+        self.soon.quota.charge(gang=gang, pool=pool, gpus=nomination.gpus)
+        holder = view.holder(gang=gang, nodes=nomination.nodes)
+        view.nominees[gang.uid] = holder
+        self._withhold(pool=pool, ordinals=holder.places)
+
+    def release(self, nomination: Nomination) -> None:
+        """Keep the places of a gang no longer."""
+        gang, pool = nomination.gang, nomination.pool
+        del self._nominations[gang.uid]
+        self.soon.dismiss(gang=gang, pool=pool)
+        holder = self.now.views[pool].nominees.pop(gang.uid)
+        self._withhold(pool=pool, ordinals=holder.places)
+
+    def in_the_way(self, nomination: Nomination) -> list[Admitted]:
+        """Who still holds what a nominated gang waits for, as far as it was told to leave."""
+        nodes = set(nomination.nodes)
+        held = [one for one in self._leaving if one.pool == nomination.pool]
+        return [one for one in held if nodes & set(one.assignment)] or held
+
+    def _withhold(self, *, pool: str, ordinals: Iterable[int]) -> None:
+        later = self.soon.views[pool].free
+        self.now.views[pool].withhold(ordinals=ordinals, later=later)

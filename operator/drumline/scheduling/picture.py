@@ -1,0 +1,111 @@
+"""A picture of the cluster at one moment: the view of each pool, the quota book, the slot indexes.
+
+A cycle works on the picture of *now*. Where jobs are on their way out for others that wait, there
+is a second one, of *soon*: without those who leave, and with those who wait for them seated in the
+places that are kept for them (`horizon`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.eligibility import admission_of
+from drumline.scheduling.explain import Search
+from drumline.scheduling.model import Gang, Snapshot
+from drumline.scheduling.placement import Demand
+from drumline.scheduling.quota import QuotaBook
+from drumline.scheduling.refusals import Refusal, named
+from drumline.scheduling.slots import Shape, SlotIndex
+from drumline.scheduling.view import PoolView, Undo
+
+
+class Picture:
+    """Who holds what at one moment."""
+
+    def __init__(self, *, views: dict[str, PoolView], quota: QuotaBook) -> None:
+        self.views = views
+        self.quota = quota
+        self._indexes: dict[tuple[str, Shape], SlotIndex] = {}
+
+    def copy(self) -> Picture:
+        """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
+        views = {pool: view.copy() for pool, view in self.views.items()}
+        return Picture(views=views, quota=self.quota.copy())
+
+    def search(
+        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+    ) -> Search | Refusal:
+        """The search for some places of a gang, or why nothing like it can be searched for.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            pods: how many.
+            beside: ordinals of its other pods, where only some places are to be filled.
+        """
+        view = self.views[pool]
+        levels = [level for level in (gang.required_level, gang.preferred_level) if level]
+        for level in levels:
+            if view.tree.depth_of(level) is None:
+                return _level_unknown(view=view, level=level)
+        required = view.tree.depth_of(gang.required_level or "") or 0
+        preferred = view.tree.depth_of(gang.preferred_level or "") or 0
+        demand = Demand(
+            pods=pods,
+            required_depth=required,
+            start_depth=max(required, preferred),
+            beside=beside,
+        )
+        shape = Shape(request=view.axis.vector(gang.per_pod), admission=admission_of(gang))
+        key = (pool, shape)
+        if key not in self._indexes:
+            self._indexes[key] = SlotIndex(view=view, shape=shape)
+        return Search(view=view, index=self._indexes[key], shape=shape, gang=gang, demand=demand)
+
+    def fits(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> bool:
+        """Whether exactly these nodes are there, open to the gang and free for it now."""
+        search = self.search(gang=gang, pool=pool, pods=len(nodes))
+        if isinstance(search, Refusal):
+            return False
+        view, index = search.view, search.index
+        if not all(name in view.ordinal_of for name in nodes):
+            return False
+        index.catch_up()
+        places = view.holder(gang=gang, nodes=nodes).places
+        if any(pods > index.cells[ordinal][1] for ordinal, pods in places.items()):
+            return False
+        depth, domain = view.tree.common(list(places))
+        return depth >= search.depth and domain.known_at(search.depth)
+
+    def take(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
+        """Give a gang places, beside those it may have."""
+        view = self.views[pool]
+        view.occupy(view.holder(gang=gang, nodes=nodes))
+
+    def dismiss(self, *, gang: Gang, pool: str) -> Undo:
+        """Take everything from a gang that holds places and quota."""
+        view = self.views[pool]
+        undo_places = view.release(view.holders[gang.uid])
+        undo_quota = self.quota.credit(gang=gang, pool=pool)
+
+        def undo() -> None:
+            undo_quota()
+            undo_places()
+
+        return undo
+
+
+def picture_of(*, snapshot: Snapshot, views: dict[str, PoolView], quota: QuotaBook) -> Picture:
+    """The picture of now."""
+    for held in snapshot.admitted:
+        quota.charge(gang=held.gang, pool=held.pool, gpus=held.gpus)
+    return Picture(views=views, quota=quota)
+
+
+def _level_unknown(*, view: PoolView, level: str) -> Refusal:
+    levels = named(view.tree.pool.levels) or "none"
+    return Refusal(
+        reason=BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+        message=f"pool {view.tree.pool.name} has no topology level {level}; its levels: {levels}",
+    )

@@ -1,0 +1,112 @@
+"""Places for one gang at a time in the picture of now, or the reason why there are none.
+
+Capacity only shrinks while gangs come forward, so a refusal given to a shape stays true and is
+given again without a second look; where places that were kept for somebody come free, all such
+memories are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from drumline.scheduling.decisions import Placed
+from drumline.scheduling.explain import Search, never_fits, why_blocked
+from drumline.scheduling.horizon import Horizon
+from drumline.scheduling.model import Gang
+from drumline.scheduling.placement import Demand, find_places
+from drumline.scheduling.refusals import Refusal, counted
+from drumline.scheduling.slots import Shape
+from drumline.scheduling.view import PoolView
+
+Question = tuple[str, Shape, Demand]
+
+
+class Seating:
+    """Looks for places; whoever gets some takes them from the horizon."""
+
+    def __init__(self, horizon: Horizon) -> None:
+        self._horizon = horizon
+        self._refused: dict[Question, Refusal] = {}
+        self._never: dict[Question, Refusal | None] = {}
+
+    def find(
+        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+    ) -> list[str] | Refusal:
+        """Nodes for some pods of a gang, in the order of the tree, or why there are none.
+
+        Args:
+            gang: whose pods they are.
+            pool: where.
+            pods: how many.
+            beside: ordinals of its other pods, where only some places are to be filled.
+        """
+        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, beside=beside)
+        if isinstance(search, Refusal):
+            return search
+        question = _question(search)
+        if question in self._refused:
+            return self._refused[question]
+        places = find_places(index=search.index, demand=search.demand)
+        if places is not None:
+            return search.names(places)
+        refusal = why_blocked(search)
+        if not beside:
+            # A repair's refusal leaves its own pods out of the count: it is nobody else's.
+            self._refused[question] = refusal
+        return refusal
+
+    def glimpse(
+        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+    ) -> list[str] | None:
+        """The same without the reason, which costs more than the look."""
+        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, beside=beside)
+        if isinstance(search, Refusal) or _question(search) in self._refused:
+            return None
+        places = find_places(index=search.index, demand=search.demand)
+        return None if places is None else search.names(places)
+
+    def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Refusal | None:
+        """The refusal of a gang that does not even fit into the empty pool."""
+        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods)
+        if isinstance(search, Refusal):
+            return search
+        question = _question(search)
+        if question not in self._never:
+            self._never[question] = never_fits(search)
+        return self._never[question]
+
+    def forget(self) -> None:
+        """Look again: there may be more room than before."""
+        self._refused.clear()
+
+
+def placed(
+    *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
+) -> Placed:
+    """The answer to a gang that has all its places."""
+    level, domain, where = whereabouts(view=view, nodes=assignment)
+    fewer = len(assignment) < gang.nodes and not replaced
+    size = f" with {len(assignment)} of {counted(gang.nodes, 'pod')}" if fewer else ""
+    return Placed(
+        key=gang.key,
+        uid=gang.uid,
+        pool=view.tree.pool.name,
+        assignment=tuple(assignment),
+        replaced=replaced,
+        level=level,
+        domain=domain,
+        message=f"placed on {counted(len(set(assignment)), 'node')}, {where}{size}",
+    )
+
+
+def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tuple[str, ...], str]:
+    """Level and path of the narrowest domain that holds these nodes, and the same in words."""
+    known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
+    depth, domain = view.tree.common(known) if known else (0, view.tree.domains[0][0])
+    level = view.tree.level_name(depth)
+    words = f"in {level} {domain.name}" if level else f"across pool {view.tree.pool.name}"
+    return level, domain.path, words
+
+
+def _question(search: Search) -> Question:
+    return (search.view.tree.pool.name, search.shape, search.demand)
