@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def strike(cluster: Cluster, pod_uid: str, inner_pid: int, number: signal.Signal
     finally:
         os.close(handle)
     return found
+
+
+@contextmanager
+def frozen(cluster: Cluster, pod_uids: Collection[str]) -> Iterator[None]:
+    """All processes of these pods stand still meanwhile, as on a machine that is paused."""
+    pids = [pid for uid in pod_uids for pid in cgroups.pids_of_pod(cluster.name, uid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        left = {pid for uid in pod_uids for pid in cgroups.pids_of_pod(cluster.name, uid)}
+        for pid in left.intersection(pids):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _sandbox(found: list[Inhabitant]) -> set[int]:

@@ -99,6 +99,20 @@ class Rehearsal:
         """Step and loss of every line of the losses, steps that were done twice included."""
         return [(line["step"], line["loss"]) for line in _json_lines(self.losses_file, exact=True)]
 
+    def samples(self) -> dict[int, list[int]]:
+        """Samples of each step in order, as the last membership that did the step read them."""
+        reads: dict[int, dict[tuple[int, int], list[int]]] = {}
+        for line in _json_lines(self.folder / "samples.jsonl"):
+            membership = (line["generation"], line["attempt"])
+            read = reads.setdefault(line["step"], {}).setdefault(membership, [])
+            read += range(line["first"], line["end"])
+        return {step: sorted(by[max(by)]) for step, by in sorted(reads.items())}
+
+    def commits(self) -> dict[int, float]:
+        """Checkpoints that are on storage: step, and when its manifest was written."""
+        found = self.folder.glob("step-*/manifest.json")
+        return {int(each.parent.name.removeprefix("step-")): each.stat().st_mtime for each in found}
+
     @property
     def losses_file(self) -> Path:
         """Rank 0 writes it."""
@@ -185,6 +199,7 @@ def rehearse(
     faults: tuple[Fault, ...] = (),
     pace_seconds: float = 0.0,
     every_steps: int = 50,
+    note_samples: bool = False,
     trainer: Json | None = None,
     **spec: Any,
 ) -> Rehearsal:
@@ -193,7 +208,11 @@ def rehearse(
     for folder in (rehearsal.folder, rehearsal.folder / "struck"):
         folder.mkdir()
         folder.chmod(0o777)
-    plan = {"pace_seconds": pace_seconds, "faults": [asdict(fault) for fault in faults]}
+    plan = {
+        "pace_seconds": pace_seconds,
+        "note_samples": note_samples,
+        "faults": [asdict(fault) for fault in faults],
+    }
     (rehearsal.folder / "rehearsal.json").write_text(json.dumps(plan))
     if pace_seconds:
         (rehearsal.folder / "paced").touch()

@@ -9,7 +9,8 @@ lies `rehearsal.json`, the plan of what shall befall it:
 
 Each fault strikes once in the life of a job, in the process of that rank, when it enters the phase
 after so many finished steps (null: any number) and after another fault; `struck/<name>` then says
-when. Every rank process writes itself into `processes.jsonl` when it begins. Standard library and
+when. Every rank process writes itself into `processes.jsonl` when it begins, and, where the plan
+has `note_samples`, which samples it reads for which step into `samples.jsonl`. Standard library and
 the trainer only.
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline_trainer import rank
+from drumline_trainer.data.batches import ByteDataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.rank import exit_code_of, serve_store
 
@@ -40,6 +42,7 @@ PLAN_FILE = "rehearsal.json"
 PACED_FILE = "paced"
 """While it is there, every step takes `pace_seconds` longer."""
 PROCESSES_FILE = "processes.jsonl"
+SAMPLES_FILE = "samples.jsonl"
 STRUCK_FOLDER = "struck"
 CHUNK_BYTES = 32 << 20
 
@@ -54,23 +57,18 @@ def run_rank(*, placement: Placement, **others: Any) -> None:
 
 
 def _introduce(placement: Placement, folder: Path) -> None:
-    line = {
-        "rank": placement.rank,
-        "pid": os.getpid(),
-        "pod": socket.gethostname(),
-        "generation": placement.generation,
-        "attempt": placement.attempt,
-    }
-    with (folder / PROCESSES_FILE).open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    line = {"rank": placement.rank, "pid": os.getpid(), "pod": socket.gethostname()}
+    _append(folder / PROCESSES_FILE, line, placement=placement)
 
 
 def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     """Have every change of phase looked at: that is where faults strike."""
     enter = Reporter.enter
+    reporters: list[Reporter] = []
 
     def watched(self: Reporter, phase: Phase, **others: Any) -> None:
         enter(self, phase, **others)
+        reporters[:] = [self]
         if phase == "data" and (folder / PACED_FILE).exists():
             time.sleep(plan["pace_seconds"])
         for fault in plan["faults"]:
@@ -79,6 +77,28 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
                 _strike_once(fault, folder=folder / STRUCK_FOLDER)
 
     Reporter.enter = watched
+    if plan["note_samples"]:
+        _note_samples(reporters, folder=folder)
+
+
+def _note_samples(reporters: list[Reporter], *, folder: Path) -> None:
+    """Have it written down which samples are read, by whom, for which step."""
+    tokens = ByteDataset.tokens
+
+    def noted(self: ByteDataset, samples: range) -> Any:
+        for reporter in reporters:
+            line = {"step": reporter.step + 1, "first": samples.start, "end": samples.stop}
+            _append(folder / SAMPLES_FILE, line, placement=reporter.placement)
+        return tokens(self, samples)
+
+    ByteDataset.tokens = noted
+
+
+def _append(file: Path, line: dict[str, Any], *, placement: Placement) -> None:
+    """One line in one write: ranks of several pods share the file."""
+    membership = {"generation": placement.generation, "attempt": placement.attempt}
+    with file.open("a") as opened:
+        opened.write(json.dumps({**line, **membership}) + "\n")
 
 
 def _strike_once(fault: dict[str, Any], *, folder: Path) -> None:
