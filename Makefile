@@ -37,6 +37,12 @@ test-e2e: setup  ## real nodes, real containers, real training (needs root and c
 bench: setup  ## scheduling and write figures beside the raw limit of the same run
 	@$(PYTHON) -m tests.bench
 
+bench-recovery: setup  ## time to recover, and what snapshots cost, beside a bare import of torch
+	@$(PYTHON) -m tests.bench.recovery
+
+matrix: setup  ## every fault at every moment in every role; writes docs/kill-matrix.md
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK))
+
 lint: setup  ## style, types, arrows
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 	@.venv/bin/pyright
@@ -51,4 +57,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench matrix lint crds docs lock

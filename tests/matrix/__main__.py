@@ -1,0 +1,81 @@
+"""`make matrix`: all cells, or a part of them; red cells make it fail.
+
+python -m tests.matrix                            all of them, and docs/kill-matrix.md
+python -m tests.matrix --seed 7 --cells 30        a seeded slice
+python -m tests.matrix --only "SIGSTOP · data"    the cells whose name contains these words
+python -m tests.matrix --soak 10 --between 15     random faults for ten minutes, one in 15 s
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+
+import structlog
+
+from tests.bench.report import FOLDER
+from tests.matrix.cells import Cell, every_cell, sample
+from tests.matrix.judge import Result, Verdict
+from tests.matrix.report import Run, counts, publish
+from tests.matrix.run import results_of, undisturbed_run
+from tests.matrix.strikes import STEPS
+from tests.matrix.warm import WarmStarter
+
+
+def main() -> int:
+    """Run what the command line asks for; 1 if a cell is red."""
+    arguments = _arguments()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    cells = [cell for cell in every_cell() if arguments.only in cell.name]
+    if arguments.cells:
+        print(f"seed {arguments.seed}")
+        cells = list(sample(cells, seed=arguments.seed, count=arguments.cells))
+    started = time.monotonic()
+    results = asyncio.run(_perform(cells))
+    if len(results) == len(every_cell()):
+        date = datetime.now(UTC).date().isoformat()
+        publish(results, Run(date=date, steps=STEPS, seconds=time.monotonic() - started))
+    totals = counts(results)
+    print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
+    return 1 if totals[Verdict.RED] or not totals[Verdict.GREEN] else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.matrix",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", default="", help="part of a cell's name")
+    parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
+    parser.add_argument("--seed", type=int, default=0, help="which ones")
+    return parser.parse_args()
+
+
+async def _perform(cells: list[Cell]) -> list[Result]:
+    starter = WarmStarter()
+    undisturbed = await undisturbed_run(starter)
+    print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)
+    results: list[Result] = []
+    async for result in results_of(
+        cells, starter=starter, undisturbed=undisturbed, keep_red=FOLDER / "matrix-red"
+    ):
+        results.append(result)
+        _tell(result, number=len(results), of=len(cells))
+    return results
+
+
+def _tell(result: Result, *, number: int, of: int) -> None:
+    recovery = result.recovery_seconds
+    told = "" if recovery is None else f"{recovery:.2f} s, {result.steps_lost} lost {result.tier}"
+    print(f"{number}/{of}  {result.verdict:5}  {result.cell.name}  {told}", flush=True)
+    for failing in result.failings:
+        print(f"        {failing}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
