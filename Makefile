@@ -57,4 +57,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench bench-recovery matrix lint crds docs lock
