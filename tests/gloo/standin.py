@@ -17,7 +17,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set  # noqa: PYI025 - as the annotation of a parameter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -106,7 +106,15 @@ class Rank:
             self.said.append(word)
             if wanted(word):
                 return word
+        self.heard.put(None)
         raise EOFError(f"ended without the word, exit code {self.process.exitcode}")
+
+    def listened(self) -> list[Word]:
+        """Everything said up to the end of the process."""
+        while (word := self.heard.get()) is not None:
+            self.said.append(word)
+        self.heard.put(None)
+        return self.said
 
     def tell(self, order: Order) -> None:
         """Give an order."""
@@ -225,11 +233,13 @@ class StandIn:
         self.resume(dead, restore=self.common_snapshot() if newest else restore)
         return dead
 
-    def resume(self, dead: set[int], *, restore: int | None) -> None:
-        """Begin the next attempt."""
+    def resume(
+        self, dead: Set[int], *, restore: int | None, absent: Set[int] = frozenset()
+    ) -> None:
+        """Begin the next attempt, without those that are absent."""
         self.attempt += 1
         self._serve_store()
-        for number in sorted(self.ranks):
+        for number in sorted(set(self.ranks) - absent):
             if number in dead:
                 self.ranks[number].orders.close()
                 self.fork(number, restore=restore)
@@ -247,6 +257,15 @@ class StandIn:
     def hear(self, wanted: Callable[[Word], bool]) -> list[Word]:
         """Wait until every rank has said such a word."""
         return [rank.hear(wanted) for rank in self.ranks.values()]
+
+    def beats(self, *, attempt: int) -> list[Heartbeat]:
+        """All heartbeats of an attempt that were heard so far."""
+        return [
+            word
+            for rank in self.ranks.values()
+            for word in rank.listened()
+            if isinstance(word, Heartbeat) and word.attempt == attempt
+        ]
 
     def finish(self) -> None:
         """Wait for all to end well."""

@@ -113,7 +113,7 @@ def run_rank(
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave(device)
         reporter.tell(parked)
-        reporter.rejoin(control.wait_for_placement(above=reporter.placement.membership))
+        reporter.rejoin(control.wait_for_placement())
 
 
 def _train_until_parked(
@@ -143,6 +143,8 @@ def _train(
     control: Control | None = None,
 ) -> None:
     """One membership from joining to the end of the run."""
+    if control is not None:
+        control.enter(reporter.placement.membership)
     join(reporter.placement, device=device)
     with SavePoints(
         config=config,

@@ -1,10 +1,10 @@
 """The rank's end of the control pipe. Standard library only.
 
 A thread reads the orders one by one and keeps what is in force; the training thread looks at it
-between steps, or waits for a new placement. An interrupt acts at once, from the reading thread:
-`on_interrupt` makes the collectives that the training thread waits in fail. As orders are obeyed in
-the order they were written, an interrupt never hits the collectives of a placement that was sent
-after it.
+between steps, or waits for a new placement. Where it has to leave a membership, the reading thread
+makes what it waits in fail (`on_interrupt`), again and again until it has left: it may have been
+about to wait. Only then is the next order read, so an interrupt never hits the collectives of a
+placement that was sent after it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from drumline_trainer.recovery.orders import (
     order_of,
 )
 
+REPEAT_SECONDS = 0.05
+"""How long the training thread is given to leave before it is interrupted again."""
+
 
 class InterruptedByAgentError(ConnectionError):
     """The agent has ended this membership."""
@@ -36,6 +39,8 @@ class Control:
         self.on_interrupt = on_interrupt
         self._changed = threading.Condition()
         self._closed = False
+        self._member: tuple[int, int] | None = None
+        """The membership whose collectives the training thread is in."""
         self._ended = (0, -1)
         self._placement: Placement | None = None
         self._notice: SaveNotice | None = None
@@ -60,25 +65,38 @@ class Control:
             if self._notice is not None and self._notice.id == notice_id:
                 self._notice = None
 
-    def check(self, membership: tuple[int, int]) -> None:
-        """Raise InterruptedByAgentError if this membership has been ended."""
+    def enter(self, membership: tuple[int, int]) -> None:
+        """Join this membership. Raises InterruptedByAgentError if it has been ended already."""
         with self._changed:
-            newer = self._placement is not None and self._placement.membership > membership
-            if newer or membership <= self._ended:
-                raise InterruptedByAgentError("interrupted by the agent")
+            self._member = membership
+        self.check()
 
-    def wait_for_placement(self, *, above: tuple[int, int]) -> Placement:
-        """Block until the agent sends a placement of a higher membership.
+    def check(self) -> None:
+        """Raise InterruptedByAgentError if the present membership has been ended."""
+        if self._must_leave():
+            raise InterruptedByAgentError("interrupted by the agent")
+
+    def wait_for_placement(self) -> Placement:
+        """Having left: block until the agent sends a placement of a higher membership.
 
         Raises:
             ConnectionError: the agent is gone, so none will come.
         """
         with self._changed:
-            while self._placement is None or self._placement.membership <= above:
+            left, self._member = self._member or (0, -1), None
+            self._changed.notify_all()
+            while self._placement is None or self._placement.membership <= left:
                 if self._closed:
                     raise ConnectionError("the agent has closed the control pipe")
                 self._changed.wait()
             return self._placement
+
+    def _must_leave(self) -> bool:
+        with self._changed:
+            if self._member is None:
+                return False
+            newer = self._placement is not None and self._placement.membership > self._member
+            return newer or self._member <= self._ended
 
     def _read(self, descriptor: int) -> None:
         try:
@@ -106,5 +124,7 @@ class Control:
                 case Replicated():
                     self._replicated = order
             self._changed.notify_all()
-        if isinstance(order, Interrupt):
+        while self._must_leave():
             self.on_interrupt()
+            with self._changed:
+                self._changed.wait_for(lambda: self._member is None, REPEAT_SECONDS)

@@ -33,6 +33,9 @@ def leave(device: torch.device) -> None:
     interrupt(device)
     if dist.is_initialized():
         dist.destroy_process_group()
+    # Groups are named by a count, in the keys of the store too. Joining that failed half-way has
+    # raised it, and torch takes it back only with a group that it destroys.
+    dist.distributed_c10d._world.group_count = 0  # noqa: SLF001
     gc.collect()  # models and their hooks refer to each other in circles
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -118,7 +118,7 @@ class SavePoints:
     def check_membership(self) -> None:
         """Raise InterruptedByAgentError once this membership has been ended."""
         if self.control is not None:
-            self.control.check(self.placement.membership)
+            self.control.check()
 
     @property
     def vote(self) -> bool:

@@ -1,0 +1,30 @@
+"""A mutant of `drumline_trainer.rank`: after a restore its random generators start from step 0.
+
+It shows only in what draws numbers while training: `model.dropout` must not be 0.
+"""
+
+from __future__ import annotations
+
+from drumline_trainer import randomness, train
+from drumline_trainer.rank import exit_code_of, run_rank, serve_store
+from drumline_trainer.recovery.savepoints import SavePoints
+
+__all__ = ["exit_code_of", "run_rank", "serve_store"]
+
+_restore = SavePoints.restore
+_restored_step = 0
+
+
+def _remember(savepoints, tensors):  # noqa: ANN001, ANN202 - SavePoints.restore's
+    global _restored_step  # noqa: PLW0603 - one rank a process
+    start = _restore(savepoints, tensors)
+    _restored_step = start.step
+    return start
+
+
+def _from_zero(seed: int, *, step: int, rank: int) -> None:
+    randomness.reseed(seed, step=step - _restored_step, rank=rank)
+
+
+SavePoints.restore = _remember
+train.reseed = _from_zero

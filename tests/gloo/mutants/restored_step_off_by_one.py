@@ -1,0 +1,23 @@
+"""A mutant of `drumline_trainer.rank`: after a restore it believes to be one step further."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.rank import exit_code_of, run_rank, serve_store
+from drumline_trainer.recovery.savepoints import SavePoints
+
+__all__ = ["exit_code_of", "run_rank", "serve_store"]
+
+_restore = SavePoints.restore
+
+
+def _one_further(savepoints, tensors):  # noqa: ANN001, ANN202 - SavePoints.restore's
+    start = _restore(savepoints, tensors)
+    if start.tier is RestoreTier.INITIAL:
+        return start
+    return dataclasses.replace(start, step=start.step + 1)
+
+
+SavePoints.restore = _one_further

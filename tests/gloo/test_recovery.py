@@ -1,0 +1,204 @@
+"""A gang that loses ranks ends as if nothing had happened, in the same processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
+from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.recovery.orders import Interrupt
+from drumline_trainer.recovery.snapshot_files import snapshot_file
+from tests.gloo.configs import small
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import train_rank
+from tests.gloo.standin import Fault, StandIn
+from tests.gloo.stored import same_bits, trainer_state, whole_tensors
+
+RANKS = 3
+
+
+def config_of(folder: Path, **changes: Any) -> TrainerConfig:
+    """Three ranks can share the batch; masks make the random state visible."""
+    checkpoint = {"every_steps": 4, "keep": 5, "snapshot_every_steps": 1}
+    asked = {"global_batch_size": 6, "model": {"dropout": 0.2}, "checkpoint": checkpoint}
+    return small(folder, **{**asked, **changes})
+
+
+@pytest.fixture(scope="session")
+def undisturbed(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in which nothing goes wrong."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = config_of(folder)
+    gangs.run(train_rank, config, None, world_size=RANKS, checkpoint_folder=folder / "run")
+    return folder / "run"
+
+
+def assert_equal_runs(run: Path, undisturbed: Path) -> None:
+    """Every loss, the final weights and moments, and the trainer's state, to the last bit."""
+    assert read_losses(run / "metrics.jsonl") == read_losses(undisturbed / "metrics.jsonl")
+    last = "step-00000010"
+    assert same_bits(whole_tensors(run / last), whole_tensors(undisturbed / last))
+    ours, theirs = trainer_state(run / last), trainer_state(undisturbed / last)
+    for state in (ours, theirs):
+        del state["config"]["data"]["source"]  # pyright: ignore[reportIndexIssue]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(kind="SIGKILL", rank=0, step=6, phase=Phase.BACKWARD),
+        Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.OPTIMIZER),
+        Fault(kind="SIGSEGV", rank=2, step=5, phase=Phase.FORWARD),
+        Fault(kind="exception", rank=1, step=7, phase=Phase.DATA),
+        Fault(kind="SIGKILL", rank=2, step=8, phase=Phase.CHECKPOINT),
+        Fault(kind="SIGKILL", rank=0, step=8, phase=Phase.CHECKPOINT),
+        Fault(kind="SIGKILL", rank=1, step=9, phase=Phase.SNAPSHOT),
+    ],
+    ids=lambda fault: f"{fault.kind} of rank {fault.rank} in {fault.phase}",
+)
+def test_a_lost_rank_costs_nothing_but_time(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path, fault: Fault
+) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([fault])
+        before = gang.pids
+        assert gang.recover() == {fault.rank}
+        survivors = set(before) - {fault.rank}
+        gang.finish()
+        assert {n: gang.pids[n] for n in survivors} == {n: before[n] for n in survivors}
+        assert {beat.restored_from for beat in gang.beats(attempt=1)} >= {RestoreTier.MEMORY}
+    assert_equal_runs(folder, undisturbed)
+
+
+@pytest.mark.parametrize(
+    "mutant", ["restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch"]
+)
+def test_the_comparison_sees_each_mutant(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path, mutant: str
+) -> None:
+    folder = tmp_path / "run"
+    module = f"tests.gloo.mutants.{mutant}"
+    config = config_of(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=module) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
+        gang.recover()
+        gang.finish()
+    with pytest.raises(AssertionError):
+        assert_equal_runs(folder, undisturbed)
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RESTORING, Phase.DATA])
+def test_a_second_rank_is_lost_during_the_recovery(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path, phase: Phase
+) -> None:
+    folder = tmp_path / "run"
+    step = 6 if phase is Phase.DATA else 0
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        first = Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")
+        # a rank that is forked anew knows of no step while it starts
+        gang.start([first, Fault(rank=1, step=step, phase=phase, kind="SIGKILL", attempt=1)])
+        before = gang.pids
+        assert [gang.recover(), gang.recover()] == [{1}, {1}]
+        gang.finish()
+        assert (gang.pids[0], gang.pids[2]) == (before[0], before[2])
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_two_ranks_are_lost_at_once(gangs: GangStarter, tmp_path: Path, undisturbed: Path) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=r, step=6, phase=Phase.FORWARD, kind="SIGKILL") for r in (0, 2)])
+        assert gang.recover() == {0, 2}
+        gang.finish()
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_survivors_of_a_hung_rank_leave_when_told_and_it_need_not_be_dead(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    """No word of the network says so when a node is gone: the others wait in their collective."""
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGSTOP")])
+        before = gang.pids
+        gang.ranks[1].hear(_at(6, Phase.BACKWARD))
+        for survivor in (0, 2):
+            gang.ranks[survivor].hear(_at(6, Phase.BACKWARD))
+            gang.ranks[survivor].tell(Interrupt(generation=1, attempt=0))
+            gang.ranks[survivor].hear(lambda word: isinstance(word, Parked))
+        gang.ranks[1].process.kill()
+        gang.ranks[1].process.join()
+        gang.resume({1}, restore=gang.common_snapshot())
+        gang.finish()
+        assert (gang.pids[0], gang.pids[2]) == (before[0], before[2])
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_a_rank_that_waits_for_others_to_join_leaves_when_told(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
+        dead = gang.park()
+        gang.resume(dead, restore=None, absent=dead)
+        for survivor in (0, 2):
+            gang.ranks[survivor].tell(Interrupt(generation=1, attempt=1))
+            gang.ranks[survivor].hear(lambda word: isinstance(word, Parked) and word.attempt == 1)
+        gang.resume(dead, restore=gang.common_snapshot())
+        gang.finish()
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_without_snapshots_training_goes_on_from_the_checkpoint(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    config = config_of(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, snapshots=False) as gang:
+        gang.start(
+            [
+                Fault(rank=1, step=3, phase=Phase.DATA, kind="SIGKILL"),
+                Fault(rank=2, step=6, phase=Phase.DATA, kind="SIGKILL", attempt=1),
+            ]
+        )
+        assert [gang.recover(), gang.recover()] == [{1}, {2}]
+        gang.finish()
+        starts = [
+            {(b.restored_from, b.restored_step) for b in gang.beats(attempt=n) if b.restored_from}
+            for n in (1, 2)
+        ]
+    assert starts == [{(RestoreTier.INITIAL, 0)}, {(RestoreTier.STORAGE, 4)}]
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_one_damaged_snapshot_sends_all_ranks_to_the_checkpoint(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
+        dead = gang.park()
+        step = gang.common_snapshot()
+        assert step is not None
+        file = snapshot_file(gang.snapshots, rank=2, step=step)
+        body = bytearray(file.read_bytes())
+        body[-1] ^= 1
+        file.write_bytes(body)
+        gang.resume(dead, restore=step)
+        gang.finish()
+        restored = {b.restored_from for b in gang.beats(attempt=1)}
+    assert restored == {None, RestoreTier.STORAGE}
+    assert_equal_runs(folder, undisturbed)
+
+
+def _at(step: int, phase: Phase) -> Callable[[Word], bool]:
+    return lambda word: isinstance(word, Heartbeat) and (word.step, word.phase) == (step, phase)
