@@ -41,6 +41,9 @@ class Horizon:
         self.now = now
         self._soon: Picture | None = None
         self._leaving = [held for held in admitted if held.leaving]
+        for held in self._leaving:
+            if held.pool in now.views:
+                now.views[held.pool].leaving.add(held.gang.uid)
         self._nominations: dict[str, Nomination] = {}
 
     @property
@@ -51,8 +54,9 @@ class Horizon:
             for held in self._leaving:
                 if held.pool in self._soon.views:
                     self._soon.dismiss(gang=held.gang, pool=held.pool)
-            for view in self._soon.views.values():
+            for pool, view in self._soon.views.items():
                 view.vacate_terminating()
+                self.now.views[pool].later = view.free
         return self._soon
 
     def take(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
@@ -106,7 +110,8 @@ class Horizon:
             places = self.soon.views[held.pool].holders[held.gang.uid].places
             self.soon.dismiss(gang=held.gang, pool=held.pool)
             self._leaving.append(held)
-            self._withhold(pool=held.pool, ordinals=places)
+            self.now.views[held.pool].leaving.add(held.gang.uid)
+            self.now.views[held.pool].withhold(places)
 
     def nominate(self, nomination: Nomination) -> None:
         """Keep places for a gang."""
@@ -117,7 +122,7 @@ class Horizon:
         self.soon.quota.charge(gang=gang, pool=pool, gpus=nomination.gpus)
         holder = view.holder(gang=gang, nodes=nomination.nodes)
         view.nominees[gang.uid] = holder
-        self._withhold(pool=pool, ordinals=holder.places)
+        self.now.views[pool].withhold(holder.places)
 
     def release(self, nomination: Nomination) -> None:
         """Keep the places of a gang no longer."""
@@ -125,14 +130,10 @@ class Horizon:
         del self._nominations[gang.uid]
         self.soon.dismiss(gang=gang, pool=pool)
         holder = self.now.views[pool].nominees.pop(gang.uid)
-        self._withhold(pool=pool, ordinals=holder.places)
+        self.now.views[pool].withhold(holder.places)
 
     def in_the_way(self, nomination: Nomination) -> list[Admitted]:
         """Who still holds what a nominated gang waits for, as far as it was told to leave."""
         nodes = set(nomination.nodes)
         held = [one for one in self._leaving if one.pool == nomination.pool]
         return [one for one in held if nodes & set(one.assignment)] or held
-
-    def _withhold(self, *, pool: str, ordinals: Iterable[int]) -> None:
-        later = self.soon.views[pool].free
-        self.now.views[pool].withhold(ordinals=ordinals, later=later)

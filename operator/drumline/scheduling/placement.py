@@ -3,8 +3,9 @@
 The search climbs from the narrowest level that is asked for to the widest that is allowed, and at
 each one takes the domain with the fewest free GPUs that holds the gang: whole racks stay free.
 Then it descends: at each level as few domains as possible (largest first, the last one tightest),
-and on the nodes partly used ones before empty ones. It counts exactly, so it finds a place
-whenever one exists. O(domains of the levels searched + places).
+and on the nodes partly used ones before empty ones. Replacements go beside the gang's other pods
+first: as many as fit into the domains that hold most of these, the rest as above. It counts
+exactly, so it finds a place whenever one exists. O(domains of the levels searched + places).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def find_places(*, index: SlotIndex, demand: Demand) -> Places | None:
     if found is None:
         return None
     depth, identity = found
-    return _fill(index=index, depth=depth, identity=identity, pods=demand.pods)
+    return _fill(index=index, demand=demand, depth=depth, identity=identity, pods=demand.pods)
 
 
 def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> list[int]:
@@ -49,7 +50,7 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> list[int]:
     return sorted(i for i in near if row[i].known and row[i].known_at(demand.required_depth))
 
 
-def survivors(*, index: SlotIndex, demand: Demand, depth: int) -> Mapping[int, int]:
+def survivors(*, index: SlotIndex, demand: Demand, depth: int) -> Counter[int]:
     """How many of the gang's other pods each domain of a depth holds."""
     return Counter(index.tree.domain_of[depth][ordinal] for ordinal in demand.beside)
 
@@ -81,27 +82,50 @@ def _anchored(*, index: SlotIndex, demand: Demand) -> tuple[int, int] | None:
     return None
 
 
-def _fill(*, index: SlotIndex, depth: int, identity: int, pods: int) -> Places:
+def _fill(*, index: SlotIndex, demand: Demand, depth: int, identity: int, pods: int) -> Places:
     """Spread pods that are known to fit over a domain."""
     if depth > index.tree.leaf_depth:
         return {index.tree.domains[depth][identity].start: pods}
     if depth == index.tree.leaf_depth:
         return _fill_nodes(buckets=index.buckets[identity], pods=pods)
     places: Places = {}
-    for child, share in _split(index=index, depth=depth, identity=identity, pods=pods):
-        places |= _fill(index=index, depth=depth + 1, identity=child, pods=share)
+    below, children = depth + 1, list(index.tree.domains[depth][identity].children)
+    shares: list[tuple[int, int]] = []
+    if demand.beside:
+        shares = _shares_beside(
+            index=index, demand=demand, children=children, depth=below, pods=pods
+        )
+        pods -= sum(share for _, share in shares)
+        children = [i for i in children if i not in dict(shares)]
+    shares += _split(index=index, depth=below, children=children, pods=pods)
+    for child, share in shares:
+        places |= _fill(index=index, demand=demand, depth=below, identity=child, pods=share)
     return places
 
 
-def _split(*, index: SlotIndex, depth: int, identity: int, pods: int) -> Iterable[tuple[int, int]]:
-    """The fewest children that hold the pods, known ones first, the last one the tightest."""
-    slots, gpus = index.slots[depth + 1], index.gpus[depth + 1]
-    row = index.tree.domains[depth + 1]
-    left = sorted(
-        (not row[i].known, -slots[i], gpus[i], i)
-        for i in index.tree.domains[depth][identity].children
-        if slots[i]
-    )
+def _beside(
+    *, index: SlotIndex, demand: Demand, children: Iterable[int], depth: int, pods: int
+) -> list[tuple[int, int]]:
+    """As many pods as fit where the gang's other pods are, most of these first."""
+    near = survivors(index=index, demand=demand, depth=depth)
+    row, slots = index.tree.domains[depth], index.slots[depth]
+    shares: list[tuple[int, int]] = []
+    for child in sorted(children, key=lambda i: (-near[i], i)):
+        share = min(pods, slots[child]) if near[child] and row[child].known else 0
+        if share:
+            shares.append((child, share))
+            pods -= share
+    return shares
+
+
+def _split(
+    *, index: SlotIndex, depth: int, children: Iterable[int], pods: int
+) -> Iterable[tuple[int, int]]:
+    """The fewest domains that hold the pods, known ones first, the last one the tightest."""
+    slots, gpus, row = index.slots[depth], index.gpus[depth], index.tree.domains[depth]
+    if not pods:
+        return
+    left = sorted((not row[i].known, -slots[i], gpus[i], i) for i in children if slots[i])
     for position, (_, room, _, child) in enumerate(left):
         if -room < pods:
             yield child, -room

@@ -85,6 +85,10 @@ class PoolView:
         self.holders: dict[str, Holder] = {}
         self.nominees: dict[str, Holder] = {}
         """By uid: gangs for which places are kept here, because others leave for them."""
+        self.leaving: set[str] = set()
+        """Uids of holders that were told to go."""
+        self.later: Sequence[Vector] | None = None
+        """What will be free once they are gone and the nominees seated, if anybody asked."""
         self.log: list[int] = []
         self.kept_back: dict[int, Vector] = {}
         """By ordinal: what is free there and withheld for them."""
@@ -94,7 +98,7 @@ class PoolView:
         twin = copy(self)
         twin.used, twin.free = list(self.used), list(self.free)
         twin.holders, twin.nominees, twin.log = dict(self.holders), {}, []
-        twin.kept_back = {}
+        twin.kept_back, twin.leaving, twin.later = {}, set(), None
         return twin
 
     def holder(self, *, gang: Gang, nodes: Iterable[str]) -> Holder:
@@ -136,12 +140,19 @@ class PoolView:
         return undo
 
     def release(self, holder: Holder) -> Undo:
-        """Take all places from a gang. O(places)."""
+        """Take all places from a gang. O(places).
+
+        Where it was told to go, others may have been promised what it leaves.
+        """
         del self.holders[holder.gang.uid]
         self._shift(holder, sign=1)
+        if holder.gang.uid in self.leaving:
+            self.withhold(holder.places)
 
         def undo() -> None:
             self._shift(holder, sign=-1)
+            if holder.gang.uid in self.leaving:
+                self.withhold(holder.places)
             self.holders[holder.gang.uid] = holder
 
         return undo
@@ -154,8 +165,11 @@ class PoolView:
                 self.used[ordinal] = tuple(map(sub, self.used[ordinal], going))
                 self.free[ordinal] = tuple(map(add, self.free[ordinal], going))
 
-    def withhold(self, *, ordinals: Iterable[int], later: Sequence[Vector]) -> None:
+    def withhold(self, ordinals: Iterable[int]) -> None:
         """Keep back on some nodes whatever would be missing there later on."""
+        later = self.later
+        if later is None:
+            return
         for ordinal in ordinals:
             before = self.kept_back.pop(ordinal, None)
             free = self.free[ordinal]

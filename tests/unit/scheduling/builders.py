@@ -13,15 +13,22 @@ from drumline.scheduling import (
     Node,
     Policy,
     Pool,
+    PreemptionRule,
     Queue,
+    Reclaim,
+    Resized,
     Resources,
     Snapshot,
     WaitingRule,
+    WithinQueue,
     decide,
 )
 
 BEST_EFFORT = Policy()
 STRICT = Policy(waiting=WaitingRule.STRICT)
+
+
+PREEMPTS = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
 
 
 def pod(gpus: int = 1, *, cpu: int = 0, extended: tuple[tuple[str, int], ...] = ()) -> Resources:
@@ -90,6 +97,12 @@ def bound(name: str, held: Iterable[Admitted]) -> Resources:
     return total
 
 
+def queue(name: str, gpus: int = 0, *, parent: str | None = None, **changes: Any) -> Queue:
+    """A queue that may preempt wherever the law allows it."""
+    one = Queue(name=name, nominal={"h100": gpus}, parent=parent, preemption=PREEMPTS)
+    return replace(one, **changes)
+
+
 def racks(*, count: int = 2, nodes: int = 2, gpus: int = 2) -> list[Node]:
     """`count` racks of `nodes` nodes: rack-0 has n0, n1, ...; names sort across racks."""
     return [
@@ -106,7 +119,9 @@ def run(
 
 
 def after(snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions) -> Snapshot:
-    """The snapshot with the decisions assumed: new places are promised, nobody is bound yet."""
+    """The snapshot with the decisions assumed: new places are promised, nobody is bound yet, and
+    victims are told to leave.
+    """
     gangs = {one.uid: one for one in pending}
     held = {one.gang.uid: one for one in snapshot.admitted}
     for placed in decisions.placed:
@@ -120,9 +135,49 @@ def after(snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions) -> 
             )
         else:
             held[placed.uid] = Admitted(
-                gang=gangs[placed.uid],
+                gang=replace(gangs[placed.uid], nominated=(), nominated_pool=""),
                 pool=placed.pool,
                 assignment=placed.assignment,
                 reserved=frozenset(range(len(placed.assignment))),
             )
+    for resized in decisions.resized:
+        held[resized.uid] = after_resize(held[resized.uid], resized)
+    for preemption in decisions.preemptions:
+        for victim in preemption.victims:
+            held[victim.uid] = replace(held[victim.uid], leaving=True)
     return replace(snapshot, admitted=tuple(held.values()))
+
+
+def after_resize(held: Admitted, resized: Resized) -> Admitted:
+    """The gang with its new size; what it gave up is free at once."""
+    stays = {old: new for new, old in enumerate(resized.kept)}
+    size = len(resized.kept) + len(resized.added)
+    return replace(
+        held,
+        assignment=(*(held.assignment[old] for old in resized.kept), *resized.added),
+        lost=frozenset(),
+        reserved=frozenset(stays[old] for old in held.reserved if old in stays)
+        | frozenset(range(len(resized.kept), size)),
+    )
+
+
+def still_waiting(pending: Iterable[Gang], decisions: Decisions) -> list[Gang]:
+    """Who was not placed, with the places that are kept for them from now on."""
+    started = {one.uid for one in decisions.placed}
+    kept = {one.uid: one for one in decisions.preemptions}
+    return [
+        replace(one, nominated=kept[one.uid].assignment, nominated_pool=kept[one.uid].pool)
+        if one.uid in kept
+        else one
+        for one in pending
+        if one.uid not in started
+    ]
+
+
+def without(snapshot: Snapshot, *names: str) -> Snapshot:
+    """The snapshot once these running gangs are gone, and their pods with them."""
+    keys = {f"training/{name}" for name in names}
+    gone = [one for one in snapshot.admitted if one.gang.key in keys]
+    left = tuple(one for one in snapshot.admitted if one.gang.key not in keys)
+    nodes = tuple(replace(one, used=one.used - bound(one.name, gone)) for one in snapshot.nodes)
+    return replace(snapshot, nodes=nodes, admitted=left)

@@ -22,6 +22,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
         (node("n", ready=False), Closed.NOT_READY),
         (node("n", unschedulable=True), Closed.CORDONED),
         (node("n", distrusted=True), Closed.DISTRUSTED),
+        (node("n", closed="maintenance"), Closed.DISRUPTED),
         (node("bad"), Closed.EXCLUDED),
         (node("n", taints=(SPOT,)), Closed.TAINT),
         (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Closed.TAINT),

@@ -75,6 +75,43 @@ def test_all_lost_places_are_filled_or_none() -> None:
     assert decisions.placed[0].assignment == ("n0", "n1", "n2")
 
 
+def test_several_lost_places_are_filled_in_one_decision_nearest_first() -> None:
+    """A gang over two racks loses one pod in each; a third rack could hold both."""
+    nodes = racks(count=3, nodes=3)
+    gone = ("n2", "n5")
+    broken = admitted(
+        gang("a", nodes=4, gpus=2), "n0", "gone-0", "n3", "gone-1", lost=frozenset({1, 3})
+    )
+    others = [admitted(gang(f"r-{name}", gpus=2), name) for name in gone]
+    placed = run(cluster(*nodes, running=[broken, *others])).placed[0]
+    assert placed.assignment == ("n0", "n1", "n3", "n4")
+
+
+def test_what_does_not_fit_beside_the_others_goes_to_as_few_domains_as_can_hold_it() -> None:
+    broken = admitted(gang("a", nodes=4, gpus=2), "n0", "x", "y", "z", lost=frozenset({1, 2, 3}))
+    nodes = [*racks(count=2, nodes=2), node("n4", "rack-2"), node("n5", "rack-3")]
+    placed = run(cluster(*nodes, running=[broken])).placed[0]
+    assert placed.assignment == ("n0", "n1", "n2", "n3")
+
+
+def test_a_repair_keeps_off_nodes_that_the_job_excludes_or_that_are_about_to_go() -> None:
+    broken = admitted(
+        gang("a", nodes=2, gpus=2, excluded_nodes=frozenset({"n1"})), "n0", "x", lost=LOST_1
+    )
+    nodes = racks(count=1, nodes=4)
+    nodes[2] = replace(nodes[2], closed="spot reclaim")
+    assert run(cluster(*nodes, running=[broken])).placed[0].assignment == ("n0", "n3")
+    blocked = run(cluster(*nodes[:3], running=[broken])).blocked[0]
+    assert blocked.reason is BlockReason.NODES_UNAVAILABLE
+    assert "(1 about to be disrupted: spot reclaim, 1 excluded by the job)" in blocked.message
+
+
+def test_a_gang_that_leaves_is_not_repaired_any_more() -> None:
+    broken = admitted(gang("a", nodes=2, gpus=2), "n0", "x", lost=LOST_1, leaving=True)
+    decisions = run(cluster(*racks(), running=[broken]))
+    assert (decisions.placed, decisions.blocked) == ((), ())
+
+
 def test_a_repair_needs_no_quota_again() -> None:
     broken = admitted(gang("a", nodes=2, queue="gone"), "n0", "x", lost=LOST_1)
     assert run(cluster(*racks(), running=[broken])).placed[0].assignment == ("n0", "n0")
