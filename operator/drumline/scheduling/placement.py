@@ -92,9 +92,7 @@ def _fill(*, index: SlotIndex, demand: Demand, depth: int, identity: int, pods: 
     below, children = depth + 1, list(index.tree.domains[depth][identity].children)
     shares: list[tuple[int, int]] = []
     if demand.beside:
-        shares = _shares_beside(
-            index=index, demand=demand, children=children, depth=below, pods=pods
-        )
+        shares = _beside(index=index, demand=demand, children=children, depth=below, pods=pods)
         pods -= sum(share for _, share in shares)
         children = [i for i in children if i not in dict(shares)]
     shares += _split(index=index, depth=below, children=children, pods=pods)
