@@ -34,6 +34,8 @@ class Settings:
     """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease; 13 or more."""
     progress_seconds: float = 60.0
     """DRUMLINE_PROGRESS_SECONDS: at least this long between two refreshes of a job's figures."""
+    preemption_seconds: float = 300.0
+    """DRUMLINE_PREEMPTION_SECONDS: how long a job that gives way to another may take to save."""
     log_level: str = "info"
     """DRUMLINE_LOG_LEVEL: debug, info, warning or error."""
     log_format: str = "json"
@@ -78,6 +80,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),
         lease_seconds=int(read.number("LEASE_SECONDS", defaults.lease_seconds, low=13)),
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
+        preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
         log_level=log_level,
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),

@@ -29,7 +29,7 @@ from drumline.telemetry import logs
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from drumline_trainer.contract import AgentStatus
+    from drumline_trainer.contract import AgentStatus, Progress
 
 log = logs.get("drumline.controller.agentwatch")
 
@@ -158,6 +158,11 @@ class AgentWatch:
         """What is known of a gang; None before the first answer."""
         eye = self._eyes.get(uid)
         return eye.heard if eye is not None else None
+
+    def progress(self, uid: str) -> Progress | None:
+        """How far a gang said last that it is."""
+        heard = self.heard(uid)
+        return heard.status.progress if heard is not None else None
 
     def __len__(self) -> int:
         return len(self._eyes)

@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING
 
 from drumline.controller import triggers
 from drumline.controller.agents import AgentClient
+from drumline.controller.agentwatch import AgentWatch
 from drumline.controller.clusterstate import ClusterState
+from drumline.controller.commit import Committer
 from drumline.controller.executor import Executor
 from drumline.controller.informers import Informers, connect
+from drumline.controller.nodes import NodeBook
 from drumline.controller.notices import Notices
-from drumline.controller.reconciler import Reconciler, StatusWriter
+from drumline.controller.reconciler import Reconciler
 from drumline.controller.reporter import Reporter
 from drumline.controller.scheduler import SchedulerLoop
+from drumline.controller.statuswriter import StatusWriter
 from drumline.controller.translate import platform_tolerations
+from drumline.controller.waiting import WaitingTexts
 from drumline.controller.workers import work
 from drumline.controller.workqueue import WorkQueue
 from drumline.kube import codec, reads
@@ -37,6 +42,7 @@ from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.pods import PodSettings
 from drumline.telemetry import http, logs
+from drumline.telemetry.ledger import Ledger
 from drumline.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -48,6 +54,7 @@ WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is looked at ten times a second, not once for each event of a pod."""
 CATCH_UP_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 5.0
 LEASE_NAME = "drumline-operator"
 
 
@@ -133,10 +140,18 @@ class Operator:
             await elector.release()
 
     async def _lead(self, client: KubeClient, epoch: int, key: bytes) -> None:
-        async with AgentClient() as agents, asyncio.TaskGroup() as group:
+        queue = WorkQueue(clock=time.monotonic)
+        async with (
+            AgentClient() as agents,
+            AgentWatch(agents=agents, enqueue=queue.add, clock=time.monotonic) as watch,
+            asyncio.TaskGroup() as group,
+        ):
             extra = self._settings.trainer_pod.get("tolerations", [])
-            state = ClusterState(platform_tolerations=platform_tolerations(extra))
-            queue = WorkQueue(clock=time.monotonic)
+            state = ClusterState(
+                nodes=NodeBook(clock=time.time),
+                progress=watch.progress,
+                platform_tolerations=platform_tolerations(extra),
+            )
             wake = asyncio.Event()
             informers = Informers.of(client, metrics=self._metrics)
             writer = StatusWriter(client=client, state=state, wake_scheduler=wake.set)
@@ -151,13 +166,15 @@ class Operator:
                     pods=pods,
                     signing_key=key,
                     gpu_resource=_gpu_resource(state),
+                    pods_of=lambda job: state.facts_of(job.namespace, job.uid),
                     clock=time.time,
                 ),
-                agents=agents,
+                watch=watch,
                 state=state,
                 epoch=epoch,
                 progress_seconds=self._settings.progress_seconds,
                 metrics=self._metrics,
+                ledger=Ledger(self._metrics),
                 notices=notices,
                 clock=time.time,
             )
@@ -173,16 +190,22 @@ class Operator:
             await informers.wait_synced()
             self._informers = informers
             log.info("synced", **{i.resource.plural: len(i.values()) for i in informers.all()})
+            texts = WaitingTexts(state=state, writer=writer, notices=notices, clock=time.time)
             scheduler = SchedulerLoop(
                 state=state,
-                writer=writer,
-                pods=pods,
-                epoch=epoch,
+                committer=Committer(
+                    writer=writer,
+                    pods=pods,
+                    epoch=epoch,
+                    preemption_seconds=self._settings.preemption_seconds,
+                    metrics=self._metrics,
+                    notices=notices,
+                    enqueue=queue.add,
+                ),
+                texts=texts,
                 metrics=self._metrics,
-                notices=notices,
                 clock=time.time,
                 wake=wake,
-                enqueue=queue.add,
             )
             reporter = Reporter(
                 client=client,
@@ -190,10 +213,13 @@ class Operator:
                 queues=informers.queues,
                 pools=informers.pools,
                 metrics=self._metrics,
+                clock=time.time,
             )
             for _ in range(WORKERS):
                 group.create_task(work(queue=queue, reconciler=reconciler, metrics=self._metrics))
             group.create_task(scheduler.run())
+            group.create_task(texts.run())
+            group.create_task(_keep_time(state, enqueue=queue.add, wake=wake))
             group.create_task(reporter.run())
             group.create_task(recorder.run())
             group.create_task(self._watch_jobs(informers, queue))
@@ -265,6 +291,19 @@ class Operator:
         """A follower is ready to take over; a leader is once its caches are full."""
         filling = self._leading and self._informers is None
         return "the caches are not filled yet" if filling else None
+
+
+async def _keep_time(
+    state: ClusterState, *, enqueue: Callable[[str], None], wake: asyncio.Event
+) -> None:
+    """What is announced for a stated time comes near without an event of its node."""
+    while True:
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        for change in state.nodes.look_again():
+            if change.offer:
+                wake.set()
+            for key in change.jobs:
+                enqueue(key)
 
 
 class _Fence:

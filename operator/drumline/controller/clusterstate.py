@@ -8,7 +8,7 @@ watch shows them, until it does. Nothing is assumed that was not acknowledged by
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,23 +16,17 @@ from drumline.api.base import LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.translate import (
-    facts_of,
-    gang_of,
-    job_of,
-    node_of,
-    pool_of,
-    queue_of,
-    resources_of,
-)
+from drumline.controller.nodes import NodeBook
+from drumline.controller.offers import pool_of
+from drumline.controller.standing import admitted_of, holds_places
+from drumline.controller.translate import facts_of, gang_of, job_of, queue_of
 from drumline.lifecycle.plan import is_queued
-from drumline.scheduling.model import Admitted, Gang, Node, Pool, Queue, Snapshot, Toleration
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
 if TYPE_CHECKING:
-    from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
+    from drumline.kube.views import ObjectView, PodView, PriorityClassView
     from drumline.lifecycle.job import Job, PodFacts
-
+    from drumline_trainer.contract import Progress
 
 Spec = TypeVar("Spec", GpuPoolSpec, TrainingQueueSpec)
 
@@ -50,21 +44,30 @@ class ClusterState:
     """Everything the scheduler loop and the reconciler look up. For one event loop.
 
     `on_*` methods are the informers' subscribers; `None` as the new view means deleted.
+
+    Args:
+        nodes: the nodes and what runs there.
+        progress: what a job's agents said last of their training, by the job's uid.
+        platform_tolerations: what the platform adds to pods of the bundled trainer.
     """
 
-    def __init__(self, *, platform_tolerations: tuple[Toleration, ...] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        nodes: NodeBook,
+        progress: Callable[[str], Progress | None] = lambda _: None,
+        platform_tolerations: tuple[Toleration, ...] = (),
+    ) -> None:
+        self.nodes = nodes
+        self._progress = progress
         self._platform_tolerations = platform_tolerations
         self._jobs: dict[str, Job] = {}
         self._assumed: dict[str, Job] = {}
         self._members: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
-        self._on_node: dict[str, dict[str, PodView]] = defaultdict(dict)
-        self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, GpuPoolSpec] = {}
         self._queues: dict[str, TrainingQueueSpec] = {}
         self._priorities: dict[str, int] = {}
         self._default_priority = 0
-        self._distrusted: dict[str, str] = {}
-        self._node_values: dict[str, Node] = {}
         self._gangs: dict[str, tuple[str, Gang]] = {}
         self.backoffs: dict[str, Backoff] = {}
         self.left_out: dict[str, str] = {}
@@ -97,37 +100,18 @@ class ClusterState:
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take a pod in: of ours by job, every one by node."""
+        self.nodes.on_pod(old, new)
         if old is not None:
             self._forget_member(old)
-            self._on_node[old.node_name].pop(old.uid, None)
-            self._node_values.pop(old.node_name, None)
-        if new is None:
+        if new is None or new.labels.get(LABEL_JOB_UID) != new.owner_uid:
             return
         facts = facts_of(new)
-        if facts is not None and new.labels.get(LABEL_JOB_UID) == new.owner_uid:
+        if facts is not None:
             self._members[new.namespace, new.owner_uid][new.uid] = facts
-        if new.node_name and not new.finished:
-            self._on_node[new.node_name][new.uid] = new
-            self._node_values.pop(new.node_name, None)
-
-    def on_node(self, old: NodeView | None, new: NodeView | None) -> bool:
-        """Take a node in; an update ends the distrust of its earlier state: then True."""
-        if new is None:
-            if old is not None:
-                for memory in (self._nodes, self._distrusted, self._node_values):
-                    memory.pop(old.name, None)
-            return False
-        name = new.name
-        self._node_values.pop(name, None)
-        self._nodes[name] = new
-        if self._distrusted.get(name) in {None, new.resource_version}:
-            return False
-        del self._distrusted[name]
-        return True
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take a GpuPool in; returns why it cannot be read, if so."""
-        self._node_values.clear()
+        self.nodes.forget_offers()
         return _put(self._pools, old, new, GpuPoolSpec)
 
     def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
@@ -155,13 +139,6 @@ class ClusterState:
             return
         if not _at_least(shown.resource_version, job.resource_version):
             self._assumed[job.uid] = job
-
-    def distrust(self, node: str) -> None:
-        """Its kubelet refused a pod: not used before the node object's next update."""
-        view = self._nodes.get(node)
-        if view is not None:
-            self._distrusted[node] = view.resource_version
-            self._node_values.pop(node, None)
 
     def take_gone(self, key: str) -> set[str]:
         """The uids of deleted jobs of this name; told once."""
@@ -193,13 +170,13 @@ class ClusterState:
 
     # --- the scheduler's input --------------------------------------------------------------
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last one + admitted jobs)."""
         return Snapshot(
-            nodes=tuple(self._schedulable_nodes()),
-            pools=tuple(self._pool_values()),
-            queues=tuple(self._queue_values()),
-            admitted=tuple(self._admitted()),
+            nodes=tuple(self.nodes.offers(self._pools)),
+            pools=tuple(pool_of(name, spec) for name, spec in self._pools.items()),
+            queues=tuple(queue_of(name, spec) for name, spec in self._queues.items()),
+            admitted=tuple(self._admitted(now=now)),
         )
 
     def pending(self) -> list[Gang]:
@@ -215,71 +192,13 @@ class ClusterState:
         name = job.spec.priority_class_name
         return name is None or name in self._priorities
 
-    def _pool_values(self) -> Iterable[Pool]:
-        return (pool_of(name, spec) for name, spec in self._pools.items())
-
-    def _queue_values(self) -> Iterable[Queue]:
-        return (queue_of(name, spec) for name, spec in self._queues.items())
-
-    def _schedulable_nodes(self) -> Iterable[Node]:
-        for name, view in self._nodes.items():
-            value = self._node_values.get(name)
-            if value is None:
-                pool = self._pool_name(view.labels)
-                if pool is None:
-                    continue
-                spec = self._pools[pool]
-                value = node_of(
-                    view,
-                    pool=pool,
-                    spec=spec,
-                    used=self._used(name, spec.gpu_resource),
-                    distrusted=name in self._distrusted,
-                )
-                self._node_values[name] = value
-            yield value
-
-    def _pool_name(self, labels: Mapping[str, str]) -> str | None:
-        """The pool a node belongs to: of several that match, the first by name."""
-        for name in sorted(self._pools):
-            selector = self._pools[name].node_selector
-            if all(labels.get(key) == value for key, value in selector.items()):
-                return name
-        return None
-
-    def _used(self, node: str, gpu_resource: str) -> Resources:
-        used = NOTHING
-        for pod in self._on_node[node].values() if node in self._on_node else ():
-            used += resources_of(pod.requests, gpu_resource=gpu_resource, pods=1)
-        return used
-
-    def _admitted(self) -> Iterable[Admitted]:
+    def _admitted(self, *, now: float) -> Iterable[Admitted]:
         for job in self.jobs():
-            assignment = job.status.assignment
-            if job.finished or assignment is None or len(assignment.nodes) != job.spec.nodes:
-                continue  # the last is about to be released; its pods count by themselves
-            gang = self._gang(job)
+            gang = self._gang(job) if holds_places(job) else None
             if gang is not None:
-                yield Admitted(
-                    gang=gang,
-                    pool=assignment.gpu_pool,
-                    assignment=assignment.node_names(),
-                    reserved=self._reserved(job),
-                )
-
-    def _reserved(self, job: Job) -> frozenset[int]:
-        """Indices whose pods are not in their nodes' use: not shown yet, or ended already.
-
-        A member that has ended gives its place up with the job, not before: its gang may be about
-        to start anew right there.
-        """
-        generation = job.status.generation
-        counted = {
-            pod.index
-            for pod in self.facts_of(job.namespace, job.uid)
-            if pod.generation == generation and pod.end is None
-        }
-        return frozenset(range(job.spec.nodes)) - counted
+                pods = self.facts_of(job.namespace, job.uid)
+                progress = self._progress(job.uid)
+                yield admitted_of(job, gang=gang, pods=pods, progress=progress, now=now)
 
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""

@@ -1,4 +1,4 @@
-"""Doing what a plan says: create members, delete pods, push a record, delete the job.
+"""Doing what a plan says: create members, delete pods, tell the agents, delete the job.
 
 What was done is remembered only until the caches show it; losing that memory (a restart) costs a
 harmless 409, never a second pod.
@@ -7,7 +7,7 @@ harmless 409, never a second pod.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.controller.agents import AgentClient, AgentError, OtherMembersError
 from drumline.kube import writes
-from drumline.kube.errors import AlreadyExists, Forbidden, Invalid, KubeError, NotFound
+from drumline.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+)
 from drumline.kube.resources import (
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
@@ -30,15 +37,19 @@ from drumline.lifecycle.actions import (
     CreateMembers,
     DeleteJob,
     DeletePods,
+    DeleteStrays,
+    Notify,
     ProtectMembers,
     PushRecord,
 )
+from drumline.lifecycle.members import members_of
 from drumline.lifecycle.pods import PodSettings, pod_manifest
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.job import Job, PodFacts
+    from drumline_trainer.contract import Notice
 
 log = logs.get("drumline.controller.executor")
 
@@ -47,6 +58,8 @@ UNSEEN_SECONDS = 10.0
 AGENT_RETRY_SECONDS = 0.5
 MAX_AGENT_RETRY_SECONDS = 8.0
 NAMESAKE_RETRY_SECONDS = 0.5
+NOTICE_TRIES = 3
+"""Members that are tried with a notice before it is put off."""
 
 
 class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing went wrong
@@ -65,15 +78,18 @@ class GangRefused(Exception):  # noqa: N818 - a verdict of the API server
 class Memory:
     """What is remembered of one job between two reconciles; all of it may be lost."""
 
-    children_of: int | None = None
-    """The generation whose children were made sure of."""
+    has_children: bool = False
+    """Whether Secret and policy were made sure of: they outlive every generation."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
     protected_of: int | None = None
     """The generation whose disruption budget was made sure of."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
-    push_failures: int = 0
+    notified: str = ""
+    """Id of the notice that the agents have."""
+    agent_failures: int = 0
+    """Of pushes and notices, in a row."""
     figures_at: float | None = None
     written_at: float = 0.0
     """Our last status write."""
@@ -97,6 +113,7 @@ class Executor:
         pods: what the platform decides about pods.
         signing_key: what the jobs' tokens are derived from.
         gpu_resource: the GPU resource of a pool, None while the pool is unknown.
+        pods_of: the pods of a job as the cache shows them.
         clock: seconds since the epoch.
     """
 
@@ -108,8 +125,10 @@ class Executor:
         pods: PodSettings,
         signing_key: bytes,
         gpu_resource: Callable[[str], str | None],
+        pods_of: Callable[[Job], Iterable[PodFacts]],
         clock: Callable[[], float],
     ) -> None:
+        self._pods_of = pods_of
         self._client = client
         self._agents = agents
         self._pods = pods
@@ -134,10 +153,14 @@ class Executor:
                 await self._create_members(job, action.indices, memory)
             case DeletePods():
                 await self._delete_pods(job, action.generations)
+            case DeleteStrays():
+                await asyncio.gather(*(self._delete_stray(job, pod) for pod in action.pods))
             case PushRecord():
                 await self._push(job, action, memory)
             case ProtectMembers():
                 await self._protect(job, memory)
+            case Notify():
+                await self._notify(job, action.notice, memory)
             case DeleteJob():
                 await self._delete_job(job)
 
@@ -147,9 +170,9 @@ class Executor:
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
         try:
-            if memory.children_of != job.status.generation:
+            if not memory.has_children:
                 await self._create_children(job)
-                memory.children_of = job.status.generation
+                memory.has_children = True
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
             raise GangRefused(error.message) from error
@@ -219,6 +242,14 @@ class Executor:
             self._client, PODS, namespace=namespace, label_selector=label_selector
         )
 
+    async def _delete_stray(self, job: Job, pod: PodFacts) -> None:
+        """Gracefully: on a dead node it stays until somebody who knows says that it is gone."""
+        log.info("stray_deleted", job=job.key, pod=pod.name, node=pod.node)
+        with suppress(NotFound, Conflict):
+            await writes.delete(
+                self._client, PODS, name=pod.name, namespace=job.namespace, uid=pod.uid
+            )
+
     async def _push(self, job: Job, action: PushRecord, memory: Memory) -> None:
         record = action.record
         try:
@@ -227,16 +258,34 @@ class Executor:
             memory.contradicted_generation = record.generation
             raise RetryLater(0.0) from None
         except AgentError as error:
-            memory.push_failures += 1
-            steps = min(memory.push_failures - 1, 8)
-            delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
-            log.info("record_not_taken", job=job.key, error=str(error), retry_in_seconds=delay)
-            raise RetryLater(delay) from None
-        memory.push_failures = 0
+            raise _agent_later(job, error, memory) from None
+        memory.agent_failures = 0
         memory.acknowledged_generation = record.generation
         members = len(record.members)
         log.info("record_pushed", job=job.key, generation=record.generation, members=members)
         raise RetryLater(0.0)
+
+    async def _notify(self, job: Job, notice: Notice, memory: Memory) -> None:
+        """Tell the leader, or whoever of the gang can be told, in the order of indices."""
+        pods = sorted(self._members(job), key=lambda pod: pod.index)
+        error = AgentError("no member has an address")
+        for pod in [pod for pod in pods if pod.ip and pod.end is None][:NOTICE_TRIES]:
+            try:
+                await self._agents.notify(pod.ip, notice, token=self.token(job))
+            except AgentError as failure:
+                error = failure
+            else:
+                memory.agent_failures = 0
+                memory.notified = "" if notice.withdraw else notice.id
+                withdrawn = notice.withdraw
+                log.info("notice_given", job=job.key, notice=notice.id, withdrawn=withdrawn)
+                raise RetryLater(0.0)
+        raise _agent_later(job, error, memory)
+
+    def _members(self, job: Job) -> Iterable[PodFacts]:
+        births = {(member.index, member.birth) for member in members_of(job.status)}
+        pods = self._pods_of(job)
+        return (pod for pod in pods if (pod.index, pod.generation) in births)
 
     async def _delete_job(self, job: Job) -> None:
         log.info("job_time_to_live_over", job=job.key)
@@ -244,6 +293,15 @@ class Executor:
             await writes.delete(
                 self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, uid=job.uid
             )
+
+
+def _agent_later(job: Job, error: AgentError, memory: Memory) -> RetryLater:
+    """When to try an agent again: later and later."""
+    steps = min(memory.agent_failures, 8)
+    memory.agent_failures += 1
+    delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
+    log.info("agent_not_told", job=job.key, error=str(error), retry_in_seconds=delay)
+    return RetryLater(delay)
 
 
 def _raise_worst(errors: list[KubeError]) -> None:

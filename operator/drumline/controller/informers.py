@@ -143,10 +143,11 @@ def connect(
             wake_scheduler()
 
     def on_node(event: Event[NodeView]) -> None:
-        old, new = _sides(event)
-        trusted_again = state.on_node(old, new)
-        if trusted_again or old is None or new is None or _offer(old) != _offer(new):
+        change = state.nodes.on_node(*_sides(event))
+        if change.offer:
             wake_scheduler()
+        for key in change.jobs:
+            enqueue_soon(key)
 
     def on_pool(event: Event[ObjectView]) -> None:
         if event.previous is None or event.change is Change.DELETED or _spec_changed(event):
@@ -184,18 +185,6 @@ def _room_changed(old: PodView | None, new: PodView | None, *, foreign: bool) ->
     if new.finished != old.finished:
         return True
     return foreign and (new.node_name, new.requests) != (old.node_name, old.requests)
-
-
-def _offer(node: NodeView) -> tuple[object, ...]:
-    """What scheduling reads of a node; its heartbeats change none of it."""
-    return (
-        node.ready,
-        node.unschedulable,
-        node.terminating,
-        node.allocatable,
-        node.labels,
-        node.taints,
-    )
 
 
 def _spec_changed(event: Event[ObjectView]) -> bool:

@@ -34,7 +34,7 @@ class Notices:
         self._say(job, reason=reason, action="Place", note=message)
 
     def became(self, job: Job, status: TrainingJobStatus) -> None:
-        """The job was restarted, gave its places back, or ended."""
+        """The job is to give way, was restarted, gave its places back, or ended."""
         before = job.status
         if status.finished_at and not before.finished_at:
             failed = status.phase == Phase.FAILED
@@ -45,6 +45,9 @@ class Notices:
                 note=status.message or "",
                 severity=Severity.WARNING if failed else Severity.NORMAL,
             )
+        elif status.disruption and not before.disruption:
+            note = status.disruption.reason or status.disruption.by
+            self._say(job, reason=str(status.disruption.kind), action="Disrupt", note=note)
         elif status.incident and status.incident != before.incident:
             self._say(
                 job,

@@ -7,26 +7,26 @@ asks for nothing more to be written, are the actions done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import Phase, Reason
-from drumline.controller.agents import AgentClient, AgentError
+from drumline.controller.agentwatch import AgentWatch, Gang, MemberAddress
 from drumline.controller.clusterstate import Backoff, ClusterState
 from drumline.controller.executor import UNSEEN_SECONDS, Executor, GangRefused, Memory, RetryLater
 from drumline.controller.notices import Notices
-from drumline.kube import writes
-from drumline.kube.resources import TRAINING_JOBS
+from drumline.controller.statuswriter import StatusWriter
 from drumline.lifecycle import status as to
 from drumline.lifecycle.failures import refused
 from drumline.lifecycle.job import Job, Observed, seconds
+from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import plan
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
-    from drumline.kube.client import KubeClient
+    from drumline.controller.agentwatch import Heard
     from drumline.lifecycle.job import PodFacts
+    from drumline.telemetry.ledger import Ledger
     from drumline.telemetry.metrics import Metrics
     from drumline_trainer.contract import Progress
 
@@ -41,54 +41,18 @@ MAX_WRITES_A_RECONCILE = 4
 """More in a row is a plan that does not settle: let others go first."""
 
 
-class StatusWriter:
-    """Writes a job's status if nobody else did since, and makes it the newest version known.
-
-    Args:
-        client: fenced writes to the API server.
-        state: the caches.
-        wake_scheduler: called when a job may need a place or has given one back.
-    """
-
-    def __init__(
-        self, *, client: KubeClient, state: ClusterState, wake_scheduler: Callable[[], None]
-    ) -> None:
-        self._client = client
-        self._state = state
-        self._wake_scheduler = wake_scheduler
-
-    async def write(self, job: Job, status: TrainingJobStatus) -> None:
-        """Replace the status of `job` as it was read.
-
-        Raises:
-            Conflict: somebody wrote it meanwhile (a user's edit, or another leader).
-            KubeError: anything else.
-        """
-        written = await writes.replace_status(
-            self._client,
-            TRAINING_JOBS,
-            name=job.name,
-            namespace=job.namespace,
-            uid=job.uid,
-            resource_version=job.resource_version,
-            status=status.model_dump(mode="json", by_alias=True, exclude_none=True),
-        )
-        self._state.assume(replace(job, resource_version=written.resource_version, status=status))
-        if status.assignment != job.status.assignment or status.phase != job.status.phase:
-            self._wake_scheduler()
-
-
 class Reconciler:
     """Brings jobs to what their plans say.
 
     Args:
         writer: how a status is written.
         executor: how actions are done.
-        agents: where a job's figures come from.
+        watch: the eye on gangs that train.
         state: the caches.
         epoch: this leader's epoch.
         progress_seconds: at least this long between two refreshes of a job's figures.
         metrics: where outcomes are counted.
+        ledger: where incidents and GPU-seconds are counted.
         notices: what users are told.
         clock: seconds since the epoch.
     """
@@ -98,21 +62,23 @@ class Reconciler:
         *,
         writer: StatusWriter,
         executor: Executor,
-        agents: AgentClient,
+        watch: AgentWatch,
         state: ClusterState,
         epoch: int,
         progress_seconds: float,
         metrics: Metrics,
+        ledger: Ledger,
         notices: Notices,
         clock: Callable[[], float],
     ) -> None:
         self._writer = writer
         self._executor = executor
-        self._agents = agents
+        self._watch = watch
         self._state = state
         self._epoch = epoch
         self._progress_seconds = progress_seconds
         self._metrics = metrics
+        self._ledger = ledger
         self._notices = notices
         self._clock = clock
         self._memory: dict[str, Memory] = {}
@@ -126,6 +92,7 @@ class Reconciler:
         """
         for uid in self._state.take_gone(key):
             self._memory.pop(uid, None)
+            self._watch.leave(uid)
             namespace = key.partition("/")[0]
             if self._state.facts_of(namespace, uid):
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
@@ -134,7 +101,7 @@ class Reconciler:
             if job is None:
                 return None
             memory = self._memory.setdefault(job.uid, Memory())
-            observed = await self._observe(job, memory)
+            observed = self._observe(job, memory)
             now = self._clock()
             planned = plan(job, observed, now=now, epoch=self._epoch)
             if planned.status is not None:
@@ -151,9 +118,10 @@ class Reconciler:
             return self._next_look(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
 
-    async def _observe(self, job: Job, memory: Memory) -> Observed:
-        progress = await self._progress(job, memory)
+    def _observe(self, job: Job, memory: Memory) -> Observed:
         pods = tuple(self._state.facts_of(job.namespace, job.uid))
+        nodes = {member.node for member in members_of(job.status)}
+        heard = self._listen(job, pods, memory)
         now = self._clock()
         return Observed(
             pods=pods,
@@ -161,12 +129,50 @@ class Reconciler:
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
             protected=memory.protected_of == job.status.generation,
-            progress=progress,
+            progress=self._progress(job, heard, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
+            silent=heard.lost if heard else frozenset(),
+            gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
+            threats=self._state.nodes.threats(sorted(nodes)),
+            incidents=heard.status.incidents if heard else (),
+            notice=heard.status.notice if heard else None,
+            notified=memory.notified,
         )
 
-    async def _progress(self, job: Job, memory: Memory) -> Progress | None:
-        """The first agent's figures, when a refresh is due; an agent may fail to answer."""
+    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Heard | None:
+        """Keep an eye on a gang whose agents know each other; what they said last."""
+        generation = job.status.generation
+        trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}
+        told = memory.acknowledged_generation == generation
+        if job.status.assignment is None or job.finished or not (trains or told):
+            self._watch.leave(job.uid)
+            return None
+        if job.runs_trainer:
+            self._watch.follow(self._gang(job, pods))
+        return self._watch.heard(job.uid)
+
+    def _gang(self, job: Job, pods: tuple[PodFacts, ...]) -> Gang:
+        births = {(member.index, member.birth) for member in members_of(job.status)}
+        return Gang(
+            key=job.key,
+            uid=job.uid,
+            token=self._executor.token(job),
+            lost_after_seconds=float(job.spec.recovery.lost_after_seconds),
+            members=tuple(
+                MemberAddress(
+                    index=pod.index,
+                    pod_uid=pod.uid,
+                    address=pod.ip,
+                    birth=pod.generation,
+                    node_ready=self._state.nodes.is_ready(pod.node),
+                )
+                for pod in sorted(pods, key=lambda pod: pod.index)
+                if (pod.index, pod.generation) in births and pod.ip and pod.end is None
+            ),
+        )
+
+    def _progress(self, job: Job, heard: Heard | None, memory: Memory) -> Progress | None:
+        """The gang's figures, when a refresh of status is due."""
         if not self._has_figures(job):
             memory.figures_at = None
             return None
@@ -176,22 +182,7 @@ class Reconciler:
         if now < memory.figures_at + self._progress_seconds:
             return None
         memory.figures_at = now
-        first = self._first_member(job)
-        if first is None:
-            return None
-        try:
-            status = await self._agents.status(first.ip, token=self._executor.token(job))
-        except AgentError as error:
-            log.warning("agent_silent", job=job.key, error=str(error))
-            return None
-        return status.progress if status.job_uid == job.uid else None
-
-    def _first_member(self, job: Job) -> PodFacts | None:
-        for pod in self._state.facts_of(job.namespace, job.uid):
-            current = pod.generation == job.status.generation and pod.index == 0
-            if current and pod.ip and not pod.end:
-                return pod
-        return None
+        return heard.status.progress if heard else None
 
     def _next_look(
         self, job: Job, memory: Memory, requeue_at: float | None, *, now: float
@@ -237,6 +228,7 @@ class Reconciler:
         """Log, count and announce what has just become true."""
         before = job.status
         self._notices.became(job, status)
+        self._ledger.became(job.status, status)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_refusers(job)
         if (status.phase, status.generation) != (before.phase, before.generation):
@@ -263,4 +255,4 @@ class Reconciler:
     def _distrust_refusers(self, job: Job) -> None:
         for pod in self._state.facts_of(job.namespace, job.uid):
             if pod.end is not None and refused(pod.end):
-                self._state.distrust(pod.node)
+                self._state.nodes.distrust(pod.node)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drumline.controller.clusterstate import ClusterState
@@ -16,6 +17,7 @@ from drumline.kube.informer import Informer
 from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.lifecycle.plan import is_queued
 from drumline.telemetry import logs
+from drumline.telemetry.ledger import STATES
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
@@ -39,6 +41,7 @@ class Reporter:
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
+        clock: seconds since the epoch.
     """
 
     def __init__(
@@ -49,12 +52,14 @@ class Reporter:
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
+        clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._state = state
         self._queues = queues
         self._pools = pools
         self._metrics = metrics
+        self._clock = clock
 
     async def run(self) -> None:
         """Report every few seconds; never returns."""
@@ -69,7 +74,9 @@ class Reporter:
 
     async def report(self) -> None:
         """Bring every status and gauge up to date."""
-        snapshot = self._state.snapshot()
+        self._report_goodput()
+        self._report_disruptions()
+        snapshot = self._state.snapshot(now=self._clock())
         statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
@@ -77,11 +84,32 @@ class Reporter:
                 if status is not None and status != view.status:
                     await self._write(resource, view, status)
 
+    def _report_goodput(self) -> None:
+        productive: Counter[str] = Counter()
+        every: Counter[str] = Counter()
+        for job in self._state.jobs():
+            account = job.status.gpu_seconds
+            if account is not None:
+                productive[job.spec.queue] += account.productive
+                every[job.spec.queue] += sum(getattr(account, state) for state in STATES)
+        self._metrics.goodput.clear()
+        for queue, held in every.items():
+            if held:
+                self._metrics.goodput.labels(queue).set(productive[queue] / held)
+
+    def _report_disruptions(self) -> None:
+        announced = Counter(
+            (str(one.kind), one.confidence.name.lower()) for one in self._state.nodes.disruptions()
+        )
+        self._metrics.disruptions.clear()
+        for (kind, confidence), nodes in announced.items():
+            self._metrics.disruptions.labels(kind, confidence).set(nodes)
+
     def _queue_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         used: dict[str, Counter[str]] = defaultdict(Counter)
         admitted: Counter[str] = Counter()
         for held in snapshot.admitted:
-            used[held.gang.queue][held.pool] += held.gang.gpus
+            used[held.gang.queue][held.pool] += held.gpus
             admitted[held.gang.queue] += 1
         pending = Counter(job.spec.queue for job in self._state.jobs() if is_queued(job))
         statuses: dict[tuple[str, str], Json] = {}

@@ -1,27 +1,28 @@
-"""Views of the API server's objects -> the values the pure rooms decide on."""
+"""Jobs, their pods and queues as the API server shows them -> what the pure rooms decide on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
-from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
 from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.offers import resources_of
 from drumline.kube.quantity import amount
 from drumline.lifecycle.job import Job, PodEnd, PodFacts, seconds
 from drumline.lifecycle.pods import JOIN_CONTAINER, JOIN_REQUESTS
+from drumline.lifecycle.sizes import legal_sizes
 from drumline.scheduling.model import (
     Gang,
-    Node,
-    Pool,
+    PreemptionRule,
     Queue,
-    Taint,
+    Reclaim,
     TaintEffect,
     Toleration,
     TolerationOperator,
+    WithinQueue,
 )
 from drumline.scheduling.resources import Resources
 from drumline_trainer.contract import pod_name
@@ -29,11 +30,9 @@ from drumline_trainer.contract import pod_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from drumline.kube.views import NodeView, ObjectView, PodView
+    from drumline.kube.views import ObjectView, PodView
 
-_EFFECTS = frozenset(effect.value for effect in TaintEffect)
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
-_NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
 def job_of(view: ObjectView) -> Job:
@@ -101,65 +100,30 @@ def _end_of(pod: PodView) -> PodEnd | None:
     )
 
 
-def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | None) -> Resources:
-    """Amounts by Kubernetes' resource names (CPU in thousandths) as the scheduler counts them.
-
-    Args:
-        amounts: a node's allocatable or a pod's requests.
-        gpu_resource: which of them are the GPUs of the node's pool.
-        pods: slots, where the amounts do not say (a pod takes one).
-    """
-    plain = {"cpu", "memory", "pods", "ephemeral-storage", gpu_resource}
-    return Resources(
-        gpus=amounts.get(gpu_resource, 0),
-        cpu_millis=amounts.get("cpu", 0),
-        memory_bytes=amounts.get("memory", 0),
-        pods=amounts.get("pods", 0) if pods is None else pods,
-        ephemeral_bytes=amounts.get("ephemeral-storage", 0),
-        extended=tuple(
-            (name, amount)
-            for name, amount in amounts.items()
-            if name not in plain and not name.startswith(_NOT_COUNTED)
-        ),
-    )
-
-
-def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
-    """A GpuPool as the scheduler sees it."""
-    return Pool(name=name, levels=tuple(level.name for level in spec.topology_levels or []))
-
-
 def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
     """A TrainingQueue as the scheduler sees it."""
+    quotas = spec.quotas
     return Queue(
         name=name,
-        nominal={quota.gpu_pool: quota.nominal_gpus for quota in spec.quotas},
+        nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
         max_priority=spec.max_priority,
         namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
-    )
-
-
-def node_of(
-    view: NodeView, *, pool: str, spec: GpuPoolSpec, used: Resources, distrusted: bool
-) -> Node:
-    """A node of a pool as the scheduler sees it."""
-    return Node(
-        name=view.name,
-        pool=pool,
-        allocatable=resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None),
-        used=used,
-        domains=tuple(
-            view.labels.get(level.node_label, "") for level in spec.topology_levels or []
+        parent=spec.parent,
+        borrowing_limit={
+            quota.gpu_pool: quota.borrowing_limit_gpus
+            for quota in quotas
+            if quota.borrowing_limit_gpus is not None
+        },
+        lending_limit={
+            quota.gpu_pool: quota.lending_limit_gpus
+            for quota in quotas
+            if quota.lending_limit_gpus is not None
+        },
+        preemption=PreemptionRule(
+            within_queue=WithinQueue(spec.preemption.within_queue),
+            reclaim=Reclaim(spec.preemption.reclaim),
         ),
-        labels=view.labels,
-        taints=tuple(
-            Taint(key=taint.key, value=taint.value, effect=TaintEffect(taint.effect))
-            for taint in view.taints
-            if taint.effect in _EFFECTS
-        ),
-        unschedulable=view.unschedulable or view.terminating,
-        ready=view.ready,
-        distrusted=distrusted,
+        min_runtime_seconds=float(spec.min_runtime_seconds),
     )
 
 
@@ -181,7 +145,8 @@ def gang_of(
         retry_cause: why it backs off.
     """
     spec, status = job.spec, job.status
-    topology = spec.topology
+    topology, nominated = spec.topology, status.nominated
+    sizes = legal_sizes(spec)
     extra = platform_tolerations if job.runs_trainer else ()
     return Gang(
         key=job.key,
@@ -198,6 +163,9 @@ def gang_of(
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
         retry_at=retry_at,
         retry_cause=retry_cause,
+        sizes=sizes if len(sizes) > 1 else (),
+        nominated=() if nominated is None else nominated.node_names(),
+        nominated_pool="" if nominated is None else nominated.gpu_pool,
     )
 
 

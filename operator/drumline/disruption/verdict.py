@@ -6,11 +6,14 @@ most telling kind names it, and the earliest deadline counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import Disruption
+
+Announced = dict[tuple[str, DisruptionKind], Disruption]
+"""What is announced about one node, by source and kind."""
 
 _TELLING = (
     DisruptionKind.SPOT_RECLAIM,
@@ -38,9 +41,7 @@ def verdict_of(announced: Iterable[Disruption]) -> Disruption | None:
     return replace(chief, deadline=min(deadlines, default=None))
 
 
-def held(
-    before: Mapping[tuple[str, DisruptionKind], Disruption], seen: Iterable[Disruption]
-) -> dict[tuple[str, DisruptionKind], Disruption]:
+def held(before: Announced, seen: Iterable[Disruption]) -> Announced:
     """What is announced now, each with the earliest deadline it ever had.
 
     A deadline worked out from the time of looking would move with every look.
@@ -49,7 +50,7 @@ def held(
         before: what `held` returned at the last look at this node.
         seen: what `signals_of` says now.
     """
-    kept: dict[tuple[str, DisruptionKind], Disruption] = {}
+    kept: Announced = {}
     for one in seen:
         key = (one.source, one.kind)
         known = before.get(key)

@@ -14,6 +14,7 @@ from prometheus_client.process_collector import ProcessCollector
 from drumline import __version__
 
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_INCIDENT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10, 30, 60, 120, 300, 900)
 _WAIT_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 
 
@@ -92,6 +93,60 @@ class Metrics:
             "drumline_job_restarts_total",
             "New generations after a failure, by reason.",
             ["reason"],
+            registry=registry,
+        )
+        self.members_replaced = Counter(
+            "drumline_members_replaced_total",
+            "Lost members that got a new place while the others kept theirs.",
+            registry=registry,
+        )
+        self.resized = Counter(
+            "drumline_gangs_resized_total",
+            "Elastic gangs that went on with another number of members.",
+            ["direction"],
+            registry=registry,
+        )
+        self.preemptions = Counter(
+            "drumline_preemptions_total",
+            "Gangs that were told to give their places to another one, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.incidents = Counter(
+            "drumline_incidents_total",
+            "Recoveries that are over, by class of fault and where the state came from.",
+            ["class", "tier"],
+            registry=registry,
+        )
+        self.incident_seconds = Histogram(
+            "drumline_incident_seconds",
+            "Time of one phase of a recovery; the phases follow each other without a gap.",
+            ["phase", "class"],
+            buckets=_INCIDENT_SECONDS,
+            registry=registry,
+        )
+        self.steps_lost = Counter(
+            "drumline_incident_steps_lost_total",
+            "Steps that were done twice because of a fault.",
+            ["class"],
+            registry=registry,
+        )
+        self.gpu_seconds = Counter(
+            "drumline_job_gpu_seconds_total",
+            "GPU-seconds that jobs held, by what they were held for.",
+            ["state"],
+            registry=registry,
+        )
+        self.goodput = Gauge(
+            "drumline_queue_goodput_ratio",
+            "Share of the GPU-seconds of a queue's jobs that was training for the first time.",
+            ["queue"],
+            registry=registry,
+        )
+        self.disruptions = Gauge(
+            "drumline_node_disruptions",
+            "Nodes of which somebody says that they will stop to serve.",
+            ["kind", "confidence"],
             registry=registry,
         )
         self.reconcile_seconds = Histogram(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from drumline.controller.clusterstate import Backoff, ClusterState
+from drumline.controller.nodes import NodeBook
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.job import Job
 from drumline.scheduling.model import Node, Snapshot
@@ -26,20 +27,25 @@ from tests.unit.controller.views import (
 )
 
 KEY = "team/llama"
+NOW = 1_800_000_000.0
+
+
+def empty() -> ClusterState:
+    return ClusterState(nodes=NodeBook(clock=lambda: NOW))
 
 
 @pytest.fixture
 def state() -> ClusterState:
-    state = ClusterState()
+    state = empty()
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view())
     for name in ("node-0", "node-1"):
-        state.on_node(None, node_view(name))
+        state.nodes.on_node(None, node_view(name))
     return state
 
 
 def node(state: ClusterState, name: str = "node-0") -> Node:
-    return next(node for node in state.snapshot().nodes if node.name == name)
+    return next(node for node in state.snapshot(now=NOW).nodes if node.name == name)
 
 
 def written(state: ClusterState, *, version: int, **status: Any) -> Job:
@@ -71,7 +77,7 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
     state.on_job(None, job_view(status=assignment("node-0", "node-1")))
 
     def reserved() -> frozenset[int]:
-        (held,) = state.snapshot().admitted
+        (held,) = state.snapshot(now=NOW).admitted
         return held.reserved
 
     assert reserved() == {0, 1}
@@ -157,7 +163,7 @@ def test_unreadable_pools_and_queues_are_named(state: ClusterState) -> None:
     assert state.on_pool(pool_view(), bad)
     assert state.on_queue(None, replace_spec(queue_view(), {"quotas": "all"}))
     assert state.pool_spec("h100") is not None
-    assert [queue.nominal for queue in state.snapshot().queues] == [{"h100": 64}]
+    assert [queue.nominal for queue in state.snapshot(now=NOW).queues] == [{"h100": 64}]
 
 
 def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
@@ -167,21 +173,21 @@ def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
 
 
 def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterState) -> None:
-    state.distrust("node-0")
-    state.distrust("nowhere")
-    assert [each.distrusted for each in state.snapshot().nodes] == [True, False]
+    state.nodes.distrust("node-0")
+    state.nodes.distrust("nowhere")
+    assert [each.distrusted for each in state.snapshot(now=NOW).nodes] == [True, False]
     same = node_view("node-0", version=1)
-    assert not state.on_node(same, same)
+    assert not state.nodes.on_node(same, same).offer
     assert node(state).distrusted
-    assert state.on_node(same, node_view("node-0", version=2))
+    assert state.nodes.on_node(same, node_view("node-0", version=2)).offer
     assert not node(state).distrusted
 
 
 def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterState) -> None:
-    state.distrust("node-0")
-    state.on_node(node_view("node-0"), None)
-    assert [each.name for each in state.snapshot().nodes] == ["node-1"]
-    state.on_node(None, node_view("node-0"))
+    state.nodes.distrust("node-0")
+    state.nodes.on_node(node_view("node-0"), None)
+    assert [each.name for each in state.snapshot(now=NOW).nodes] == ["node-1"]
+    state.nodes.on_node(None, node_view("node-0"))
     assert not node(state).distrusted
 
 
@@ -221,7 +227,7 @@ def test_who_waits_and_who_holds(state: ClusterState) -> None:
     over = {**assignment("node-0", "node-1"), "finishedAt": "2023-11-14T22:14:00Z"}
     state.on_job(None, job_view("over", uid="d", status=over))
     assert [gang.key for gang in state.pending()] == ["team/waits"]
-    assert [held.gang.key for held in state.snapshot().admitted] == ["team/holds"]
+    assert [held.gang.key for held in state.snapshot(now=NOW).admitted] == ["team/holds"]
 
 
 def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterState) -> None:
@@ -243,9 +249,9 @@ def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterSt
 
 def test_of_two_pools_a_node_belongs_to_the_first_by_name(state: ClusterState) -> None:
     state.on_pool(None, pool_view("a-pool"))
-    assert {each.pool for each in state.snapshot().nodes} == {"a-pool"}
+    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"a-pool"}
     state.on_pool(pool_view("a-pool"), None)
-    assert {each.pool for each in state.snapshot().nodes} == {"h100"}
+    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"h100"}
 
 
 NODES = st.sampled_from(["node-0", "node-1", "node-2"])
@@ -258,7 +264,7 @@ class Incremental(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = ClusterState()
+        self.state = empty()
         self.pods: dict[str, PodView] = {}
         self.nodes: dict[str, NodeView] = {}
         self.pools: dict[str, ObjectView] = {}
@@ -291,13 +297,13 @@ class Incremental(RuleBasedStateMachine):
     def a_node_changes(self, name: str, kind: str, ready: bool) -> None:
         self.version += 1
         new = node_view(name, version=self.version, labels={"gpu": kind}, ready=ready)
-        self.state.on_node(self.nodes.get(name), new)
+        self.state.nodes.on_node(self.nodes.get(name), new)
         self.nodes[name] = new
 
     @rule(name=NODES)
     def a_node_goes(self, name: str) -> None:
         if (old := self.nodes.pop(name, None)) is not None:
-            self.state.on_node(old, None)
+            self.state.nodes.on_node(old, None)
 
     @rule(name=st.sampled_from(["a", "b"]), kind=st.sampled_from(["h100", "a100"]))
     def a_pool_changes(self, name: str, kind: str) -> None:
@@ -312,14 +318,14 @@ class Incremental(RuleBasedStateMachine):
 
     @invariant()
     def equals_a_fresh_look(self) -> None:
-        fresh = ClusterState()
+        fresh = empty()
         for pool in self.pools.values():
             fresh.on_pool(None, pool)
         for pod in self.pods.values():
             fresh.on_pod(None, pod)
         for each in self.nodes.values():
-            fresh.on_node(None, each)
-        assert by_name(self.state.snapshot()) == by_name(fresh.snapshot())
+            fresh.nodes.on_node(None, each)
+        assert by_name(self.state.snapshot(now=NOW)) == by_name(fresh.snapshot(now=NOW))
 
 
 def by_name(snapshot: Snapshot) -> tuple[dict[str, Node], set[str]]:

@@ -6,33 +6,29 @@ from typing import Any
 
 import pytest
 
-from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.translate import (
     facts_of,
     gang_of,
     job_of,
-    node_of,
     platform_tolerations,
-    pool_of,
     queue_of,
-    resources_of,
 )
-from drumline.kube.views import ContainerView, PodPhase, PodView, TaintView
+from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.job import PodEnd, PodFacts
 from drumline.scheduling.model import (
-    Node,
-    Pool,
+    PreemptionRule,
     Queue,
-    Taint,
+    Reclaim,
     TaintEffect,
     Toleration,
     TolerationOperator,
+    WithinQueue,
 )
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline.scheduling.resources import Resources
 from tests.builders import T0
-from tests.unit.controller.views import job_view, node_view, pod_view
+from tests.unit.controller.views import job_view, pod_view
 
 GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 
@@ -174,60 +170,6 @@ def test_a_pod_whose_labels_do_not_fit_its_name_is_none_of_ours(labels: dict[str
     assert facts_of(wrong) is None
 
 
-def test_resources_by_the_pools_own_gpu_name() -> None:
-    amounts = {
-        "cpu": 4000,
-        "memory": 8,
-        "pods": 110,
-        "ephemeral-storage": 9,
-        "nvidia.com/gpu": 8,
-        "rdma/hca": 2,
-        "hugepages-2Mi": 5,
-        "attachable-volumes-csi": 3,
-    }
-    assert resources_of(amounts, gpu_resource="nvidia.com/gpu", pods=None) == Resources(
-        gpus=8,
-        cpu_millis=4000,
-        memory_bytes=8,
-        pods=110,
-        ephemeral_bytes=9,
-        extended=(("rdma/hca", 2),),
-    )
-    assert resources_of(amounts, gpu_resource="other/gpu", pods=1).gpus == 0
-
-
-def test_a_node_with_all_that_keeps_pods_off_it() -> None:
-    spec = GpuPoolSpec.model_validate(
-        {
-            "nodeSelector": {"gpu": "h100"},
-            "topologyLevels": [
-                {"name": "block", "nodeLabel": "block"},
-                {"name": "rack", "nodeLabel": "rack"},
-            ],
-        }
-    )
-    view = node_view(
-        labels={"gpu": "h100", "block": "b1"},
-        taints=(
-            TaintView(key="team", effect="NoSchedule", value="vision"),
-            TaintView(key="odd", effect="SomedayPerhaps"),
-        ),
-        terminating=True,
-    )
-    assert node_of(view, pool="h100", spec=spec, used=NOTHING, distrusted=True) == Node(
-        name="node-0",
-        pool="h100",
-        allocatable=Resources(gpus=8, cpu_millis=96_000, memory_bytes=1 << 40, pods=110),
-        domains=("b1", ""),
-        labels=view.labels,
-        taints=(Taint(key="team", value="vision", effect=TaintEffect.NO_SCHEDULE),),
-        unschedulable=True,
-        ready=True,
-        distrusted=True,
-    )
-    assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
-
-
 def test_a_queue() -> None:
     spec = TrainingQueueSpec.model_validate(
         {
@@ -241,7 +183,41 @@ def test_a_queue() -> None:
         nominal={"h100": 16},
         max_priority=100,
         namespaces=frozenset({"team"}),
+        borrowing_limit={},
+        lending_limit={},
+        preemption=PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY),
     )
+
+
+def test_a_queue_of_a_cohort() -> None:
+    quota = {"nominalGpus": 16, "borrowingLimitGpus": 8, "lendingLimitGpus": 4}
+    spec = TrainingQueueSpec.model_validate(
+        {
+            "parent": "all",
+            "quotas": [{"gpuPool": "h100", **quota}, {"gpuPool": "a100", "nominalGpus": 0}],
+            "preemption": {"withinQueue": "Never", "reclaim": "Never"},
+            "minRuntimeSeconds": 60,
+        }
+    )
+    assert queue_of("research", spec) == Queue(
+        name="research",
+        nominal={"h100": 16, "a100": 0},
+        parent="all",
+        borrowing_limit={"h100": 8},
+        lending_limit={"h100": 4},
+        preemption=PreemptionRule(within_queue=WithinQueue.NEVER, reclaim=Reclaim.NEVER),
+        min_runtime_seconds=60.0,
+    )
+
+
+def test_a_gang_that_may_shrink_and_one_that_is_promised_places() -> None:
+    checkpoint = {"claimName": "c"}
+    elastic = job_of(job_view(nodes=4, minNodes=1, gpusPerNode=1, checkpoint=checkpoint))
+    assert gang_of(elastic, priority=0).sizes == (1, 2, 4)
+    places = {"gpuPool": "h100", "prefix": "node-", "nodes": ["4", "5"]}
+    promised = gang_of(job_of(job_view(status={"nominated": places})), priority=0)
+    assert (promised.sizes, promised.nominated) == ((), ("node-4", "node-5"))
+    assert promised.nominated_pool == "h100"
 
 
 def test_a_gang() -> None:

@@ -1,0 +1,247 @@
+"""Carrying out what a cycle decided: every decision becomes status before anything follows from it.
+
+A decision is written onto the very version of the job that it was made from: when somebody wrote
+the job since, the write fails, nothing has happened, and the next cycle decides anew.
+
+A preemption takes two steps, so that a crash between any two writes leaves places promised to one
+job at most and tells nobody to leave for nothing: first the preemptor's future places (from then on
+held against all others), then the victims' `Disrupted`. Whoever was told to leave for a job that
+needs it no more may stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import DisruptionKind
+from drumline.controller.notices import Notices
+from drumline.controller.statuswriter import StatusWriter
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.lifecycle import memberships, yielding
+from drumline.lifecycle.job import seconds
+from drumline.lifecycle.plan import is_queued
+from drumline.lifecycle.pods import PodSettings, image_of
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    Placed,
+    Preemption,
+    Resized,
+    Victim,
+)
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline.lifecycle.job import Job
+    from drumline.telemetry.metrics import Metrics
+
+log = logs.get("drumline.controller.commit")
+
+Jobs = Mapping[str, "Job"]
+"""By uid, as they were when the cycle looked."""
+
+
+class Committer:
+    """Writes decisions.
+
+    Args:
+        writer: how a status is written.
+        pods: for the image that is pinned at admission.
+        epoch: this leader's epoch.
+        preemption_seconds: how long a job that is preempted may take to save.
+        metrics: where decisions are counted.
+        notices: what users are told.
+        enqueue: wakes the reconciler for a job's key.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: StatusWriter,
+        pods: PodSettings,
+        epoch: int,
+        preemption_seconds: float,
+        metrics: Metrics,
+        notices: Notices,
+        enqueue: Callable[[str], None],
+    ) -> None:
+        self._writer = writer
+        self._pods = pods
+        self._epoch = epoch
+        self._preemption_seconds = preemption_seconds
+        self._metrics = metrics
+        self._notices = notices
+        self._enqueue = enqueue
+
+    async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
+        """Write what was decided; False when something has to be decided again."""
+        done = await asyncio.gather(
+            *(self._place(placed, jobs[placed.uid], now=now) for placed in decisions.placed),
+            *(self._resize(resized, jobs[resized.uid], now=now) for resized in decisions.resized),
+            *(self._preempt(preemption, jobs, now=now) for preemption in decisions.preemptions),
+            *(self._give_up_promise(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
+        )
+        return all(done)
+
+    async def withdraw(self, jobs: Iterable[Job], *, now: float) -> bool:
+        """Let those stay that were told to leave for a job which needs it no more."""
+        known = {job.uid: job for job in jobs}
+        done = await asyncio.gather(
+            *(
+                self._let_stay(job, now=now)
+                for job in known.values()
+                if _gives_way(job) and not _is_promised(known.get(_preemptor(job)))
+            )
+        )
+        return all(done)
+
+    async def _place(self, placed: Placed, job: Job, *, now: float) -> bool:
+        if placed.replaced:
+            return await self._replace(placed, job, now=now)
+        status = memberships.admitted(
+            job,
+            pool=placed.pool,
+            nodes=placed.assignment,
+            epoch=self._epoch,
+            image=image_of(job, self._pods),
+            now=now,
+        )
+        if not await self._write(job, status):
+            return False
+        self._metrics.placed.labels(queue=job.spec.queue, gpu_pool=placed.pool).inc()
+        queued_at = seconds(status.queued_at) if status.queued_at else now
+        self._metrics.queue_wait_seconds.labels(queue=job.spec.queue).observe(now - queued_at)
+        domain = "/".join(placed.domain)
+        self._notices.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
+        log.info(
+            "gang_placed",
+            job=job.key,
+            gpu_pool=placed.pool,
+            nodes=len(placed.assignment),
+            domain=domain,
+            generation=status.generation,
+        )
+        return True
+
+    async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
+        nodes = placed.assignment
+        status = memberships.replaced(
+            job, nodes=nodes, replaced=placed.replaced, epoch=self._epoch, now=now
+        )
+        if not await self._write(job, status):
+            return False
+        self._metrics.members_replaced.inc(len(placed.replaced))
+        log.info(
+            "members_placed",
+            job=job.key,
+            nodes=[nodes[position] for position in placed.replaced[:8]],
+            generation=status.generation,
+        )
+        return True
+
+    async def _resize(self, resized: Resized, job: Job, *, now: float) -> bool:
+        kept, added = resized.kept, resized.added
+        status = memberships.resized(job, kept=kept, added=added, epoch=self._epoch, now=now)
+        if not await self._write(job, status):
+            return False
+        grown = len(kept) + len(added) > job.size
+        self._metrics.resized.labels(direction="grown" if grown else "shrunk").inc()
+        log.info(
+            "gang_resized",
+            job=job.key,
+            before=job.size,
+            nodes=len(kept) + len(added),
+            generation=status.generation,
+        )
+        return True
+
+    async def _preempt(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+        preemptor = jobs[preemption.uid]
+        status = yielding.nominated(
+            preemptor,
+            pool=preemption.pool,
+            nodes=preemption.assignment,
+            reason=str(BlockReason.WAITING_FOR_VICTIMS),
+            message=preemption.message,
+            now=now,
+        )
+        if not await self._write(preemptor, status):
+            return False
+        victims = [self._disrupt(v, jobs[v.uid], preemptor, now=now) for v in preemption.victims]
+        return all(await asyncio.gather(*victims))
+
+    async def _disrupt(self, victim: Victim, job: Job, preemptor: Job, *, now: float) -> bool:
+        text = f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})"
+        status = yielding.disrupted(
+            job,
+            kind=DisruptionKind.PREEMPTION,
+            by=preemptor.key,
+            by_uid=preemptor.uid,
+            message=text,
+            deadline=now + self._preemption_seconds,
+            now=now,
+        )
+        if not await self._write(job, status):
+            return False
+        self._metrics.preemptions.labels(reason=str(victim.why)).inc()
+        self._notices.became(job, status)
+        log.info(
+            "gang_preempted",
+            job=job.key,
+            by=preemptor.key,
+            why=str(victim.why),
+            gpu_seconds_at_risk=round(victim.gpu_seconds_lost, 1),
+        )
+        return True
+
+    async def _give_up_promise(self, blocked: Blocked, job: Job) -> bool:
+        """Places are held only for a job that others are leaving for."""
+        waits = blocked.reason is BlockReason.WAITING_FOR_VICTIMS
+        if waits or job.status.nominated is None:
+            return True
+        return await self._write(job, yielding.not_nominated(job))
+
+    async def _let_stay(self, job: Job, *, now: float) -> bool:
+        disruption = job.status.disruption
+        text = f"{disruption.by if disruption else 'nobody'} does not need these GPUs any more"
+        status = yielding.withdrawn(job, message=text, now=now)
+        if not await self._write(job, status):
+            return False
+        log.info("preemption_withdrawn", job=job.key, why=text)
+        return True
+
+    async def _write(self, job: Job, status: TrainingJobStatus) -> bool:
+        """Write a status and wake the job; False when the decision came too late."""
+        try:
+            await self._writer.write(job, status)
+        except NotLeader:
+            raise
+        except NotFound:
+            return True
+        except Conflict:
+            return False
+        except KubeError as error:
+            log.warning("status_write_failed", job=job.key, error=str(error))
+            return False
+        self._enqueue(job.key)
+        return True
+
+
+def _gives_way(job: Job) -> bool:
+    disruption = job.status.disruption
+    return disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
+
+
+def _preemptor(job: Job) -> str:
+    return job.status.disruption.by_uid if job.status.disruption else ""
+
+
+def _is_promised(preemptor: Job | None) -> bool:
+    """Whether this job still waits for the places that others are to leave."""
+    return preemptor is not None and preemptor.status.nominated is not None and is_queued(preemptor)

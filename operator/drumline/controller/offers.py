@@ -1,0 +1,128 @@
+"""Nodes and pools as the API server shows them -> the values the pure rooms decide on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
+from drumline.lifecycle.job import seconds
+from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
+from drumline.scheduling.resources import NOTHING, Resources
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drumline.api.gpupool import GpuPoolSpec
+    from drumline.kube.views import NodeView
+
+_EFFECTS = frozenset(effect.value for effect in TaintEffect)
+_NOT_COUNTED = ("hugepages-", "attachable-volumes-")
+
+
+def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | None) -> Resources:
+    """Amounts by Kubernetes' resource names (CPU in thousandths) as the scheduler counts them.
+
+    Args:
+        amounts: a node's allocatable or a pod's requests.
+        gpu_resource: which of them are the GPUs of the node's pool.
+        pods: slots, where the amounts do not say (a pod takes one).
+    """
+    plain = {"cpu", "memory", "pods", "ephemeral-storage", gpu_resource}
+    return Resources(
+        gpus=amounts.get(gpu_resource, 0),
+        cpu_millis=amounts.get("cpu", 0),
+        memory_bytes=amounts.get("memory", 0),
+        pods=amounts.get("pods", 0) if pods is None else pods,
+        ephemeral_bytes=amounts.get("ephemeral-storage", 0),
+        extended=tuple(
+            (name, amount)
+            for name, amount in amounts.items()
+            if name not in plain and not name.startswith(_NOT_COUNTED)
+        ),
+    )
+
+
+def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
+    """A GpuPool as the scheduler sees it."""
+    return Pool(name=name, levels=tuple(level.name for level in spec.topology_levels or []))
+
+
+def node_facts_of(view: NodeView) -> NodeFacts:
+    """A node as far as it announces its end."""
+    return NodeFacts(
+        name=view.name,
+        labels=view.labels,
+        annotations=view.annotations,
+        taints=tuple(
+            TaintFact(
+                key=taint.key,
+                effect=taint.effect,
+                value=taint.value,
+                added_at=_seconds(taint.added_time),
+            )
+            for taint in view.taints
+        ),
+        conditions=tuple(
+            ConditionFact(
+                type=condition.type,
+                status=condition.status,
+                reason=condition.reason,
+                message=condition.message,
+                since=_seconds(condition.since_time),
+            )
+            for condition in view.conditions
+        ),
+        unschedulable=view.unschedulable,
+        terminating=view.terminating,
+    )
+
+
+def node_of(
+    view: NodeView,
+    *,
+    pool: str,
+    spec: GpuPoolSpec,
+    used: Resources,
+    terminating: Resources = NOTHING,
+    distrusted: bool = False,
+    closed: str = "",
+) -> Node:
+    """A node of a pool as the scheduler sees it.
+
+    Args:
+        view: the node.
+        pool: name of its pool.
+        spec: its pool.
+        used: requests of all pods bound to it.
+        terminating: the part of them whose pods are being deleted.
+        distrusted: whether its kubelet refused a pod that fitted.
+        closed: why it takes no new pods although it runs.
+    """
+    return Node(
+        name=view.name,
+        pool=pool,
+        allocatable=resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None),
+        used=used,
+        domains=tuple(
+            view.labels.get(level.node_label, "") for level in spec.topology_levels or []
+        ),
+        labels=view.labels,
+        taints=tuple(
+            Taint(key=taint.key, value=taint.value, effect=TaintEffect(taint.effect))
+            for taint in view.taints
+            if taint.effect in _EFFECTS
+        ),
+        unschedulable=view.unschedulable or view.terminating,
+        ready=view.ready,
+        distrusted=distrusted,
+        closed=closed,
+        terminating=terminating,
+    )
+
+
+def _seconds(text: str) -> float | None:
+    """A time as a component wrote it; None for none, or for what is no time."""
+    try:
+        return seconds(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,93 @@
+"""What an admitted job is to the scheduler: its places, what of them is taken, what leaving costs.
+
+Everything here is worked out from the newest version known of the job, its pods, and the figures
+its agents told last; nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import DisruptionKind
+from drumline.lifecycle.job import Job, seconds
+from drumline.lifecycle.members import lost_positions, members_of
+from drumline.lifecycle.sizes import legal_sizes
+from drumline.scheduling.model import Admitted, Gang
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drumline.lifecycle.job import PodFacts
+    from drumline_trainer.contract import Progress
+
+
+def holds_places(job: Job) -> bool:
+    """Whether the job's assignment stands: one of a size it may no more have is being released."""
+    return (
+        job.status.assignment is not None and not job.finished and job.size in legal_sizes(job.spec)
+    )
+
+
+def admitted_of(
+    job: Job, *, gang: Gang, pods: Iterable[PodFacts], progress: Progress | None, now: float
+) -> Admitted:
+    """A job that holds places, as the scheduler sees it.
+
+    Args:
+        job: the job.
+        gang: the job as one that waits.
+        pods: those of the job, of all births.
+        progress: what its agents said last, if anything.
+        now: seconds since the epoch.
+    """
+    status = job.status
+    assert status.assignment is not None  # noqa: S101 - see `holds_places`
+    return Admitted(
+        gang=gang,
+        pool=status.assignment.gpu_pool,
+        assignment=status.assignment.node_names(),
+        reserved=_reserved(job, pods),
+        lost=lost_positions(status),
+        leaving=_is_leaving(job),
+        admitted_at=seconds(status.admitted_at) if status.admitted_at else job.created_at,
+        gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
+    )
+
+
+def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> float:
+    """GPU-seconds of work since the last verified checkpoint: what leaving unsaved would lose.
+
+    Steps since then at the pace of the last step; the whole time since the start where the pace or
+    the step is not known. Never more than that time.
+    """
+    gpus = job.size * job.spec.gpus_per_node
+    started = job.status.started_at or job.status.admitted_at
+    whole = max(0.0, now - seconds(started)) if started else 0.0
+    trainer = job.spec.trainer
+    if trainer is None or progress is None or not progress.tokens_per_second:
+        return whole * gpus
+    step_tokens = trainer.global_batch_size * trainer.sequence_length
+    saved = job.status.checkpoint.step if job.status.checkpoint else 0
+    steps = max(0, progress.step - max(saved, progress.checkpoint_step or 0))
+    return min(whole, steps * step_tokens / progress.tokens_per_second) * gpus
+
+
+def _reserved(job: Job, pods: Iterable[PodFacts]) -> frozenset[int]:
+    """Positions whose pods are not in their nodes' use: not shown yet, or ended already.
+
+    A member that has ended gives its place up with the job, not before: its gang may be about to
+    start anew right there.
+    """
+    counted = {(pod.index, pod.generation) for pod in pods if pod.end is None}
+    lost = lost_positions(job.status)
+    return frozenset(
+        position
+        for position, member in enumerate(members_of(job.status))
+        if (member.index, member.birth) not in counted and position not in lost
+    )
+
+
+def _is_leaving(job: Job) -> bool:
+    disruption = job.status.disruption
+    preempted = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
+    return preempted or job.spec.suspend or job.deleting
