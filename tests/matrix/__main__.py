@@ -22,14 +22,21 @@ from tests.matrix.cells import Cell, every_cell, sample
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, counts, publish
 from tests.matrix.run import results_of, undisturbed_run
+from tests.matrix.soak import publish as publish_soaks
+from tests.matrix.soak import soak
 from tests.matrix.strikes import STEPS
 from tests.matrix.warm import WarmStarter
+
+SOAK_RATES = (15.0, 60.0)
+"""Mean seconds between two faults."""
 
 
 def main() -> int:
     """Run what the command line asks for; 1 if a cell is red."""
     arguments = _arguments()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    if arguments.soak:
+        return asyncio.run(_soak(arguments.soak, seed=arguments.seed))
     cells = [cell for cell in every_cell() if arguments.only in cell.name]
     if arguments.cells:
         print(f"seed {arguments.seed}")
@@ -53,7 +60,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="part of a cell's name")
     parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--soak", type=float, default=0.0, help="minutes at each rate of faults")
     return parser.parse_args()
+
+
+async def _soak(minutes: float, *, seed: int) -> int:
+    starter = WarmStarter()
+    soaks = [
+        await soak(minutes=minutes, between_seconds=between, seed=seed, starter=starter)
+        for between in SOAK_RATES
+    ]
+    publish_soaks(soaks)
+    return 0 if all(one.healthy for one in soaks) else 1
 
 
 async def _perform(cells: list[Cell]) -> list[Result]:

@@ -28,6 +28,7 @@ from tests.matrix.strikes import (
     MUTANT,
     STEPS,
     STRIKES,
+    Strike,
     encode,
     strikes_of,
 )
@@ -52,6 +53,8 @@ CONFIG: dict[str, Any] = {
     "heartbeat_seconds": 0.05,
     "log_every_steps": 4,
 }
+FOLDERS = (DIARIES, PIDS, STRUCK, "checkpoints")
+"""What the folder of a cell is made of."""
 CELL_SECONDS = 60.0
 SLOW_CELL_SECONDS = 150.0
 AWAY_SECONDS = 10.0
@@ -81,32 +84,25 @@ class NotHereError(RuntimeError):
     """The machine does not let this cell be performed."""
 
 
-async def perform(
-    cell: Cell | None, *, starter: WarmStarter, mutant: str = "", keep: Path | None = None
-) -> Observation:
+async def perform(cell: Cell | None, *, starter: WarmStarter, mutant: str = "") -> Observation:
     """Run a cell to its end; None for the undisturbed run.
 
     Args:
         cell: what happens.
         starter: forks the agents.
         mutant: name of a mistake that the trainer is given (`tests.gloo.mutants`).
-        keep: where the folder of the cell goes when it is over; None: nowhere.
 
     Raises:
         NotHereError: the cell needs a small file system, and none may be mounted.
     """
     folder = Path(tempfile.mkdtemp(prefix="drumline-cell-"))
-    checkpoints = folder / "checkpoints"
-    for name in (DIARIES, PIDS, STRUCK, checkpoints.name):
+    for name in FOLDERS:
         (folder / name).mkdir()
     small_disk = cell is not None and cell.fault is Fault.DISK_FULL
     try:
-        with _small_disk(checkpoints, wanted=small_disk):
+        with _small_disk(folder / "checkpoints", wanted=small_disk):
             return await _perform(cell, folder=folder, starter=starter, mutant=mutant)
     finally:
-        if keep is not None:
-            shutil.rmtree(keep, ignore_errors=True)
-            shutil.copytree(folder, keep, ignore=shutil.ignore_patterns("token"))
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -114,15 +110,7 @@ async def _perform(
     cell: Cell | None, *, folder: Path, starter: WarmStarter, mutant: str
 ) -> Observation:
     gang = Gang(band=WarmBand(folder=folder, starter=starter))
-    variables = {
-        "DRUMLINE_CONFIG": json.dumps(CONFIG),
-        "DRUMLINE_CHECKPOINT_FOLDER": str(folder / "checkpoints"),
-        "DRUMLINE_RANK_MODULE": STRIKING,
-        "DRUMLINE_TEARDOWN_SECONDS": "2",
-        FOLDER: str(folder),
-        STRIKES: encode(strikes_of(cell) if cell else ()),
-        MUTANT: mutant,
-    }
+    variables = variables_of(folder, strikes=strikes_of(cell) if cell else (), mutant=mutant)
     started = time.monotonic()
     ending = None
     limit = SLOW_CELL_SECONDS if cell is not None and cell.slow else CELL_SECONDS
@@ -142,6 +130,25 @@ async def _perform(
         output="\n".join(f"--- {one.pod_uid}\n{one.text}" for one in gang.band.agents),
         seconds=time.monotonic() - started,
     )
+
+
+def variables_of(
+    folder: Path,
+    *,
+    strikes: tuple[Strike, ...] = (),
+    mutant: str = "",
+    config: dict[str, Any] = CONFIG,
+) -> dict[str, str]:
+    """What the pods of a cell have in their environment beside what an operator puts there."""
+    return {
+        "DRUMLINE_CONFIG": json.dumps(config),
+        "DRUMLINE_CHECKPOINT_FOLDER": str(folder / "checkpoints"),
+        "DRUMLINE_RANK_MODULE": STRIKING,
+        "DRUMLINE_TEARDOWN_SECONDS": "2",
+        FOLDER: str(folder),
+        STRIKES: encode(strikes),
+        MUTANT: mutant,
+    }
 
 
 def _circumstances(cell: Cell | None) -> dict[str, Any]:

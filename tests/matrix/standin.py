@@ -76,6 +76,10 @@ class WarmBand(Band):
 
     starter: WarmStarter
 
+    def address(self, index: int, *, generation: int = 1) -> str:
+        """Of a pod; used again after fifteen generations."""
+        return super().address(index, generation=1 + (generation - 1) % 15)
+
     async def start(
         self,
         index: int,

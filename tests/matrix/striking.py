@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
+import importlib
 import json
 import os
 import signal
@@ -31,7 +32,7 @@ from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import exit_code_of, serve_store
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
-from tests.matrix.strikes import FOLDER, STRIKES, Deed, Strike, decode
+from tests.matrix.strikes import FOLDER, MUTANT, STRIKES, Deed, Strike, decode
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
@@ -44,6 +45,8 @@ class StruckError(RuntimeError):
 
 def run_rank(*, config: Any, placement: Placement, **connections: Any) -> None:
     """`drumline_trainer.rank.run_rank`, watched."""
+    if mutant := os.environ.get(MUTANT):
+        importlib.import_module(f"tests.gloo.mutants.{mutant}")
     folder = Path(os.environ[FOLDER])
     scene = Scene(folder=folder, placement=placement, strikes=decode(os.environ.get(STRIKES, "")))
     scene.watch()

@@ -1,0 +1,49 @@
+"""A slice of the kill matrix, and proof that its verdict can be red.
+
+MATRIX_SEED in the environment picks another slice; the seed is part of every test's name.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
+from tests.matrix.judge import Verdict
+from tests.matrix.run import results_of
+from tests.matrix.stage import Observation
+from tests.matrix.warm import WarmStarter
+
+SEED = int(os.environ.get("MATRIX_SEED", "4"))
+CELLS = 24
+MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")
+
+pytestmark = pytest.mark.gloo
+
+
+def slice_id(cell: Cell) -> str:
+    return f"seed {SEED}: {cell.name}"
+
+
+@pytest.mark.parametrize("cell", sample(every_cell(), seed=SEED, count=CELLS), ids=slice_id)
+async def test_a_cell_of_the_matrix_is_green(
+    cell: Cell, starter: WarmStarter, undisturbed: Observation
+) -> None:
+    [result] = [one async for one in results_of([cell], starter=starter, undisturbed=undisturbed)]
+    if result.verdict is Verdict.NOT_RUN:
+        pytest.skip(result.failings[0])
+    assert result.failings == ()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_trainer_that_restores_wrongly_makes_a_cell_red(
+    mutant: str, starter: WarmStarter, undisturbed: Observation
+) -> None:
+    cell = Cell(fault=Fault.SIGKILL, moment=Moment.FORWARD, role=Role.REMOTE)
+    [result] = [
+        one
+        async for one in results_of([cell], starter=starter, undisturbed=undisturbed, mutant=mutant)
+    ]
+    assert result.verdict is Verdict.RED
+    assert result.bitwise is False
