@@ -109,10 +109,9 @@ class Operator:
                 ready=self._unready,
             ) as port,
         ):
-            floor = await _highest_epoch(client)
             elector = LeaderElector(
                 client,
-                epoch_floor=lambda: floor,
+                epoch_floor=lambda: _highest_epoch(client),
                 namespace=settings.namespace,
                 name=LEASE_NAME,
                 identity=settings.identity,

@@ -30,7 +30,7 @@ from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.kube.lease_record import LeaseDesk, LeaseRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,8 @@ class LeaderElector:
         timing: The schedule.
         clock: A monotonic clock.
         wall: The time of day, written for people and never read.
-        epoch_floor: The highest epoch known from elsewhere, in case someone deletes the Lease.
+        epoch_floor: Reads the highest epoch known from elsewhere, in case someone deletes the
+            Lease; asked at every taking, as it may have grown while this process stood by.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class LeaderElector:
         timing: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-        epoch_floor: Callable[[], int] = lambda: 0,
+        epoch_floor: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._timing = timing or LeaseTiming()
         self._desk = LeaseDesk(
@@ -203,12 +204,13 @@ class LeaderElector:
         return self._clock() >= self._seen_at + max(theirs, self._timing.duration_seconds)
 
     async def _take(self, found: LeaseRecord | None) -> bool:
-        now = self._now()
         before = 0 if found is None else found.epoch
+        floor = 0 if self._epoch_floor is None else await self._epoch_floor()
+        now = self._now()
         await self._write(
             LeaseRecord(
                 holder=self._identity,
-                epoch=max(before, self._epoch_floor()) + 1,
+                epoch=max(before, floor) + 1,
                 duration_seconds=self._timing.duration_seconds,
                 acquire_time=now,
                 renew_time=now,

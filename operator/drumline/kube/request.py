@@ -24,7 +24,6 @@ class Verb(StrEnum):
     CREATE = "create"
     UPDATE = "update"
     PATCH = "patch"
-    APPLY = "apply"
     DELETE = "delete"
     DELETE_COLLECTION = "deletecollection"
 
@@ -36,7 +35,6 @@ _METHODS: Final[Mapping[Verb, str]] = {
     Verb.CREATE: "POST",
     Verb.UPDATE: "PUT",
     Verb.PATCH: "PATCH",
-    Verb.APPLY: "PATCH",
     Verb.DELETE: "DELETE",
     Verb.DELETE_COLLECTION: "DELETE",
 }

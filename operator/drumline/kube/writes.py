@@ -181,33 +181,6 @@ async def merge_patch(
     return written_in(await client.send(request))
 
 
-async def patch_status(
-    client: KubeClient,
-    resource: Resource,
-    *,
-    name: str,
-    uid: str,
-    resource_version: str,
-    status: Mapping[str, Any],
-    namespace: str | None = None,
-) -> Written:
-    """Merge into the status, under the conditions of `replace_status`; other fields stay.
-
-    Raises:
-        Conflict: The object changed since `resource_version`, or is another one of the same name.
-        KubeError: Anything else.
-    """
-    metadata = {"uid": uid, "resourceVersion": resource_version}
-    return await merge_patch(
-        client,
-        resource,
-        name=name,
-        namespace=namespace,
-        subresource="status",
-        body={"metadata": metadata, "status": status},
-    )
-
-
 async def delete(
     client: KubeClient,
     resource: Resource,

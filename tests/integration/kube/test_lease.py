@@ -33,15 +33,23 @@ def clock() -> Clock:
 
 
 def _elector(
-    client: KubeClient, namespace: str, identity: str, clock: Clock, *, epoch_floor: int = 0
+    client: KubeClient,
+    namespace: str,
+    identity: str,
+    clock: Clock,
+    *,
+    known_epochs: list[int] | None = None,
 ) -> LeaderElector:
+    async def highest() -> int:
+        return max(known_epochs or [0])
+
     return LeaderElector(
         client,
         namespace=namespace,
         name="operator",
         identity=identity,
         clock=clock,
-        epoch_floor=lambda: epoch_floor,
+        epoch_floor=highest,
     )
 
 
@@ -204,7 +212,9 @@ async def test_the_waiting_take_a_deleted_lease_after_its_duration(
 async def test_epochs_grow_even_if_the_lease_was_deleted(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
-    heir = _elector(client, namespace, "b", clock, epoch_floor=7)
+    known = [3]
+    heir = _elector(client, namespace, "b", clock, known_epochs=known)
+    known.append(7)  # while it stood by
     assert await heir.acquire() == 8
 
 

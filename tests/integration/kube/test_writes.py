@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drumline.kube import codec, errors, reads, writes
-from drumline.kube.apply import apply as apply_to_server
 from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
 
 if TYPE_CHECKING:
@@ -64,21 +63,20 @@ async def test_pod_security_refuses_with_its_own_words(client: KubeClient) -> No
 async def test_a_stale_status_is_refused_whole(client: KubeClient, namespace: str) -> None:
     first = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
 
-    async def write(replace: Any, version: str, uid: str, message: str) -> writes.Written:
-        return await replace(
+    async def write(version: str, message: str) -> writes.Written:
+        return await writes.replace_status(
             client,
             PODS,
             namespace=namespace,
             name="p",
-            uid=uid,
+            uid=first.uid,
             resource_version=version,
             status={"phase": "Pending", "message": message},
         )
 
-    second = await write(writes.replace_status, first.resource_version, first.uid, "new leader")
-    for replace in (writes.replace_status, writes.patch_status):
-        with pytest.raises(errors.Conflict):
-            await write(replace, first.resource_version, first.uid, "old leader")
+    second = await write(first.resource_version, "new leader")
+    with pytest.raises(errors.Conflict):
+        await write(first.resource_version, "old leader")
     view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
     assert (view.message, view.resource_version) == ("new leader", second.resource_version)
 
@@ -89,60 +87,34 @@ async def test_a_status_meant_for_a_predecessor_is_refused(
     first = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
     await writes.delete(client, PODS, namespace=namespace, name="p", uid=first.uid)
     await writes.create(client, PODS, namespace=namespace, body=pod("p"))
-    for replace in (writes.replace_status, writes.patch_status):
-        with pytest.raises(errors.Conflict):
-            await replace(
-                client,
-                PODS,
-                namespace=namespace,
-                name="p",
-                uid=first.uid,
-                resource_version=first.resource_version,
-                status={"phase": "Running"},
-            )
-
-
-async def test_replacing_a_status_drops_fields_and_patching_keeps_them(
-    client: KubeClient, namespace: str
-) -> None:
-    created = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
-    where: dict[str, Any] = {"namespace": namespace, "name": "p", "uid": created.uid}
-    one = await writes.replace_status(
-        client,
-        PODS,
-        **where,
-        resource_version=created.resource_version,
-        status={"phase": "Running", "message": "m", "reason": "r"},
-    )
-    two = await writes.patch_status(
-        client, PODS, **where, resource_version=one.resource_version, status={"message": "n"}
-    )
-    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
-    assert (view.phase, view.message, view.reason) == ("Running", "n", "r")
-    await writes.replace_status(
-        client, PODS, **where, resource_version=two.resource_version, status={"phase": "Running"}
-    )
-    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
-    assert (view.phase, view.message, view.reason) == ("Running", "", "")
-
-
-async def test_apply_owns_its_fields(client: KubeClient, namespace: str) -> None:
-    async def apply(manager: str, text: str, *, force: bool = False) -> writes.Written:
-        return await apply_to_server(
+    with pytest.raises(errors.Conflict):
+        await writes.replace_status(
             client,
-            CONFIG_MAPS,
+            PODS,
             namespace=namespace,
-            name="c",
-            body={"data": {"key": text}},
-            field_manager=manager,
-            force=force,
+            name="p",
+            uid=first.uid,
+            resource_version=first.resource_version,
+            status={"phase": "Running"},
         )
 
-    first = await apply("one", "a")
-    assert await apply("one", "a") == first  # nothing changes, nothing is written
-    with pytest.raises(errors.Conflict, match="one"):
-        await apply("two", "b")
-    assert await apply("two", "b", force=True) != first
+
+async def test_replacing_a_status_drops_fields(client: KubeClient, namespace: str) -> None:
+    created = await writes.create(client, PODS, namespace=namespace, body=pod("p"))
+    version = created.resource_version
+    for status in ({"phase": "Running", "message": "m", "reason": "r"}, {"phase": "Running"}):
+        written = await writes.replace_status(
+            client,
+            PODS,
+            namespace=namespace,
+            name="p",
+            uid=created.uid,
+            resource_version=version,
+            status=status,
+        )
+        version = written.resource_version
+    view = codec.pod(await reads.get(client, PODS, namespace=namespace, name="p"))
+    assert (view.phase, view.message, view.reason) == ("Running", "", "")
 
 
 async def test_a_gang_is_created_at_once_with_one_outcome_a_pod(

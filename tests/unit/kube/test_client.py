@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from drumline.kube import apply, errors, reads, writes
+from drumline.kube import errors, reads, writes
 from drumline.kube.client import NO_ANSWER, KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.request import Sending, Verb
@@ -158,7 +158,6 @@ async def test_a_closed_fence_lets_no_write_out_but_every_read(serve: Serve) -> 
             writes.delete(client, PODS, namespace="a", name="p", uid="u"),
             writes.delete_collection(client, PODS, namespace="a", label_selector="x"),
             writes.merge_patch(client, PODS, namespace="a", name="p", body={}),
-            apply.apply(client, PODS, namespace="a", name="p", body={}, field_manager="m"),
         ]
         for outcome in outcomes:
             with pytest.raises(errors.NotLeader):
