@@ -15,7 +15,7 @@ from drumline.cli.story import IncidentStory, Share, Stage, Story, Stretch
 WIDTH = 960
 _NAMES = 124
 """Where the bars of a recovery begin; left of it stand the names of its stages."""
-_FIGURES = 84
+_FIGURES = 124
 """Room at the right of the longest bar for its seconds."""
 _ROW = 30
 
@@ -96,20 +96,21 @@ def _picture(identity: str, title: str, told: str, *content: Markup, height: int
 def _stage(stage: Stage, across: Scale, *, began: float, top: int) -> Markup:
     x = across(stage.begins_at - began)
     width = max(stage.seconds * across.per_second, 2.0)
+    told = exact(stage.milliseconds) + (" so far" if stage.under_way else "")
     bar = element(
         "rect",
-        element("title", f"{stage.name}: {exact(stage.milliseconds)}, {stage.meaning}"),
+        element("title", f"{stage.name}: {told}, {stage.meaning}"),
         x=x,
         y=top + 5,
         width=width,
         height=_ROW - 10,
         rx=3,
-        class_=f"band {slug(stage.name)}",
+        class_=f"band {slug(stage.name)}{' under-way' if stage.under_way else ''}",
     )
     return joined(
         element("text", stage.name, x=_NAMES - 12, y=top + 20, class_="name"),
         bar,
-        element("text", exact(stage.milliseconds), x=x + width + 8, y=top + 20, class_="figure"),
+        element("text", told, x=x + width + 8, y=top + 20, class_="figure"),
     )
 
 

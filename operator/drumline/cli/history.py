@@ -35,7 +35,7 @@ def stretches(
         first = placements[0]
         if first.state == WAITING:
             placements[0] = Stretch(state=EARLIER, begins_at=first.begins_at, ends_at=first.ends_at)
-    return tuple(part for stretch in placements for part in _cut(stretch, incidents, now=now))
+    return tuple(part for stretch in placements for part in _cut(stretch, incidents))
 
 
 def _placements(
@@ -79,12 +79,12 @@ def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
     return None, WAITING
 
 
-def _cut(stretch: Stretch, incidents: Sequence[IncidentStory], *, now: float) -> Iterator[Stretch]:
+def _cut(stretch: Stretch, incidents: Sequence[IncidentStory]) -> Iterator[Stretch]:
     """A running stretch with its recoveries cut out."""
     begins = stretch.begins_at
     for incident in reversed(incidents if stretch.state == RUNNING else ()):
-        ends = incident.at + incident.seconds if incident.over else now
-        at, until = max(incident.at, begins), min(ends, stretch.ends_at)
+        at = max(incident.at, begins)
+        until = min(incident.at + incident.seconds, stretch.ends_at)
         if until > at:
             if at > begins:
                 yield Stretch(state=RUNNING, begins_at=begins, ends_at=at)

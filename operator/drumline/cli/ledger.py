@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from drumline.api.conditions import Phase
 from drumline.api.ledger import BudgetStatus, GpuSeconds, IncidentStatus
 from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
 from drumline.cli.figures import duration, moment, plain
@@ -40,11 +41,15 @@ _STATES: Final = (
 )
 
 
-def incidents(status: TrainingJobStatus) -> tuple[IncidentStory, ...]:
+def incidents(status: TrainingJobStatus, *, now: float) -> tuple[IncidentStory, ...]:
     """All incidents on record, newest first."""
     last = status.last_incident
-    known = [] if last is None else [last, *(status.earlier_incidents or [])]
-    return tuple(map(_incident, known))
+    if last is None:
+        return ()
+    stands_still = status.phase not in {Phase.RUNNING, Phase.SUCCEEDED}
+    until = (moment(status.finished_at) or now) if stands_still else None
+    earlier = (_incident(found, until=None) for found in status.earlier_incidents or [])
+    return (_incident(last, until=until), *earlier)
 
 
 def budgets(
@@ -80,7 +85,7 @@ def shares(held: GpuSeconds | None) -> tuple[Share, ...]:
     )
 
 
-def _incident(found: IncidentStatus) -> IncidentStory:
+def _incident(found: IncidentStatus, *, until: float | None) -> IncidentStory:
     at = moment(found.fault_at) or 0.0
     repeated = ""
     if found.repeats > 1:
@@ -93,7 +98,7 @@ def _incident(found: IncidentStatus) -> IncidentStory:
         node=plain(found.node or ""),
         found=_found(found),
         at=at,
-        stages=tuple(_stages(found, at=at)),
+        stages=tuple(_stages(found, at=at, until=until)),
         over=found.first_step_milliseconds is not None,
         failed_step=found.failed_step,
         restored_step=found.restored_step,
@@ -102,12 +107,18 @@ def _incident(found: IncidentStatus) -> IncidentStory:
     )
 
 
-def _stages(found: IncidentStatus, *, at: float) -> Iterator[Stage]:
-    for name, field, meaning in _STAGES:
-        milliseconds: int | None = getattr(found, field)
-        if milliseconds is not None:
-            yield Stage(name=name, begins_at=at, milliseconds=milliseconds, meaning=meaning)
-            at += milliseconds / 1000
+def _stages(found: IncidentStatus, *, at: float, until: float | None) -> Iterator[Stage]:
+    """The stages that are over; then the one under way, where training stands still for it."""
+    lengths: list[int | None] = [getattr(found, field) for _, field, _ in _STAGES]
+    over = 1 + max((n for n, length in enumerate(lengths) if length is not None), default=-1)
+    for (name, _, meaning), length in zip(_STAGES[:over], lengths[:over], strict=True):
+        if length is not None:
+            yield Stage(name=name, begins_at=at, milliseconds=length, meaning=meaning)
+            at += length / 1000
+    if over < len(_STAGES) and until is not None and until > at:
+        name, _, meaning = _STAGES[over]
+        waited = round((until - at) * 1000)
+        yield Stage(name=name, begins_at=at, milliseconds=waited, meaning=meaning, under_way=True)
 
 
 def _culprit(found: IncidentStatus) -> str:

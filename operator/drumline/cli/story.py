@@ -28,6 +28,8 @@ class Stage:
     begins_at: float
     milliseconds: int
     meaning: str
+    under_way: bool = False
+    """Not over yet: its length is that up to now."""
 
     @property
     def seconds(self) -> float:
@@ -61,7 +63,7 @@ class IncidentStory:
 
     @property
     def milliseconds(self) -> int:
-        """From the fault to the end of the last known stage."""
+        """From the fault to the first step after it, or until now."""
         return sum(stage.milliseconds for stage in self.stages)
 
     @property

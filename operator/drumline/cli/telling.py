@@ -26,7 +26,7 @@ def tell(subject: Subject) -> Story:
     """The story of one job at one moment."""
     job = subject.job
     status = job.status or TrainingJobStatus()
-    incidents = ledger.incidents(status)
+    incidents = ledger.incidents(status, now=subject.as_of)
     budgets = ledger.budgets(status, job.spec.recovery, now=subject.as_of)
     return Story(
         namespace=subject.namespace,

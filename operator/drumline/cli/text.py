@@ -11,6 +11,7 @@ from drumline.cli.story import BudgetStory, EventLine, IncidentStory, Mood, Shar
 
 WIDTH: Final = 100
 _BAR_CHARACTERS: Final = 40
+_STILL: Final = " so far"
 _BOLD: Final = "1"
 _DIM: Final = "2"
 _COLOURS: Final = {Mood.WELL: "32", Mood.WAITS: "33", Mood.RECOVERS: "34", Mood.FAILED: "31"}
@@ -94,7 +95,7 @@ def _bar_of(stage: Stage, incident: IncidentStory) -> str:
     scale = _BAR_CHARACTERS / incident.seconds if incident.seconds else 0.0
     begins = round((stage.begins_at - incident.at) * scale)
     length = max(round(stage.seconds * scale), 1)
-    return " " * min(begins, _BAR_CHARACTERS - 1) + "█" * length
+    return " " * min(begins, _BAR_CHARACTERS - 1) + "█" * length + _STILL * stage.under_way
 
 
 def steps_sentence(incident: IncidentStory) -> str:

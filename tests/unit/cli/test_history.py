@@ -30,7 +30,11 @@ def test_it_waited_started_ran_and_recovered() -> None:
 
 def test_a_recovery_that_is_not_over_lasts_until_now() -> None:
     begun = an_incident(firstStepMilliseconds=None)
-    assert life(a_running_status(lastIncident=begun))[-1] == ("Recovering", "06:41:12", "06:55:30")
+    assert life(a_running_status(phase="Recovering", lastIncident=begun))[-1] == (
+        "Recovering",
+        "06:41:12",
+        "06:55:30",
+    )
 
 
 def test_a_job_that_was_never_placed_waits_since_it_exists() -> None:

@@ -31,15 +31,33 @@ def test_the_stages_of_an_incident_touch_each_other_and_add_up() -> None:
     assert incident.over
 
 
-def test_a_recovery_under_way_has_the_stages_that_are_over() -> None:
+def begun_incident() -> dict[str, Any]:
     begun = an_incident()
     for field in ("replace", "rendezvous", "restore", "firstStep"):
         del begun[f"{field}Milliseconds"]
-    (incident,) = story_of(lastIncident=begun).incidents
-    assert ([stage.name for stage in incident.stages], incident.over) == (
-        ["Detect", "Decide"],
-        False,
+    return begun
+
+
+def test_the_stage_under_way_lasts_until_now() -> None:
+    (incident,) = story_of(phase="Recovering", lastIncident=begun_incident()).incidents
+    assert not incident.over
+    assert [(stage.name, stage.milliseconds, stage.under_way) for stage in incident.stages] == [
+        ("Detect", 5104, False),
+        ("Decide", 212, False),
+        ("Replace", 852_684, True),
+    ]
+
+
+def test_a_stage_that_a_job_s_end_cut_off_lasts_until_then() -> None:
+    ended = story_of(
+        phase="Failed", lastIncident=begun_incident(), finishedAt="2026-11-21T06:41:20Z"
     )
+    assert ended.incidents[0].milliseconds == 8000
+
+
+def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -> None:
+    story = story_of(lastIncident=begun_incident(), earlierIncidents=[begun_incident()])
+    assert [incident.milliseconds for incident in story.incidents] == [5316, 5316]
 
 
 @pytest.mark.parametrize(
