@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from pydantic.alias_generators import to_camel
 
 from drumline.api.base import GROUP, VERSION
 from drumline.api.conditions import Phase, Reason
@@ -18,10 +19,12 @@ from drumline.api.crds import DEFINITIONS
 from drumline.api.load import parse
 from drumline.api.reference import FILE as REFERENCE
 from drumline.api.reference import text as reference_text
+from drumline.api.trainingjob import RecoverySpec
 from drumline.scheduling.decisions import BlockReason
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.agent import metrics as agent_metrics
 from drumline_trainer.agent.events import Event
+from drumline_trainer.contract import FaultClass, RestoreTier
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -150,6 +153,15 @@ def test_jobs_page_has_every_phase() -> None:
     assert [
         phase for phase in Phase if not re.search(rf"^\|.*\b{phase}\b", text, re.MULTILINE)
     ] == []
+
+
+def test_recovery_page_has_every_class_tier_and_field_with_its_default() -> None:
+    text = (ROOT / "docs" / "recovery.md").read_text()
+    rows = [f"| `{word}` |" for word in (*FaultClass, *RestoreTier)]
+    for name, field in RecoverySpec.model_fields.items():
+        default = "none" if field.default is None else field.default
+        rows.append(f"| `recovery.{to_camel(name)}` | {default} |")
+    assert [row for row in rows if row not in text] == []
 
 
 def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
