@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, Kube
 
+DEPLOYMENT = "drumline-operator"
 LABELS = "app.kubernetes.io/name=drumline"
 
 
@@ -23,7 +24,7 @@ def away(kube: Kube) -> Iterator[None]:
 
 def scale(kube: Kube, replicas: int) -> None:
     """Set how many run, and wait until they do."""
-    kube.patch("deployments", "drumline", {"spec": {"replicas": replicas}}, SYSTEM_NAMESPACE)
+    kube.patch("deployments", DEPLOYMENT, {"spec": {"replicas": replicas}}, SYSTEM_NAMESPACE)
     kube.wait_all(
         "pods",
         SYSTEM_NAMESPACE,

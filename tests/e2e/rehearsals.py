@@ -23,7 +23,9 @@ from tests.e2e.site import Site
 from tests.kube import Json
 
 INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
-REHEARSED: Json = {"steps": 300, "nodes": 2, "gpusPerNode": 2}
+RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
+"""Of a pod: its share of a busy machine, and a limit to outgrow."""
+REHEARSED: Json = {"steps": 300, "nodes": 2, "gpusPerNode": 2, "resources": RESOURCES}
 """Two pods of two ranks on two of three nodes: the third is the spare."""
 BATCH = {"globalBatchSize": 4, "sequenceLength": 32}
 OVERRIDES = {"log_every_steps": 1}  # every step is written down at once
