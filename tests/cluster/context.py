@@ -38,7 +38,8 @@ IMAGES: dict[str, tuple[str, ...]] = {
 }
 """Image -> the packages of this repository in it."""
 
-REHEARSAL_MODULES = ("tests/rehearsal/rehearsal.py",)
+REHEARSAL = ("tests/rehearsal/stage", "tests/gloo/mutants")
+"""Packages that the rehearsal image adds to the trainer's."""
 
 # reads kubeconfig files on workstations; a pod has its service account, and 75 MB less
 _NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
@@ -97,14 +98,16 @@ def ensure_app(image: str) -> Path:
 
 
 def ensure_rehearsal() -> Path:
-    """The folder with the modules that play faults in the trainer's place."""
+    """The folder with the modules that play faults and mistakes in the trainer's place."""
+    sources = [REPOSITORY / source for source in REHEARSAL]
 
     def copy(folder: Path) -> None:
-        for module in REHEARSAL_MODULES:
-            shutil.copy(REPOSITORY / module, folder)
+        for source in sources:
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / source.name, ignore=unwanted)
         _compile(folder, seen_as="/opt/rehearsal")
 
-    content = _fingerprint(REPOSITORY / module for module in REHEARSAL_MODULES)
+    content = _fingerprint(file for source in sources for file in _sources(source))
     return _once("rehearsal", content, copy)
 
 

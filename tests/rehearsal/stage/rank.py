@@ -10,13 +10,14 @@ lies `rehearsal.json`, the plan of what shall befall it:
 Each fault strikes once in the life of a job, in the process of that rank, when it enters the phase
 after so many finished steps (null: any number) and after another fault; `struck/<name>` then says
 when. Every rank process writes itself into `processes.jsonl` when it begins, and, where the plan
-has `note_samples`, which samples it reads for which step into `samples.jsonl`. Standard library and
-the trainer only.
+has `note_samples`, which samples it reads for which step into `samples.jsonl`. With `mutant` the
+trainer is given that mistake (tests/gloo/mutants). Standard library and the trainer only.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -52,7 +53,10 @@ def run_rank(*, placement: Placement, **others: Any) -> None:
     folder = placement.checkpoint_folder
     if folder is not None and (folder / PLAN_FILE).exists():
         _introduce(placement, folder)
-        _watch(json.loads((folder / PLAN_FILE).read_text()), folder=folder)
+        plan = json.loads((folder / PLAN_FILE).read_text())
+        if plan["mutant"] is not None:
+            importlib.import_module(f"mutants.{plan['mutant']}")
+        _watch(plan, folder=folder)
     rank.run_rank(placement=placement, **others)
 
 
