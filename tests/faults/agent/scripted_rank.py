@@ -1,6 +1,14 @@
 """A trainer without torch for `DRUMLINE_RANK_MODULE`: each rank does what the test wrote down.
 
-SCRIPT in the environment is a JSON object: global rank -> list of lines of Python.
+SCRIPT in the environment is a JSON object: global rank -> list of lines of Python, run again for
+each attempt of a new process. They know
+
+    placement, control         what the agent gave
+    beat(step, loss, phase)    a heartbeat
+    done(step)                 the last one
+    hang()                     for ever, but the rank parks when it is told to and resumes
+    park(reason)               leave the gang; returns with the next placement
+    say(word)                  any other word of `heartbeat`
 """
 
 from __future__ import annotations
@@ -10,28 +18,38 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Heartbeat, Phase
+from drumline_trainer.heartbeat import Heartbeat, Parked, Phase
+from drumline_trainer.recovery.control import InterruptedByAgentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drumline_trainer.config import TrainerConfig
+    from drumline_trainer.heartbeat import Word
     from drumline_trainer.placement import Placement
+    from drumline_trainer.recovery.control import Control
 
 
 def run_rank(
-    *, config: TrainerConfig, placement: Placement, heartbeat: Callable[[Heartbeat], None]
+    *,
+    config: TrainerConfig,
+    placement: Placement,
+    heartbeat: Callable[[Word], None],
+    control: Control,
 ) -> None:
+    now = placement
+
     def beat(step: int, loss: float | None = None, phase: Phase = Phase.FORWARD) -> None:
         heartbeat(
             Heartbeat(
-                generation=placement.generation,
-                attempt=placement.attempt,
-                rank=placement.rank,
+                generation=now.generation,
+                attempt=now.attempt,
+                rank=now.rank,
                 step=step,
                 total_steps=config.steps,
                 phase=phase,
@@ -40,15 +58,32 @@ def run_rank(
             )
         )
 
+    def park(reason: str, step: int = 0) -> Placement:
+        nonlocal now
+        generation, attempt = now.membership
+        heartbeat(Parked(generation=generation, attempt=attempt, step=step, reason=reason))
+        now = control.wait_for_placement()
+        control.enter(now.membership)
+        return now
+
     def done(step: int) -> None:
         beat(step, phase=Phase.DONE)
 
     def hang() -> None:
-        threading.Event().wait()
+        told = threading.Event()
+        control.on_interrupt = told.set
+        while True:
+            with suppress(InterruptedByAgentError):
+                control.check()
+                told.wait()
+            told.clear()
+            park("told to")
 
+    control.enter(placement.membership)
     script = json.loads(os.environ.get("SCRIPT", "{}"))
     lines = script.get(str(placement.rank), ["beat(1)"])
-    exec("\n".join(lines), {"beat": beat, "done": done, "hang": hang, "placement": placement})  # noqa: S102
+    known = {"beat": beat, "done": done, "hang": hang, "park": park, "say": heartbeat}
+    exec("\n".join(lines), {**known, "placement": placement, "control": control})  # noqa: S102
 
 
 def serve_store(port: int, *, address: str) -> None:

@@ -25,6 +25,7 @@ _SETTINGS = AgentSettings(
     peer_lost_seconds=30,
     teardown_seconds=30,
     rank_module="drumline_trainer.rank",
+    snapshot_folder=Path("/dev/shm/drumline/pod-uid"),  # noqa: S108 - as in a pod
 )
 
 

@@ -7,13 +7,20 @@ PUT  /v1/record      a generation record, signed by the operator over ("record",
 GET  /v1/record      the current one, with its signature; signed over ("get", path)
 GET  /v1/status      `contract.AgentStatus`; signed over ("get", path)
 PUT  /v1/departures  another member has ended; signed over ("departure", body)
+
+`GET /v1/status?since=VERSION&wait=SECONDS` answers when the version is another one, or after that
+time. A trainer's pod has more routes, those between agents (`gang_words`) and those for notices and
+snapshots: see `gang_routes`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
 
 from drumline_trainer.agent import departures as departure_words
 from drumline_trainer.agent import metrics
@@ -21,13 +28,29 @@ from drumline_trainer.agent.departures import Departure, Departures
 from drumline_trainer.agent.fanout import RECORD_PATH
 from drumline_trainer.agent.http_message import HttpError, Request, Response
 from drumline_trainer.agent.record_book import Refused
-from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, verify
+from drumline_trainer.contract import (
+    MAX_WAIT_SECONDS,
+    SIGNATURE_HEADER,
+    ContractError,
+    verify,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from drumline_trainer.agent.board import Board
     from drumline_trainer.agent.record_book import RecordBook
 
 STATUS_PATH = "/v1/status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Who answers below a path, and what its callers sign."""
+
+    signed_as: bytes
+    """First part of what is signed; the second is the body, or the path of a GET."""
+    answer: Callable[[Request], Awaitable[Response]]
 
 
 class Api:
@@ -40,6 +63,8 @@ class Api:
         self._book = book
         self._board = board
         self._departures = departures
+        self.routes: dict[tuple[str, str], Route] = {}
+        """By method and path, or start of the path up to a slash: what a program adds."""
 
     async def answer(self, request: Request) -> Response:
         """Route one request.
@@ -47,7 +72,8 @@ class Api:
         Raises:
             HttpError: 401, 404, 405 and whatever a route refuses.
         """
-        match request.method, request.path:
+        path, _, query = request.path.partition("?")
+        match request.method, path:
             case "GET", "/healthz":
                 return _text("ok")
             case "GET", "/readyz":
@@ -60,6 +86,7 @@ class Api:
                 )
             case "GET", str(path) if path == STATUS_PATH:
                 self._check(request, b"get", STATUS_PATH.encode())
+                await self._await_news(query)
                 return Response(status=200, body=self._board.status.encode())
             case "GET", str(path) if path == RECORD_PATH:
                 self._check(request, b"get", RECORD_PATH.encode())
@@ -70,7 +97,30 @@ class Api:
                 self._check(request, departure_words.SIGNED_AS, request.body)
                 return self._note(request.body)
             case _:
-                raise HttpError(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path}")
+                return await self._answer_route(request)
+
+    async def _answer_route(self, request: Request) -> Response:
+        for (method, path), route in self.routes.items():
+            below = path.endswith("/") and request.path.startswith(path)
+            if request.method == method and (below or request.path == path):
+                signed = request.body if method == "PUT" else request.path.encode()
+                self._check(request, route.signed_as, signed)
+                try:
+                    return await route.answer(request)
+                except ContractError as error:
+                    raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise HttpError(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path}")
+
+    async def _await_news(self, query: str) -> None:
+        """Hold a status request open until there is another version than the caller has."""
+        since, wait = _long_poll(query)
+        if since is None:
+            return
+        try:
+            async with asyncio.timeout(wait):
+                await self._board.newer(since)
+        except TimeoutError:
+            pass  # nothing new: the figures are fresh all the same
 
     def _check(self, request: Request, *parts: bytes) -> None:
         signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
@@ -106,6 +156,16 @@ class Api:
         except ContractError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         return _json({})
+
+
+def _long_poll(query: str) -> tuple[int | None, float]:
+    values = parse_qs(query)
+    try:
+        since = values["since"][0] if "since" in values else None
+        wait = float(values.get("wait", ["0"])[0])
+        return (None if since is None else int(since)), min(max(wait, 0.0), MAX_WAIT_SECONDS)
+    except ValueError:
+        raise HttpError(HTTPStatus.BAD_REQUEST, "since and wait are numbers") from None
 
 
 def _text(text: str, *, status: int = 200) -> Response:

@@ -16,9 +16,11 @@ class Bell:
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
+        self.rings = 0
 
     def ring(self) -> None:
         """Have every waiter look again."""
+        self.rings += 1
         self._rung.set()
         self._rung = asyncio.Event()
 
@@ -27,3 +29,11 @@ class Bell:
         while (found := look()) is None:
             await self._rung.wait()
         return found
+
+    async def within(self, seconds: float, *, after: int) -> int:
+        """Wait for a ring beyond number `after`, so long at most. Returns the rings so far."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.until(lambda: self.rings if self.rings > after else None)
+        except TimeoutError:
+            return self.rings

@@ -1,8 +1,8 @@
 """How a record reaches every agent: the store's agent pushes it, the others ask for newer ones.
 
 The operator pushes a record once, to the store's agent. That one repeats it to each other member
-until it is acknowledged. Once an agent has a record it also asks the store's agent for a newer one
-at intervals, so that a lost push heals; the same question tells it that the store's agent lives.
+until it is acknowledged. An agent that hears of a newer generation (`uplink`) asks for its record,
+so a lost push heals.
 """
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ RECORD_PATH = "/v1/record"
 CONCURRENCY = 32
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 2.0
-POLL_SECONDS = 2.0
-POLLS_PER_SECOND = 250
-"""A store's agent answers at most so many polls; above 500 members the interval grows."""
 
 
 async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
@@ -34,10 +31,11 @@ async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
     async with asyncio.TaskGroup() as group:
         for member in signed.record.members:
             if member != signed.record.store_member:
-                group.create_task(_deliver(signed, to=member, port=port, gate=gate))
+                group.create_task(deliver(signed, to=member, port=port, gate=gate))
 
 
-async def _deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
+async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
+    """Push a record to one member until it has answered, whatever that be."""
     request = Request(
         method="PUT",
         path=RECORD_PATH,
@@ -63,29 +61,14 @@ async def _deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio
         wait_seconds = min(2 * wait_seconds, LAST_RETRY_SECONDS)
 
 
-async def follow(
-    book: RecordBook, signed: SignedRecord, *, token: bytes, port: int, lost_seconds: float
-) -> str:
+async def ask_for_record(
+    book: RecordBook, signed: SignedRecord, *, token: bytes, port: int
+) -> None:
     """Offer the book whatever newer record the agent of this record's store has.
 
-    Returns:
-        Why, once that agent has been unreachable for `lost_seconds`.
+    Raises:
+        Unreachable: it does not answer.
     """
-    clock = asyncio.get_running_loop().time
-    interval_seconds = max(POLL_SECONDS, len(signed.record.members) / POLLS_PER_SECOND)
-    answered = clock()
-    reason = ""
-    while clock() - answered < lost_seconds:
-        try:
-            await _ask(book, signed, token=token, port=port)
-            answered = clock()
-        except Unreachable as error:
-            reason = str(error)
-        await asyncio.sleep(interval_seconds)
-    return f"the store's agent is unreachable: {reason}"
-
-
-async def _ask(book: RecordBook, signed: SignedRecord, *, token: bytes, port: int) -> None:
     request = Request(
         method="GET",
         path=RECORD_PATH,

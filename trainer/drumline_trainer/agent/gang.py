@@ -1,279 +1,380 @@
-"""The ranks of this pod in one attempt: forked, watched, and ended together.
+"""The ranks of this pod: forked, brought to rest, resumed, and ended together.
 
-Everything that can happen to an attempt is a value in one inbox; `watch` takes them one by one
-until there is a verdict. The store, where this pod serves it, is a process beside the ranks: it
-ends only with `end`, after everyone who needs it.
+A process outlives the attempt it was forked for: when the gang breaks it parks, and the next
+attempt resumes it under a new placement. Whoever does not park in time is killed and forked anew.
 
 A rank that has said it is done has succeeded, however its process ends: its last checkpoint is
 committed by then, and what can still go wrong is the teardown of a library. It gets
-`teardown_seconds` for that and is killed after; its peers, whose own teardown may fail by that,
-are done too.
+`teardown_seconds` for that and is killed after. An exit code of 0 alone is no success: any library
+can end a process so.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Protocol
 
+from drumline_trainer.agent import faults
+from drumline_trainer.agent.bell import Bell
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.output import LineReader, PrefixedOutput, open_pipe
-from drumline_trainer.agent.rank_main import rank_order, store_order
-from drumline_trainer.agent.verdict import (
-    Failed,
-    Succeeded,
-    Superseded,
-    Suspected,
-    Terminated,
-    describe,
-    judge,
-    peer_lost,
+from drumline_trainer.agent.gang_words import Fault, RankView
+from drumline_trainer.agent.hangs import patience_seconds
+from drumline_trainer.agent.rank_main import RETURNED
+from drumline_trainer.agent.rank_process import RankProcess, fork_rank
+from drumline_trainer.agent.snapshots import Shard
+from drumline_trainer.agent.verdict import describe, pod_code
+from drumline_trainer.agent.zygote_client import KILL_SECONDS
+from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_trainer.heartbeat import (
+    Heartbeat,
+    NoticeSaved,
+    Parked,
+    Phase,
+    RankError,
+    SnapshotTaken,
+    said,
 )
-from drumline_trainer.agent.zygote_client import KILL_SECONDS, Child
-from drumline_trainer.contract import STORE_PORTS, ExitCode
-from drumline_trainer.heartbeat import Heartbeat, Phase
-from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.orders import Interrupt, Resume, SaveNotice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from drumline_trainer.agent.board import Board
     from drumline_trainer.agent.settings import AgentSettings
     from drumline_trainer.agent.zygote_client import ZygoteClient
-    from drumline_trainer.contract import GenerationRecord
+    from drumline_trainer.placement import Placement
+    from drumline_trainer.recovery.orders import Order
 
-SETTLE_SECONDS = 3.0
-"""How long after a PEER_LOST a better explanation is waited for."""
+PARK_SECONDS = 2.0
+"""How long a rank may take to leave its collectives once it was told to; or two of its steps."""
 DRAIN_SECONDS = 2.0
 """How long the pipes of ended ranks are read on: a stray process may hold them open."""
+UNHEARD = (-1, 0, -1)
+"""Position of a rank that has said nothing yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankExited:
-    """A rank of ours ended."""
+class Listener(Protocol):
+    """Who hears what happens to the ranks."""
 
-    rank: int
-    code: int
+    def on_fault(self, fault: Fault) -> None:
+        """An attempt is broken."""
 
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
+        """A rank gave a sign of life."""
 
-@dataclass(frozen=True, slots=True)
-class MembersLost:
-    """The gang is broken elsewhere: a member failed, or the store went away."""
+    def on_snapshot(self, process: RankProcess, shard: Shard) -> None:
+        """A rank has written a snapshot."""
 
-    reason: str
-
-
-Happening = RankExited | MembersLost | Failed | Terminated | Superseded
-Verdict = Succeeded | Failed | Terminated | Superseded
-
-
-@dataclass(slots=True, kw_only=True)
-class _Rank:
-    child: Child
-    output: PrefixedOutput
-    said: LineReader
-    error: str = ""
-    """What the rank's own supervisor said it died of."""
-    done: bool = False
-    """It has said that it is through."""
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the process has ended, and well."""
-        return self.child.exited.done() and (self.done or self.child.exited.result() == 0)
+    def on_saved(self, saved: NoticeSaved) -> None:
+        """A rank has answered a notice."""
 
 
 class LocalGang:
-    """One attempt in this pod. Call `start`, then `watch`, then `end`."""
+    """Processes by local rank."""
 
     def __init__(
-        self,
-        *,
-        settings: AgentSettings,
-        record: GenerationRecord,
-        attempt: int,
-        zygote: ZygoteClient,
-        board: Board,
+        self, *, settings: AgentSettings, zygote: ZygoteClient, board: Board, listener: Listener
     ) -> None:
         self._settings = settings
-        self._record = record
-        self._attempt = attempt
         self._zygote = zygote
         self._board = board
-        self._ranks: dict[int, _Rank] = {}
-        self._store: Child | None = None
-        self._readers: list[LineReader] = []
-        self.inbox: asyncio.Queue[Happening] = asyncio.Queue()
+        self._listener = listener
+        self._ranks: dict[int, RankProcess] = {}
+        self._told_to_leave = False
+        self._cgroup = faults.own_cgroup()
+        self._memory_kills = faults.memory_kills(self._cgroup)
+        self.news = Bell()
+        """Rung when a rank is done, has parked or has ended."""
 
     @property
-    def serves_store(self) -> bool:
-        """Whether this pod has the gang's store."""
-        return self._record.store_member.index == self._settings.index
+    def done(self) -> bool:
+        """Every rank has finished its work."""
+        return bool(self._ranks) and all(rank.done for rank in self._ranks.values())
 
-    async def start(self) -> None:
-        """Fork the store, if it is ours, and the ranks."""
-        # Heard before the ranks that die with it: their exits would look like the cause.
-        self._zygote.gone.add_done_callback(lambda gone: self.inbox.put_nowait(gone.result()))
-        placements = self._placements()
+    @property
+    def left(self) -> bool:
+        """Every rank has left on request."""
+        ranks = self._ranks.values()
+        return bool(ranks) and all(rank.succeeded for rank in ranks) and not self.done
+
+    def views(self) -> tuple[RankView, ...]:
+        """Every rank as it looks now."""
+        return tuple(self._view(rank, now=time.monotonic()) for rank in self._ranks.values())
+
+    def tell_all(self, order: Order) -> None:
+        """Write an order to every rank."""
+        self._told_to_leave |= isinstance(order, SaveNotice) and order.leave
+        for rank in self._ranks.values():
+            rank.tell(order)
+
+    def kill(self, numbers: Iterable[int], *, reason: str) -> None:
+        """End ranks that keep the others waiting."""
+        wanted = set(numbers)
+        for rank in self._ranks.values():
+            if rank.placement.rank in wanted and rank.alive and not rank.done:
+                log(Event.RANK_KILLED, rank=rank.placement.rank, reason=reason)
+                rank.condemned = reason
+                self._zygote.signal(rank.child, signal.SIGKILL)
+
+    async def rest(self) -> None:
+        """Bring every rank to rest: parked, or ended."""
+        async with asyncio.TaskGroup() as group:
+            for rank in self._ranks.values():
+                group.create_task(self._rest(rank))
+
+    async def enter(self, placements: Sequence[Placement]) -> None:
+        """Resume the ranks that rest and fork the others, one for each placement."""
+        first = placements[0]
         self._board.begin(
-            generation=self._record.generation,
-            attempt=self._attempt,
-            ranks=range(placements[0].rank, placements[-1].rank + 1),
+            generation=first.generation,
+            attempt=first.attempt,
+            ranks=range(first.rank, first.rank + len(placements)),
         )
-        if self.serves_store:
-            await self._start_store()
+        self._told_to_leave = False
+        for local_rank in [number for number in self._ranks if number >= len(placements)]:
+            await self._retire(self._ranks.pop(local_rank))
+        resumed = [one.rank for one in placements if self._resume(one)]
         for placement in placements:
-            await self._start_rank(placement)
+            if placement.rank not in resumed:
+                await self._fork(placement)
         log(
             Event.RANKS_STARTED,
-            generation=self._record.generation,
-            attempt=self._attempt,
-            pids={number: await rank.child.pid for number, rank in self._ranks.items()},
-            world_size=self._record.world_size,
+            generation=first.generation,
+            attempt=first.attempt,
+            pids={one.placement.rank: await one.child.pid for one in self._ranks.values()},
+            resumed=resumed,
+            world_size=first.world_size,
+            restore_snapshot=first.restore_snapshot,
         )
-
-    async def watch(self) -> Verdict:
-        """Wait until it is clear how the attempt ends."""
-        exits: dict[int, int] = {}
-        while True:
-            match await self.inbox.get():
-                case RankExited(rank, code):
-                    exits[rank] = code
-                    verdict = judge(exits, ranks=len(self._ranks))
-                    if isinstance(verdict, Succeeded | Failed):
-                        return verdict
-                    if isinstance(verdict, Suspected):
-                        self._suspect(peer_lost("lost its peers", rank=rank))
-                case MembersLost(reason):
-                    self._suspect(peer_lost(reason))
-                case (Failed() | Terminated() | Superseded()) as verdict:
-                    return verdict
-
-    def _suspect(self, failed: Failed) -> None:
-        """Believe this, unless something better is heard within SETTLE_SECONDS."""
-        asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.inbox.put_nowait, failed)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
-        """End every process of the attempt and print what is left of its output.
+        """End every process and print what is left of its output.
 
-        With a grace the ranks get SIGTERM first. Returns whether all ranks had succeeded.
+        With a grace the ranks get SIGTERM first. Returns whether all of them had succeeded.
         """
-        if self._store is not None:
-            self._store.exited.remove_done_callback(self._on_store_exit)
-        ranks = [rank.child for rank in self._ranks.values()]
+        ranks = list(self._ranks.values())
         if grace_seconds > 0:
-            for child in ranks:
-                self._zygote.signal(child, signal.SIGTERM)
-            await _wait([child.exited for child in ranks], seconds=grace_seconds)
-        everyone = ranks if self._store is None else [*ranks, self._store]
-        for child in everyone:
-            self._zygote.signal(child, signal.SIGKILL)
-        await _wait([child.exited for child in everyone], seconds=KILL_SECONDS)
-        await _wait([reader.ended for reader in self._readers], seconds=DRAIN_SECONDS)
-        for reader in self._readers:
-            reader.close()
-        return all(rank.succeeded for rank in self._ranks.values())
+            for rank in ranks:
+                self._zygote.signal(rank.child, signal.SIGTERM)
+            await _wait([rank.child.exited for rank in ranks], seconds=grace_seconds)
+        well = [rank.succeeded or _ended_with_zero(rank) for rank in ranks]
+        async with asyncio.TaskGroup() as group:
+            for rank in ranks:
+                group.create_task(self._retire(rank))
+        await _wait([rank.printed.ended for rank in ranks], seconds=DRAIN_SECONDS)
+        for rank in ranks:
+            rank.close()
+        return bool(ranks) and all(well)
 
-    def explain(self, verdict: Verdict) -> str:
-        """One line: which rank, what it said last; empty on success. Complete after `end`."""
-        match verdict:
-            case Failed(reason=reason, rank=int(number)):
-                rank = self._ranks[number]
-                words = rank.error or rank.output.last_line
-                return f"rank {number}: {words} [{reason}]" if words else f"rank {number}: {reason}"
-            case Failed(reason=reason):
-                return reason
-            case Terminated():
-                return "terminated before its ranks had finished"
-            case _:
-                return ""
+    async def ended_by_themselves(self) -> None:
+        """Wait until the ranks that are done have ended, at most `teardown_seconds`."""
+        exits = [rank.child.exited for rank in self._ranks.values()]
+        await _wait(exits, seconds=self._settings.teardown_seconds)
 
-    def _placements(self) -> Sequence[Placement]:
-        record, settings = self._record, self._settings
-        here = next(member for member in record.members if member.index == settings.index)
-        return [
-            Placement(
-                rank=record.first_rank(settings.index) + local_rank,
-                world_size=record.world_size,
-                local_rank=local_rank,
-                local_world_size=here.ranks,
-                store_host=record.store_member.address,
-                store_port=self._store_port,
-                owner=record.job_uid,
-                generation=record.generation,
-                attempt=self._attempt,
-                checkpoint_folder=settings.checkpoint_folder,
-                acknowledged_step=record.restore_step,
-                acknowledged_digest=record.restore_digest,
-                address=here.address,
-            )
-            for local_rank in range(here.ranks)
-        ]
-
-    @property
-    def _store_port(self) -> int:
-        return self._settings.store_port + self._attempt % STORE_PORTS
-
-    def _name(self, what: str) -> str:
-        return f"{self._record.generation}.{self._attempt}/{what}"
-
-    async def _start_store(self) -> None:
-        output = PrefixedOutput("store")
-        reader, descriptor = await open_pipe(output.line)
-        self._readers.append(reader)
-        order = store_order(self._record.store_member.address, port=self._store_port)
-        self._store = self._zygote.fork(self._name("store"), order, descriptors=[descriptor])
-        self._store.exited.add_done_callback(self._on_store_exit)
-
-    async def _start_rank(self, placement: Placement) -> None:
-        number = placement.rank
-        output = PrefixedOutput(f"rank {number}")
-        printed, output_end = await open_pipe(output.line)
-        said, heartbeat_end = await open_pipe(lambda line: self._on_heartbeat(number, line))
-        self._readers += [printed, said]
-        child = self._zygote.fork(
-            self._name(f"rank-{number}"),
-            rank_order(placement),
-            descriptors=[output_end, heartbeat_end],
-        )
-        self._ranks[number] = _Rank(child=child, output=output, said=said)
-        child.exited.add_done_callback(lambda exited: self._on_rank_exit(number, exited.result()))
-
-    def _on_heartbeat(self, rank: int, line: bytes) -> None:
-        try:
-            words = json.loads(line)
-            if "error" in words:
-                self._ranks[rank].error = str(words["error"])
-                return
-            heartbeat = Heartbeat.from_json(line.decode())
-        except (ValueError, TypeError, KeyError) as error:
-            log(Event.HEARTBEAT_REFUSED, rank=rank, reason=str(error)[:256])
+    async def _rest(self, rank: RankProcess) -> None:
+        if rank.resting:
             return
+        if rank.alive and not rank.done:
+            number, attempt = rank.placement.membership
+            if rank.tell(Interrupt(generation=number, attempt=attempt)):
+                await self._parked_or_ended(rank)
+        if not rank.resting:
+            await self._retire(rank)
+
+    async def _parked_or_ended(self, rank: RankProcess) -> None:
+        try:
+            async with asyncio.timeout(max(PARK_SECONDS, 2 * (self._board.step_seconds or 0.0))):
+                await rank.changed.until(lambda: rank.resting or not rank.alive or None)
+        except TimeoutError:
+            log(Event.RANK_LINGERS, rank=rank.placement.rank, seconds=PARK_SECONDS)
+
+    async def _retire(self, rank: RankProcess) -> None:
+        """End a process; that it ends means nothing from now on."""
+        rank.retired = True
+        self._zygote.signal(rank.child, signal.SIGKILL)
+        await _wait([rank.child.exited], seconds=KILL_SECONDS)
+
+    def _resume(self, placement: Placement) -> bool:
+        rank = self._ranks.get(placement.local_rank)
+        if rank is None or not rank.resting or not rank.tell(Resume(placement=placement)):
+            return False
+        rank.resume(placement)
+        return True
+
+    async def _fork(self, placement: Placement) -> None:
+        former = self._ranks.get(placement.local_rank)
+        if former is not None:
+            await self._retire(former)
+        self._ranks[placement.local_rank] = await fork_rank(
+            placement, zygote=self._zygote, on_line=self._on_line, on_exit=self._on_exit
+        )
+
+    def _on_line(self, rank: RankProcess, line: bytes) -> None:
+        if line.decode(errors="replace") == RETURNED:
+            self._on_done(rank)
+            return
+        try:
+            word = said(line.decode())
+        except (ValueError, TypeError, KeyError) as error:
+            number = rank.placement.rank
+            log(Event.HEARTBEAT_REFUSED, rank=number, reason=str(error)[:256])
+            return
+        match word:
+            case Heartbeat():
+                self._on_heartbeat(rank, word)
+            case Parked():
+                self._on_parked(rank, word)
+            case SnapshotTaken():
+                self._listener.on_snapshot(rank, _shard(word, placement=rank.placement))
+            case NoticeSaved():
+                self._listener.on_saved(word)
+            case RankError():
+                rank.error = word.error
+
+    def _on_heartbeat(self, rank: RankProcess, heartbeat: Heartbeat) -> None:
+        if (heartbeat.generation, heartbeat.attempt) != rank.placement.membership:
+            return  # written before it was resumed
         self._board.beat(heartbeat)
-        if heartbeat.phase is Phase.DONE and not self._ranks[rank].done:
-            self._ranks[rank].done = True
-            loop = asyncio.get_running_loop()
-            loop.call_later(self._settings.teardown_seconds, self._end_teardown, rank)
+        self._listener.on_heartbeat(heartbeat)
+        if heartbeat.phase is Phase.DONE:
+            self._on_done(rank)
 
-    def _end_teardown(self, rank: int) -> None:
+    def _on_done(self, rank: RankProcess) -> None:
+        if rank.done:
+            return
+        rank.done = True
+        self.news.ring()
+        asyncio.get_running_loop().call_later(
+            self._settings.teardown_seconds, self._end_teardown, rank
+        )
+
+    def _end_teardown(self, rank: RankProcess) -> None:
         """Kill a rank that is done but does not end; not even the kill is waited for."""
-        child = self._ranks[rank].child
-        if not child.exited.done():
-            log(Event.RANK_LINGERS, rank=rank, seconds=self._settings.teardown_seconds)
-            self._zygote.signal(child, signal.SIGKILL)
-            self.inbox.put_nowait(RankExited(rank, ExitCode.OK))
+        if rank.alive:
+            seconds = self._settings.teardown_seconds
+            log(Event.RANK_LINGERS, rank=rank.placement.rank, seconds=seconds)
+            self._zygote.signal(rank.child, signal.SIGKILL)
 
-    def _on_rank_exit(self, rank: int, code: int) -> None:
-        log(Event.RANK_EXITED, rank=rank, code=code, reason=describe(code))
-        self._board.ranks_up[rank] = False
-        self._ranks[rank].said.drain()  # its last words, before it is judged
-        self.inbox.put_nowait(RankExited(rank, ExitCode.OK if self._ranks[rank].done else code))
+    def _on_parked(self, rank: RankProcess, parked: Parked) -> None:
+        rank.parked = (parked.generation, parked.attempt)
+        number = rank.placement.rank
+        log(Event.RANK_PARKED, rank=number, step=parked.step, reason=parked.reason)
+        rank.changed.ring()
+        self.news.ring()
+        if rank.resting:
+            self._listener.on_fault(
+                self._fault(
+                    rank,
+                    fault_class=FaultClass.INFRASTRUCTURE,
+                    cause=f"rank {number}: lost its peers: {parked.reason}",
+                    exit_code=ExitCode.PEER_LOST,
+                    step=parked.step,
+                )
+            )
 
-    def _on_store_exit(self, exited: asyncio.Future[int]) -> None:
-        log(Event.STORE_EXITED, code=exited.result())
-        self.inbox.put_nowait(MembersLost(f"the store ended: {describe(exited.result())}"))
+    def _on_exit(self, rank: RankProcess) -> None:
+        number, code = rank.placement.rank, rank.child.exited.result()
+        log(Event.RANK_EXITED, rank=number, code=code, reason=describe(code))
+        if rank.placement.membership == (self._board.generation, self._board.attempt):
+            self._board.ranks_up[number] = False
+        rank.said.drain()  # its last words, before it is judged
+        rank.close_control()
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, rank.close)
+        rank.left = code == ExitCode.PREEMPTED and self._told_to_leave
+        rank.changed.ring()
+        self.news.ring()
+        # With the zygote all its children end: it is to blame, not they.
+        if not (rank.retired or rank.succeeded or self._zygote.gone.done()):
+            self._listener.on_fault(self._fault_of_exit(rank, code))
+
+    def _fault_of_exit(self, rank: RankProcess, code: int) -> Fault:
+        number = rank.placement.rank
+        if rank.condemned:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.HANG,
+                cause=f"rank {number}: {rank.condemned}",
+                exit_code=pod_code(code),
+            )
+        if code == ExitCode.OK:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.APPLICATION,
+                cause=f"rank {number}: ended with exit code 0 before its work was done",
+                exit_code=ExitCode.APPLICATION,
+            )
+        kills = faults.memory_kills(self._cgroup)
+        killed_for_memory, self._memory_kills = kills > self._memory_kills, kills
+        return self._fault(
+            rank,
+            fault_class=faults.classify(
+                code, error=rank.error, killed_for_memory=killed_for_memory
+            ),
+            cause=faults.cause(number, code, words=rank.words),
+            exit_code=pod_code(code),
+        )
+
+    def _fault(
+        self,
+        rank: RankProcess,
+        *,
+        fault_class: FaultClass,
+        cause: str,
+        exit_code: int,
+        step: int | None = None,
+    ) -> Fault:
+        heard = self._board.heard.get(rank.placement.rank)
+        trained = heard is not None and heard.heartbeat.position[0] >= 0
+        now = time.time()
+        silent_seconds = time.monotonic() - heard.at if rank.condemned and heard else 0.0
+        if step is None:
+            start = rank.placement.restore_snapshot or 0
+            step = heard.heartbeat.step if trained and heard is not None else start
+        generation, attempt = rank.placement.membership
+        return Fault(
+            generation=generation,
+            attempt=attempt,
+            index=self._settings.index,
+            rank=rank.placement.rank,
+            fault_class=fault_class,
+            cause=cause,
+            at=now - silent_seconds,
+            detected_at=now,
+            step=step,
+            exit_code=exit_code,
+            consequence=exit_code == ExitCode.PEER_LOST,
+            in_restore=bool(rank.error) and not trained,
+        )
+
+    def _view(self, rank: RankProcess, *, now: float) -> RankView:
+        heard = self._board.heard.get(rank.placement.rank)
+        newest = None if heard is None else heard.heartbeat
+        return RankView(
+            rank=rank.placement.rank,
+            position=UNHEARD if newest is None else newest.position,
+            silent_seconds=now - (rank.entered_at if heard is None else heard.at),
+            patience_seconds=patience_seconds(newest, step_seconds=self._board.step_seconds),
+            evidence=rank.look(now=now),
+            done=rank.done,
+        )
+
+
+def _shard(word: SnapshotTaken, *, placement: Placement) -> Shard:
+    return Shard(
+        rank=placement.rank,
+        step=word.step,
+        generation=word.generation,
+        attempt=word.attempt,
+        world_size=placement.world_size,
+        bytes=word.bytes,
+        sha256=word.sha256,
+    )
+
+
+def _ended_with_zero(rank: RankProcess) -> bool:
+    return not rank.alive and rank.child.exited.result() == ExitCode.OK
 
 
 async def _wait(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:

@@ -10,14 +10,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from drumline_trainer.contract import MAX_BODY_BYTES
 
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
 MAX_HEAD_BYTES = 8 * 1024
+FILES = "/v1/snapshots/"
+"""Below this path bodies are files: streamed, never held in memory, and of any size."""
+MAX_FILE_BYTES = 1 << 40
 _REQUEST_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]{0,255}) HTTP/1\.[01]")
 _STATUS_LINE = re.compile(r"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t -~]*)?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}):[ \t]*([\t -~]*)")
-_LENGTH = re.compile(r"[0-9]{1,10}")
+_LENGTH = re.compile(r"[0-9]{1,13}")
 
 
 class HttpError(Exception):
@@ -48,27 +55,34 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     body: bytes = b""
 
-    def encode(self, *, host: str) -> bytes:
-        """Bytes on the wire; the connection ends with the response."""
-        headers = {**self.headers, "Host": host, "Content-Length": str(len(self.body))}
+    def encode(self, *, host: str, body_bytes: int | None = None) -> bytes:
+        """Bytes on the wire; the connection ends with the response.
+
+        With `body_bytes` a body of so many bytes follows from elsewhere.
+        """
+        length = len(self.body) if body_bytes is None else body_bytes
+        headers = {**self.headers, "Host": host, "Content-Length": str(length)}
         return _head(f"{self.method} {self.path} HTTP/1.1", headers) + self.body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """A whole response."""
+    """A whole response; its body may be a file that is sent after it."""
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
     headers: dict[str, str] = field(default_factory=dict[str, str])
+    file: BinaryIO | None = None
+    """Open for reading; closed once it is sent."""
+    file_bytes: int = 0
 
     def encode(self) -> bytes:
-        """Bytes on the wire; the connection ends with them."""
+        """Bytes on the wire but for the file; the connection ends with them."""
         headers = {
             "Content-Type": self.content_type,
             **self.headers,
-            "Content-Length": str(len(self.body)),
+            "Content-Length": str(len(self.body) + self.file_bytes),
         }
         return (
             _head(f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", headers) + self.body
@@ -85,19 +99,19 @@ def parse_request_head(block: bytes) -> RequestHead:
     match = _REQUEST_LINE.fullmatch(start)
     if match is None:
         raise HttpError(HTTPStatus.BAD_REQUEST, "malformed request line")
-    length = _content_length(headers)
+    length = _content_length(headers, path=match[2])
     if length and match[1] in ("GET", "HEAD"):
         raise HttpError(HTTPStatus.BAD_REQUEST, f"{match[1]} takes no body")
     return RequestHead(method=match[1], path=match[2], headers=headers, content_length=length)
 
 
-def parse_response_head(block: bytes) -> tuple[int, dict[str, str], int]:
-    """Status, headers and Content-Length of a response. Raises HttpError."""
+def parse_response_head(block: bytes, *, path: str = "") -> tuple[int, dict[str, str], int]:
+    """Status, headers and Content-Length of a response about `path`. Raises HttpError."""
     start, headers = _split(block)
     match = _STATUS_LINE.fullmatch(start)
     if match is None:
         raise HttpError(HTTPStatus.BAD_REQUEST, "malformed status line")
-    return int(match[1]), headers, _content_length(headers)
+    return int(match[1]), headers, _content_length(headers, path=path)
 
 
 def _head(start: str, headers: dict[str, str]) -> bytes:
@@ -126,12 +140,12 @@ def _split(block: bytes) -> tuple[str, dict[str, str]]:
     return start, headers
 
 
-def _content_length(headers: dict[str, str]) -> int:
+def _content_length(headers: dict[str, str], *, path: str) -> int:
     if "transfer-encoding" in headers:
         raise HttpError(HTTPStatus.BAD_REQUEST, "Transfer-Encoding is not supported")
     text = headers.get("content-length", "0")
     if _LENGTH.fullmatch(text) is None:
         raise HttpError(HTTPStatus.BAD_REQUEST, "malformed Content-Length")
-    if int(text) > MAX_BODY_BYTES:
+    if int(text) > (MAX_FILE_BYTES if path.startswith(FILES) else MAX_BODY_BYTES):
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too large")
     return int(text)

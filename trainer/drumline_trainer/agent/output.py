@@ -110,6 +110,10 @@ class PrefixedOutput:
         self._prefix = f"[{prefix}] ".encode()
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
 
+    def rename(self, prefix: str) -> None:
+        """Print under another prefix from now on."""
+        self._prefix = f"[{prefix}] ".encode()
+
     def line(self, line: bytes) -> None:
         """Print one line."""
         text = line.decode(errors="replace").rstrip("\r")

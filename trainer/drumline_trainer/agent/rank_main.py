@@ -19,12 +19,15 @@ from drumline_trainer.agent import linux
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
 from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.control import Control
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from drumline_trainer.heartbeat import Heartbeat
+    from drumline_trainer.heartbeat import Word
 
+RETURNED = json.dumps({"returned": True})
+"""The last line of a rank that came to its end, which an exit code of 0 alone does not say."""
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children take again."""
 
@@ -50,7 +53,8 @@ def become(
             module.serve_store(order["port"], address=order["address"])
             code = ExitCode.OK
         else:
-            code = _run_rank(module, Placement.from_json(order["placement"]), descriptors[1])
+            placement = Placement.from_json(order["placement"])
+            code = _run_rank(module, placement, said=descriptors[1], orders=descriptors[2])
     except BaseException:  # noqa: BLE001 - supervisor: nothing may unwind into the zygote's frames
         traceback.print_exc()
     finally:
@@ -75,18 +79,21 @@ def _stand_alone(*, output: int, parent_pid: int) -> None:
     faulthandler.enable()
 
 
-def _run_rank(module: ModuleType, placement: Placement, heartbeats: int) -> int:
+def _run_rank(module: ModuleType, placement: Placement, *, said: int, orders: int) -> int:
     os.environ.update(_environment(placement))
 
-    def send(heartbeat: Heartbeat) -> None:
-        _write_line(heartbeats, heartbeat.to_json())
+    def send(word: Word) -> None:
+        _write_line(said, word.to_json())
 
     try:
-        module.run_rank(config=_config(), placement=placement, heartbeat=send)
+        module.run_rank(
+            config=_config(), placement=placement, heartbeat=send, control=Control(orders)
+        )
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
         traceback.print_exc()
-        _write_line(heartbeats, json.dumps({"error": _one_line(error)}))
+        _write_line(said, json.dumps({"error": _one_line(error)}))
         return module.exit_code_of(error)
+    _write_line(said, RETURNED)
     return ExitCode.OK
 
 

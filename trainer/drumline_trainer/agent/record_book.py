@@ -61,6 +61,8 @@ class RecordBook:
         self._epoch = 0
         self._bell = Bell()
         self.current: SignedRecord | None = None
+        self.successor = 0
+        """A higher generation that has another pod in this one's place."""
 
     @property
     def generation(self) -> int:
@@ -104,6 +106,10 @@ class RecordBook:
 
         return await self._bell.until(newer)
 
+    async def replaced(self) -> int:
+        """The generation that this pod is no member of any more, once there is one."""
+        return await self._bell.until(lambda: self.successor or None)
+
     def _objection(self, record: GenerationRecord) -> Refused | None:
         if record.job_uid != self._job_uid:
             return Refused(HTTPStatus.FORBIDDEN, "record of another job")
@@ -116,6 +122,9 @@ class RecordBook:
             )
         here = [member for member in record.members if member.index == self._index]
         if not here or here[0].pod_uid != self._pod_uid:
+            if self.current is not None:
+                self.successor = record.generation
+                self._bell.ring()
             return Refused(
                 HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
             )

@@ -13,7 +13,8 @@ from drumline_trainer.agent.api import Api
 from drumline_trainer.agent.board import Board
 from drumline_trainer.agent.departures import Departure, Departures, all_departed
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.http_server import HttpServer
+from drumline_trainer.agent.http_server import HttpServer, Uploads
+from drumline_trainer.agent.notices import Notices
 from drumline_trainer.agent.record_book import RecordBook
 from drumline_trainer.agent.verdict import Terminated
 
@@ -34,6 +35,8 @@ class Service:
     board: Board
     book: RecordBook
     departures: Departures
+    notices: Notices
+    api: Api
     stop: asyncio.Event
 
     async def stopped(self) -> Terminated:
@@ -72,7 +75,9 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(settings: AgentSettings) -> AsyncIterator[Service]:
+async def serving(
+    settings: AgentSettings, *, uploads: Uploads | None = None
+) -> AsyncIterator[Service]:
     """A service whose HTTP API answers inside the context. Raises OSError if it cannot bind."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,7 +92,8 @@ async def serving(settings: AgentSettings) -> AsyncIterator[Service]:
         lowest_generation=settings.generation,
     )
     api = Api(token=settings.token, book=book, board=board, departures=departures)
-    async with HttpServer(api.answer, address=settings.address, port=settings.port):
+    server = HttpServer(api.answer, address=settings.address, port=settings.port, uploads=uploads)
+    async with server:
         log(
             Event.AGENT_STARTED,
             namespace=settings.namespace,
@@ -95,7 +101,15 @@ async def serving(settings: AgentSettings) -> AsyncIterator[Service]:
             index=settings.index,
             port=settings.port,
         )
-        yield Service(settings=settings, board=board, book=book, departures=departures, stop=stop)
+        yield Service(
+            settings=settings,
+            board=board,
+            book=book,
+            departures=departures,
+            notices=Notices(board),
+            api=api,
+            stop=stop,
+        )
 
 
 async def first(*racers: Coroutine[Any, Any, T]) -> T:

@@ -16,6 +16,8 @@ from drumline_trainer.contract import AGENT_PORT, GANG_FOLDER, STORE_PORT, TOKEN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SNAPSHOT_ROOT = "/dev/shm/drumline"  # noqa: S108 - memory of the pod, or of a user's machine
+
 
 class SettingsError(ValueError):
     """The environment is not one an agent can start in; names the variable."""
@@ -36,11 +38,13 @@ class AgentEnv(StrEnum):
     GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
     """The pod's terminationGracePeriodSeconds."""
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
-    """An agent that answers nobody for so long counts as gone."""
+    """An agent that answers nobody for so long need not be waited for at the end."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
     """How long a rank may take to exit once it has said that it is done."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
     """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
+    SNAPSHOT_FOLDER = "DRUMLINE_SNAPSHOT_FOLDER"
+    """Memory for the ranks' snapshots and the copies of another pod's; by default in /dev/shm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,7 @@ class AgentSettings:
     peer_lost_seconds: float
     teardown_seconds: float
     rank_module: str
+    snapshot_folder: Path
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> AgentSettings:
@@ -96,6 +101,10 @@ class AgentSettings:
             peer_lost_seconds=_integer(environ, AgentEnv.PEER_LOST_SECONDS, default=30, low=1),
             teardown_seconds=_integer(environ, AgentEnv.TEARDOWN_SECONDS, default=30, low=1),
             rank_module=environ.get(AgentEnv.RANK_MODULE, "drumline_trainer.rank"),
+            snapshot_folder=Path(
+                environ.get(AgentEnv.SNAPSHOT_FOLDER)
+                or f"{SNAPSHOT_ROOT}/{_text(environ, Env.POD_UID)}"
+            ),
         )
 
 

@@ -1,41 +1,33 @@
-"""How an attempt ends for this pod: pure values, and the judgement on its ranks' exit codes.
-
-A rank that dies takes its peers with it: their collectives fail and they exit with PEER_LOST,
-sometimes before the culprit's own exit is seen. So a PEER_LOST alone proves nothing yet: the other
-ranks get a moment to say something better.
-"""
+"""How a pod's part in its gang ends: pure values, and exit codes in words."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from drumline_trainer.contract import ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from drumline_trainer.contract import ExitCode, FaultClass
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """Every rank of this pod exited with 0."""
+    """Every rank of the gang was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The attempt cannot succeed any more."""
+    """The gang does not go on in this pod."""
 
     exit_code: int
     """The pod's exit code: a contract.ExitCode, or 128 + signal."""
     reason: str
     rank: int | None = None
     """The rank to blame, if it is one of ours."""
+    fault_class: FaultClass | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Suspected:
-    """A rank lost its peers; who is to blame is not known yet."""
+class Left:
+    """Every rank of this pod has left on request, with a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +40,7 @@ class Superseded:
     """A record of a higher generation came."""
 
 
-def judge(exits: Mapping[int, int], *, ranks: int) -> Succeeded | Failed | Suspected | None:
-    """Verdict on the exits so far, by global rank in the order they came; None: go on."""
-    for rank, code in exits.items():
-        if code not in (ExitCode.OK, ExitCode.PEER_LOST):
-            return Failed(exit_code=pod_code(code), reason=describe(code), rank=rank)
-    lost = [rank for rank, code in exits.items() if code == ExitCode.PEER_LOST]
-    if lost and len(exits) == ranks:
-        return peer_lost("lost its peers", rank=lost[0])
-    if lost:
-        return Suspected()
-    return Succeeded() if len(exits) == ranks else None
-
-
-def peer_lost(reason: str, *, rank: int | None = None) -> Failed:
-    """Another member of the gang went away."""
-    return Failed(exit_code=ExitCode.PEER_LOST, reason=reason, rank=rank)
+Verdict = Succeeded | Failed | Left | Terminated | Superseded
 
 
 def pod_code(code: int) -> int:

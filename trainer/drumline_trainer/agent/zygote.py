@@ -7,7 +7,8 @@ them, it cannot hit a process id that has been given away again.
 
 Protocol, JSON datagrams over a unix socket whose other end the agent holds:
 
-    agent -> zygote   {"fork": name, "order": {...}}  with 1 or 2 descriptors (output, heartbeats)
+    agent -> zygote   {"fork": name, "order": {...}}  with descriptors: output, and of a rank
+                      what it says and what it is told
                       {"signal": name, "number": n}   to the process group of one child
     zygote -> agent   {"ready": {"seconds": s, "threads": n}} or {"failed": reason}
                       {"forked": name, "pid": pid}
@@ -68,7 +69,7 @@ class Zygote:
 
     def _obey(self) -> bool:
         body, descriptors, _, _ = socket.recv_fds(
-            self._channel, MAX_MESSAGE_BYTES, 2, socket.MSG_CMSG_CLOEXEC
+            self._channel, MAX_MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC
         )
         if not body:
             return False

@@ -1,0 +1,305 @@
+"""What the agents of one gang tell each other. JSON, signed with the job's token, typed on arrival.
+
+leader -> member, `PUT /v1/rounds`     Prepare | Go | Kill | Finish | Abandon
+member -> leader, `PUT /v1/beat`       Beat
+                  `PUT /v1/faults`     Fault
+
+The leader is the agent of the record's store member. Every word carries the membership it is about;
+whoever is past that membership refuses it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from drumline_trainer.agent.snapshots import Shard
+from drumline_trainer.contract import ContractError, FaultClass, Incident
+from drumline_trainer.contract import reading as read
+
+ROUNDS_PATH = "/v1/rounds"
+BEAT_PATH = "/v1/beat"
+FAULTS_PATH = "/v1/faults"
+NOTICE_PATH = "/v1/notice"
+MAX_RANKS = 1024
+"""In one pod."""
+MAX_WORD_BYTES = 1 << 20
+
+Membership = tuple[int, int]
+"""(generation, attempt), compared lexicographically."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """Bring the ranks to rest for this membership, and say what snapshots there are."""
+
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a snapshot is to be had."""
+
+    holder: int
+    """Index of a member."""
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """Train in this membership, from here."""
+
+    generation: int
+    attempt: int
+    store_port: int
+    restore_step: int | None
+    """Step of the snapshots to go on from; None: whatever storage has."""
+    fetch: tuple[Source, ...]
+    """The snapshots of this member's ranks that it lacks, and who holds them."""
+    incidents: list[dict[str, Any]]
+    """The leader's log: every agent of the gang has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """End these ranks: the others wait for them and they do not move."""
+
+    generation: int
+    attempt: int
+    ranks: list[int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """Every rank of the gang is done: the pods may end."""
+
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon:
+    """The gang cannot go on in these pods."""
+
+    generation: int
+    attempt: int
+    index: int
+    """The member to blame."""
+    rank: int | None
+    exit_code: int
+    """Of the culprit's pod."""
+    fault_class: FaultClass
+    reason: str
+
+
+Order = Prepare | Go | Kill | Finish | Abandon
+_ORDERS: dict[str, type[Order]] = {
+    "prepare": Prepare,
+    "go": Go,
+    "kill": Kill,
+    "finish": Finish,
+    "abandon": Abandon,
+}
+_NAMES = {kind: name for name, kind in _ORDERS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The answer to `Prepare`."""
+
+    index: int
+    previous_generation: int
+    """What the ranks of this pod were of before; 0: the pod is new."""
+    broken_at: float | None
+    """When that broke, by this pod's clock; None: it had not."""
+    step: int
+    """Steps finished in that."""
+    shards: tuple[Shard, ...]
+    incidents: tuple[Incident, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankView:
+    """One rank as its agent sees it."""
+
+    rank: int
+    position: tuple[int, int, int]
+    """`Heartbeat.position` of the newest heartbeat."""
+    silent_seconds: float
+    patience_seconds: float
+    """How long a silence is nothing unusual in that position."""
+    evidence: str = ""
+    """What the kernel says of the process: `stopped`, `busy`, or nothing of note."""
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """A member's sign of life, with that of its ranks. Answered with the leader's generation."""
+
+    index: int
+    generation: int
+    attempt: int
+    ranks: tuple[RankView, ...]
+
+    @property
+    def membership(self) -> Membership:
+        """What it is about."""
+        return self.generation, self.attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that ends an attempt."""
+
+    generation: int
+    attempt: int
+    index: int
+    rank: int | None = None
+    fault_class: FaultClass
+    cause: str
+    at: float
+    """Seconds since the epoch."""
+    detected_at: float
+    step: int = 0
+    """Steps finished."""
+    exit_code: int
+    """What the pod would end with."""
+    consequence: bool = False
+    """Of another fault, most likely: that one is waited for."""
+    leaving: bool = False
+    """The pod ends: the operator's business, nothing to count here."""
+    in_restore: bool = False
+    """While the state was being restored, by an error of its own."""
+
+    @property
+    def membership(self) -> Membership:
+        """What it is about."""
+        return self.generation, self.attempt
+
+
+def encode(word: Order | Inventory | Beat | Fault) -> bytes:
+    """JSON bytes: what is sent and signed."""
+    whole = asdict(word)
+    name = _NAMES.get(type(word))  # pyright: ignore[reportArgumentType]
+    if name is not None:
+        whole["kind"] = name
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+
+
+def membership_of(order: Order) -> Membership:
+    """What an order is about."""
+    return order.generation, order.attempt
+
+
+def parse_order(body: bytes) -> Order:
+    """Read an order. Raises ContractError."""
+    raw = read.json_object(body, MAX_WORD_BYTES)
+    membership = {name: read.integer(raw, name) for name in ("generation", "attempt")}
+    match raw.get("kind"):
+        case "prepare":
+            return Prepare(**membership)
+        case "go":
+            return Go(
+                **membership,
+                store_port=read.integer(raw, "store_port", low=1, high=65535),
+                restore_step=read.optional_integer(raw, "restore_step"),
+                fetch=tuple(_source(item) for item in read.objects(raw, "fetch", limit=MAX_RANKS)),
+                incidents=read.objects(raw, "incidents", limit=64),
+            )
+        case "kill":
+            return Kill(
+                **membership, ranks=_integers(raw, "ranks"), reason=read.text(raw, "reason")
+            )
+        case "finish":
+            return Finish(**membership)
+        case "abandon":
+            return Abandon(
+                **membership,
+                index=read.integer(raw, "index"),
+                rank=read.optional_integer(raw, "rank"),
+                exit_code=read.integer(raw, "exit_code", high=255),
+                fault_class=read.choice(raw, "fault_class", FaultClass),
+                reason=read.text(raw, "reason"),
+            )
+        case other:
+            raise ContractError(f"kind: {other!r} is no order")
+
+
+def parse_inventory(body: bytes) -> Inventory:
+    """Read an inventory. Raises ContractError."""
+    raw = read.json_object(body, MAX_WORD_BYTES)
+    return Inventory(
+        index=read.integer(raw, "index"),
+        previous_generation=read.integer(raw, "previous_generation"),
+        broken_at=read.optional_number(raw, "broken_at"),
+        step=read.integer(raw, "step"),
+        shards=tuple(
+            Shard.parse(item) for item in read.objects(raw, "shards", limit=4 * MAX_RANKS)
+        ),
+        incidents=tuple(Incident.parse(item) for item in read.objects(raw, "incidents", limit=64)),
+    )
+
+
+def parse_beat(body: bytes) -> Beat:
+    """Read a beat. Raises ContractError."""
+    raw = read.json_object(body, MAX_WORD_BYTES)
+    return Beat(
+        index=read.integer(raw, "index"),
+        generation=read.integer(raw, "generation"),
+        attempt=read.integer(raw, "attempt"),
+        ranks=tuple(_view(item) for item in read.objects(raw, "ranks", limit=MAX_RANKS)),
+    )
+
+
+def parse_fault(body: bytes) -> Fault:
+    """Read a fault. Raises ContractError."""
+    raw = read.json_object(body, MAX_WORD_BYTES)
+    return Fault(
+        generation=read.integer(raw, "generation"),
+        attempt=read.integer(raw, "attempt"),
+        index=read.integer(raw, "index"),
+        rank=read.optional_integer(raw, "rank"),
+        fault_class=read.choice(raw, "fault_class", FaultClass),
+        cause=read.text(raw, "cause"),
+        at=read.time_of(raw, "at"),
+        detected_at=read.time_of(raw, "detected_at"),
+        step=read.integer(raw, "step"),
+        exit_code=read.integer(raw, "exit_code", high=255),
+        consequence=read.flag(raw, "consequence"),
+        leaving=read.flag(raw, "leaving"),
+        in_restore=read.flag(raw, "in_restore"),
+    )
+
+
+def _view(raw: dict[str, Any]) -> RankView:
+    position = raw.get("position")
+    if not isinstance(position, list) or [type(part) for part in position] != [int, int, int]:  # pyright: ignore[reportUnknownVariableType]
+        raise ContractError("position: must be three integers")
+    return RankView(
+        rank=read.integer(raw, "rank"),
+        position=(position[0], position[1], position[2]),
+        silent_seconds=read.time_of(raw, "silent_seconds"),
+        patience_seconds=read.time_of(raw, "patience_seconds"),
+        evidence=read.text(raw, "evidence", limit=16),
+        done=read.flag(raw, "done"),
+    )
+
+
+def _source(raw: dict[str, Any]) -> Source:
+    shard = raw.get("shard")
+    if not isinstance(shard, dict):
+        raise ContractError("shard: must be an object")
+    return Source(
+        holder=read.integer(raw, "holder"), shard=Shard.parse(cast("dict[str, Any]", shard))
+    )
+
+
+def _integers(raw: dict[str, Any], key: str) -> list[int]:
+    value = raw.get(key)
+    if not isinstance(value, list) or any(type(item) is not int for item in value):  # pyright: ignore[reportUnknownVariableType]
+        raise ContractError(f"{key}: must be a list of integers")
+    return value  # pyright: ignore[reportUnknownVariableType]

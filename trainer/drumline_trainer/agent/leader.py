@@ -1,0 +1,356 @@
+r"""The leader: the agent of the record's store member decides for the gang, nobody else does.
+
+    round (generation, 0) -> train -> fault -> settle -> round (generation, 1) -> train -> ...
+                                  \\-> all ranks done -> Finish
+                                  \\-> no restart can help, or none is left -> Abandon
+
+It decides only about the newest membership, so nothing is decided twice: a fault of an older one is
+no news. It is never replaced: if it is gone, the next generation has another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent import faults as judgement
+from drumline_trainer.agent.events import Event, log
+from drumline_trainer.agent.fanout import deliver_to_all
+from drumline_trainer.agent.gang_words import (
+    NOTICE_PATH,
+    Abandon,
+    Beat,
+    Fault,
+    Finish,
+    Go,
+    Inventory,
+)
+from drumline_trainer.agent.http_client import Unreachable, fetch
+from drumline_trainer.agent.http_message import Request
+from drumline_trainer.agent.incidents import Recovery
+from drumline_trainer.agent.roster import Roster
+from drumline_trainer.agent.rounds import Orders, Plan, plan
+from drumline_trainer.agent.service import first
+from drumline_trainer.agent.watchman import Watchman
+from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, Incident
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.gang_words import Membership
+    from drumline_trainer.agent.incidents import IncidentLog
+    from drumline_trainer.agent.member import Member
+    from drumline_trainer.agent.record_book import SignedRecord
+    from drumline_trainer.agent.service import Service
+    from drumline_trainer.agent.store import Store
+    from drumline_trainer.contract import GenerationRecord
+    from drumline_trainer.contract import Member as Peer
+
+SETTLE_SECONDS = 0.08
+"""Faults so close together are one: two ranks of a node, say."""
+SUSPECT_SECONDS = 2.0
+"""How long the cause is waited for when only its consequences are known."""
+RETRY_SECONDS = 0.5
+FAREWELL_SECONDS = 5.0
+"""How long an order to end is repeated to a member that does not answer."""
+
+
+class Leader:
+    """Leads the gang of one record to its end; cancelled when a newer record comes."""
+
+    def __init__(
+        self,
+        *,
+        service: Service,
+        signed: SignedRecord,
+        member: Member,
+        incidents: IncidentLog,
+        store: Store,
+    ) -> None:
+        self._service = service
+        self._signed = signed
+        self._record = signed.record
+        self._member = member
+        self._incidents = incidents
+        self._store = store
+        self._orders = Orders(signed.record, own=member, settings=service.settings)
+        self._roster = Roster(signed.record, own_index=service.settings.index)
+        self._faults: asyncio.Queue[Fault] = asyncio.Queue()
+        self._restarts: dict[FaultClass, int] = {}
+        self._stuck_attempts = 0
+        self._refused: set[int] = set()
+        self._recovery: Recovery | None = None
+        self._handing_on: set[asyncio.Task[None]] = set()
+        self._watchman = Watchman(
+            record=signed.record,
+            roster=self._roster,
+            board=service.board,
+            gang=member.gang,
+            orders=self._orders,
+            own_index=service.settings.index,
+            report=self.report,
+        )
+
+    def report(self, fault: Fault) -> None:
+        """Something broke, here or at a member."""
+        self._faults.put_nowait(fault)
+
+    def hear(self, beat: Beat) -> None:
+        """A member lives."""
+        self._roster.hear(beat)
+        self._member.gang.news.ring()
+
+    def hand_on(self, body: bytes, *, signature: str) -> None:
+        """Give a notice to every member, as it was signed."""
+        for member in self._others:
+            task = asyncio.create_task(self._hand_on(member, body, signature=signature))
+            self._handing_on.add(task)
+            task.add_done_callback(self._handing_on.discard)
+
+    async def lead(self) -> None:
+        """Lead until the gang has ended."""
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(deliver_to_all(self._signed, port=self._service.settings.port)),
+                group.create_task(self._watchman.keep_watch()),
+            ]
+            last = await self._attempts()
+            for helper in (*helpers, *self._handing_on):
+                helper.cancel()
+        await self._tell_all(last)
+
+    async def _attempts(self) -> Finish | Abandon:
+        attempt, incident = 0, None
+        while True:
+            membership = (self._record.generation, attempt)
+            outcome = await self._attempt(membership, incident)
+            self._watchman.membership = None
+            if isinstance(outcome, Finish):
+                return outcome
+            culprit = _culprit(outcome)
+            incident = None
+            if not culprit.leaving:
+                objection = self._objection(culprit)
+                if objection is not None:
+                    return _abandon(culprit, objection)
+                incident = self._incident(outcome, culprit, attempt=attempt + 1)
+                self._count(culprit)
+            attempt += 1
+
+    async def _attempt(
+        self, membership: Membership, incident: Incident | None
+    ) -> Finish | list[Fault]:
+        log(Event.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
+        store_port = await self._store.open(
+            self._record.store_member.address,
+            on_end=lambda reason: self.report(self._store_fault(membership, reason)),
+        )
+        inventories = await self._orders.prepare(membership)
+        chosen = self._decide(membership, inventories, incident)
+        orders = {
+            member.index: Go(
+                generation=membership[0],
+                attempt=membership[1],
+                store_port=store_port,
+                restore_step=chosen.restore_step,
+                fetch=chosen.fetch.get(member.index, ()),
+                incidents=self._incidents.to_json(),
+            )
+            for member in self._record.members
+        }
+        return await first(
+            self._collect(membership), self._finished(membership), self._run(membership, orders)
+        )
+
+    def _decide(
+        self, membership: Membership, inventories: list[Inventory], incident: Incident | None
+    ) -> Plan:
+        for inventory in inventories:
+            self._incidents.merge(inventory.incidents)
+        if incident is None:
+            incident = replacement(self._record, inventories, membership=membership)
+        if incident is not None:
+            self._incidents.add(incident)
+        saved = [self._record.restore_step, self._service.board.progress.checkpoint_step]
+        chosen = plan(
+            self._record,
+            inventories,
+            saved_step=max((step for step in saved if step is not None), default=None),
+            refused=self._refused,
+        )
+        self._incidents.note(decided_at=time.time())
+        first_rank = self._record.first_rank(self._service.settings.index)
+        ranks = self._record.store_member.ranks
+        self._recovery = Recovery(
+            self._incidents,
+            membership=membership,
+            ranks=range(first_rank, first_rank + ranks),
+            fetched=chosen.fetches,
+        )
+        self._member.watch = self._recovery.follow
+        return chosen
+
+    async def _run(self, membership: Membership, orders: dict[int, Go]) -> Finish:
+        """Start everyone; what comes then is news of faults or of the end."""
+        await self._orders.go(orders)
+        self._incidents.note(replaced_at=time.time())
+        self._watchman.membership = membership
+        return await asyncio.get_running_loop().create_future()
+
+    async def _finished(self, membership: Membership) -> Finish:
+        def all_done() -> Finish | None:
+            if not self._member.gang.done:
+                return None
+            views = self._roster.views(membership)
+            if views is None or not all(view.done for view in views):
+                return None
+            return Finish(generation=membership[0], attempt=membership[1])
+
+        return await self._member.gang.news.until(all_done)
+
+    async def _collect(self, membership: Membership) -> list[Fault]:
+        """The faults that end this membership, once the cause is among them or not to be had."""
+        faults = [await self._next_fault(membership)]
+        try:
+            async with asyncio.timeout(SUSPECT_SECONDS):
+                while all(fault.consequence for fault in faults):
+                    faults.append(await self._next_fault(membership))
+        except TimeoutError:
+            return faults
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                while True:
+                    faults.append(await self._next_fault(membership))
+        except TimeoutError:
+            return faults
+
+    async def _next_fault(self, membership: Membership) -> Fault:
+        while True:
+            fault = await self._faults.get()
+            if fault.membership == membership:
+                if not fault.consequence:
+                    log(Event.FAULT, **asdict(fault))
+                return fault
+
+    def _objection(self, culprit: Fault) -> str | None:
+        stepped = self._recovery is not None and self._recovery.stepped
+        self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
+        return judgement.objection_to_restart(
+            culprit,
+            incidents=self._incidents.all,
+            restarts_left=self._record.restarts_left,
+            restarts=self._restarts,
+            stuck_attempts=self._stuck_attempts,
+        )
+
+    def _count(self, culprit: Fault) -> None:
+        for counts in (self._restarts, self._service.board.restarts):
+            counts[culprit.fault_class] = counts.get(culprit.fault_class, 0) + 1
+        step = self._recovery.restored_step if self._recovery is not None else None
+        if culprit.in_restore and step is not None:
+            self._refused.add(step)
+
+    def _incident(self, faults: list[Fault], culprit: Fault, *, attempt: int) -> Incident:
+        also = [fault.cause for fault in faults if fault is not culprit and not fault.consequence]
+        detected_at = time.time()
+        return Incident(
+            generation=self._record.generation,
+            attempt=attempt,
+            fault_class=culprit.fault_class,
+            cause="; ".join([culprit.cause, *also]),
+            culprit_index=culprit.index,
+            culprit_rank=culprit.rank,
+            fault_at=min(culprit.at, detected_at),
+            detected_at=min(culprit.detected_at, detected_at),
+            failed_step=max(fault.step for fault in faults),
+        )
+
+    def _store_fault(self, membership: Membership, reason: str) -> Fault:
+        now = time.time()
+        return Fault(
+            generation=membership[0],
+            attempt=membership[1],
+            index=self._service.settings.index,
+            fault_class=FaultClass.INFRASTRUCTURE,
+            cause=reason,
+            at=now,
+            detected_at=now,
+            step=self._service.board.progress.step,
+            exit_code=ExitCode.PEER_LOST,
+        )
+
+    @property
+    def _others(self) -> list[Peer]:
+        own = self._service.settings.index
+        return [member for member in self._record.members if member.index != own]
+
+    async def _hand_on(self, member: Peer, body: bytes, *, signature: str) -> None:
+        request = Request(
+            method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
+        )
+        port = self._service.settings.port
+        while True:
+            with suppress(Unreachable):
+                await fetch(request, address=member.address, port=port)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _tell_all(self, last: Finish | Abandon) -> None:
+        """The last order goes to this pod last: it is the one that all others can reach."""
+        seconds = FAREWELL_SECONDS
+        if isinstance(last, Finish):
+            seconds = max(seconds, self._service.settings.peer_lost_seconds)
+        try:
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for member in self._others:
+                    group.create_task(self._orders.give(last, member))
+        except TimeoutError:
+            pass  # it has gone before us
+        await self._member.obey(last)
+
+
+def _culprit(faults: list[Fault]) -> Fault:
+    """Who is to blame: not a victim, if there is anyone else; a hopeless one first."""
+    hopeless = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
+    return min(
+        faults, key=lambda fault: (fault.exit_code not in hopeless, fault.consequence, fault.at)
+    )
+
+
+def _abandon(culprit: Fault, objection: str) -> Abandon:
+    return Abandon(
+        generation=culprit.generation,
+        attempt=culprit.attempt,
+        index=culprit.index,
+        rank=culprit.rank,
+        exit_code=culprit.exit_code,
+        fault_class=culprit.fault_class,
+        reason=f"{culprit.cause} ({objection})",
+    )
+
+
+def replacement(
+    record: GenerationRecord, inventories: list[Inventory], *, membership: Membership
+) -> Incident | None:
+    """What led to a new generation, as its members saw it; None if they all are new."""
+    survivors = [one for one in inventories if one.previous_generation]
+    if not survivors or membership[1]:
+        return None
+    fresh = [one.index for one in inventories if not one.previous_generation]
+    broken = [one.broken_at for one in survivors if one.broken_at is not None]
+    now = time.time()
+    at = min(min(broken, default=now), now)
+    who = ", ".join(map(str, fresh))
+    return Incident(
+        generation=record.generation,
+        attempt=0,
+        fault_class=FaultClass.INFRASTRUCTURE if broken else FaultClass.PREEMPTION,
+        cause=(f"lost member {who}" if broken else f"moved member {who}")
+        if fresh
+        else f"the gang goes on with {len(record.members)} members",
+        culprit_index=fresh[0] if fresh else None,
+        fault_at=at,
+        detected_at=at,
+        failed_step=max(one.step for one in survivors),
+    )
