@@ -28,7 +28,10 @@ RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
 REHEARSED: Json = {"steps": 300, "nodes": 2, "gpusPerNode": 2, "resources": RESOURCES}
 """Two pods of two ranks on two of three nodes: the third is the spare."""
 BATCH = {"globalBatchSize": 4, "sequenceLength": 32}
-OVERRIDES = {"log_every_steps": 1}  # every step is written down at once
+OVERRIDES = {
+    "log_every_steps": 1,  # every step is written down at once
+    "model": {"dropout": 0.1},  # training itself draws random numbers
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,7 @@ def rehearse(
     pace_seconds: float = 0.0,
     every_steps: int = 50,
     note_samples: bool = False,
+    mutant: str | None = None,
     trainer: Json | None = None,
     **spec: Any,
 ) -> Rehearsal:
@@ -213,6 +217,7 @@ def rehearse(
     plan = {
         "pace_seconds": pace_seconds,
         "note_samples": note_samples,
+        "mutant": mutant,
         "faults": [asdict(fault) for fault in faults],
     }
     (rehearsal.folder / "rehearsal.json").write_text(json.dumps(plan))
