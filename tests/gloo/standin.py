@@ -17,6 +17,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence, Set  # noqa: PYI025 - as the annotation of a parameter
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -85,6 +86,8 @@ def rank_of_agent(
             write=lambda _: None,
         )
     except Exception as error:  # noqa: BLE001 - the process boundary
+        traceback.print_exc()
+        sys.stderr.flush()
         os._exit(rank.exit_code_of(error))
     sys.stdout.flush()
     os._exit(0)  # as in a pod: no teardown of a library
@@ -116,6 +119,12 @@ class Rank:
         self.heard.put(None)
         return self.said
 
+    def end(self) -> None:
+        """Kill it."""
+        self.process.kill()
+        self.process.join()
+        self.orders.close()
+
     def tell(self, order: Order) -> None:
         """Give an order."""
         os.write(self.orders.fileno(), order.to_json().encode() + b"\n")
@@ -130,7 +139,7 @@ class StandIn:
         config: TrainerConfig,
         *,
         world_size: int,
-        folder: Path,
+        folder: Path | None,
         module: str = "drumline_trainer.rank",
         snapshots: bool = True,
     ) -> None:
@@ -138,8 +147,7 @@ class StandIn:
         self._config = config
         self._module = module
         self.folder = folder
-        self.snapshots = folder / "snapshots"
-        self._take_snapshots = snapshots
+        self._snapshots = folder / "snapshots" if folder is not None and snapshots else None
         self.world_size = world_size
         self.attempt = 0
         self.generation = 1
@@ -153,9 +161,7 @@ class StandIn:
 
     def __exit__(self, *_: object) -> None:
         for rank in self.ranks.values():
-            rank.process.kill()
-            rank.process.join()
-            rank.orders.close()
+            rank.end()
 
     def start(self, faults: Sequence[Fault] = ()) -> None:
         """Fork all ranks of attempt 0."""
@@ -171,11 +177,15 @@ class StandIn:
 
     def fork(self, number: int, *, restore: int | None = None) -> None:
         """Start a process for this rank of the present attempt."""
+        self.ranks[number] = self.forked(self.placement(number, restore=restore))
+
+    def forked(self, placement: Placement) -> Rank:
+        """A process for a rank, of any attempt; it is nobody's to end."""
         heard, words = self._context.Pipe(duplex=False)
         orders, given = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=rank_of_agent,
-            args=(self.placement(number, restore=restore),),
+            args=(placement,),
             kwargs={
                 "config": self._config,
                 "words": words,
@@ -189,7 +199,7 @@ class StandIn:
         orders.close()
         rank = Rank(process=process, orders=given)
         threading.Thread(target=_listen, args=(heard, rank.heard), daemon=True).start()
-        self.ranks[number] = rank
+        return rank
 
     def placement(self, number: int, *, restore: int | None = None) -> Placement:
         """Of a rank in the present attempt."""
@@ -203,7 +213,7 @@ class StandIn:
             generation=self.generation,
             attempt=self.attempt,
             checkpoint_folder=self.folder,
-            snapshot_folder=self.snapshots if self._take_snapshots else None,
+            snapshot_folder=self._snapshots,
             restore_snapshot=restore,
             address="127.0.0.1",
         )
@@ -246,8 +256,16 @@ class StandIn:
             else:
                 self.ranks[number].tell(Resume(placement=self.placement(number, restore=restore)))
 
+    @property
+    def snapshots(self) -> Path:
+        """The memory of all pods; its own folder for each rank."""
+        assert self._snapshots is not None
+        return self._snapshots
+
     def common_snapshot(self) -> int | None:
         """The newest step that every rank has a snapshot of."""
+        if self._snapshots is None:
+            return None
         held = [
             {int(f.stem.removeprefix("step-")) for f in folder.glob("step-*.snapshot")}
             for folder in (self.snapshots / f"rank-{n:05d}" for n in range(self.world_size))
@@ -269,10 +287,13 @@ class StandIn:
 
     def finish(self) -> None:
         """Wait for all to end well."""
+        assert self.exit_codes() == {0}
+
+    def exit_codes(self) -> set[int | None]:
+        """How the ranks ended, once all have."""
         for rank in self.ranks.values():
             rank.process.join()
-        codes = {number: rank.process.exitcode for number, rank in self.ranks.items()}
-        assert set(codes.values()) == {0}, codes
+        return {rank.process.exitcode for rank in self.ranks.values()}
 
     def _serve_store(self) -> None:
         listener = listen(0, address="127.0.0.1")

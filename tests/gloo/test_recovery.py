@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.recovery.orders import Interrupt
+from drumline_trainer.recovery.orders import Interrupt, Resume
 from drumline_trainer.recovery.snapshot_files import snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
@@ -198,6 +201,81 @@ def test_one_damaged_snapshot_sends_all_ranks_to_the_checkpoint(
         restored = {b.restored_from for b in gang.beats(attempt=1)}
     assert restored == {None, RestoreTier.STORAGE}
     assert_equal_runs(folder, undisturbed)
+
+
+def test_a_rank_of_an_older_attempt_meets_nobody(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    """It knows where the store is and has a rank's number; only its attempt is over."""
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
+        dead = gang.park()
+        gang.resume(dead, restore=gang.common_snapshot(), absent={0})
+        late = replace(gang.placement(0), attempt=0, restore_snapshot=5)
+        stale = gang.forked(late)
+        gang.ranks[0].tell(Resume(placement=gang.placement(0, restore=gang.common_snapshot())))
+        gang.finish()
+        assert stale.process.is_alive()
+        stale.tell(Interrupt(generation=1, attempt=0))
+        parked = stale.hear(lambda _: True)  # the first that it has to say
+        assert isinstance(parked, Parked)
+        stale.end()
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_who_lost_the_checkpoint_folder_parks_and_commits_nothing(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    config = config_of(tmp_path, steps=1_000_000)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder) as gang:
+        gang.start()
+        gang.hear(_at(6, Phase.DATA))
+        checkpoints = CheckpointFolder(path=folder, owner="job", membership=(2, 0))
+        checkpoints.claim()
+        committed = checkpoints.steps()
+        for rank in gang.ranks.values():
+            parked = rank.hear(lambda word: isinstance(word, Parked))
+            assert isinstance(parked, Parked)
+            assert "StaleMembershipError" in parked.reason
+        assert checkpoints.steps() == committed
+
+
+def test_fifty_recoveries_leave_nothing_behind(gangs: GangStarter, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    endless = {"steps": 1_000_000, "checkpoint": {"every_steps": 1_000_000}}
+    held: list[dict[str, int]] = []
+    with StandIn(gangs, config_of(tmp_path, **endless), world_size=2, folder=folder) as gang:
+        gang.start()
+        for attempt in range(51):
+            gang.hear(partial(_two_steps_on, attempt=attempt))
+            if attempt in (10, 50):  # by the tenth every cache is full
+                held.append(held_by(gang.ranks[0].process.pid))
+            for rank in gang.ranks.values():
+                rank.tell(Interrupt(generation=1, attempt=attempt))
+            assert gang.recover() == set()
+    early, late = held
+    assert late["descriptors"] <= early["descriptors"] + 1  # the file of a snapshot
+    assert late["threads"] <= early["threads"] + 1  # that writes it
+    assert late["memory"] - early["memory"] < 40 * 50_000  # a model is 100 KB, with its moments
+
+
+def held_by(pid: int | None) -> dict[str, int]:
+    """Open descriptors, threads and bytes of memory of a process."""
+    process = Path(f"/proc/{pid}")
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    return {
+        "descriptors": len(list((process / "fd").iterdir())),
+        "threads": int(status["Threads"]),
+        "memory": int(status["VmRSS"].split()[0]) * 1024,
+    }
+
+
+def _two_steps_on(word: Word, *, attempt: int) -> bool:
+    if not isinstance(word, Heartbeat) or word.restored_step is None:
+        return False
+    return word.attempt == attempt and word.step >= word.restored_step + 2
 
 
 def _at(step: int, phase: Phase) -> Callable[[Word], bool]:
