@@ -1,8 +1,8 @@
 """A tiny cluster in memory that `plan()` drives: a job, its pods, kubelets, agents, an operator.
 
-The server's side (`job`, `pods`) is the truth. The operator's side is what it read last, perhaps
-stale (`seen_job`, `seen_pods`), and what it remembers, lost when it crashes (`memory`). A crash can
-come before or after any write; what must never be written is asserted where it would be.
+The `World` is the truth. The operator's side is what it read last, perhaps stale (`seen_job`,
+`seen_pods`), and what it remembers, lost when it crashes (`memory`). A crash can come before or
+after any write; what must never be written or deleted is asserted where it would be.
 """
 
 from __future__ import annotations
@@ -10,20 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from drumline.api.conditions import ConditionType
+from drumline.api.conditions import ConditionType, DisruptionKind
 from drumline.lifecycle import status as to
 from drumline.lifecycle.actions import (
     Action,
     CreateMembers,
     DeleteJob,
     DeletePods,
+    DeleteStrays,
+    Notify,
     Plan,
     ProtectMembers,
     PushRecord,
 )
-from drumline.lifecycle.job import Job, Observed, PodEnd, PodFacts, seconds
-from drumline.lifecycle.plan import is_queued, plan, restart_backoff_seconds
-from drumline_trainer.contract import GenerationRecord, pod_name
+from drumline.lifecycle.budgets import OWN_FAULTS
+from drumline.lifecycle.deadlines import start_deadline
+from drumline.lifecycle.job import Job, Observed, PodFacts
+from drumline.lifecycle.members import lost_positions, members_of
+from drumline.lifecycle.plan import is_queued, plan
+from drumline.lifecycle.sizes import legal_sizes
+from drumline_trainer.contract import GenerationRecord, Notice, pod_name
+from tests.property.lifecycle_world import World
 
 UNSEEN_SECONDS = 10.0
 
@@ -43,21 +50,16 @@ class Memory:
     children: bool = False
     protected: bool = False
     acknowledged: int | None = None
+    notified: str = ""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
 
 
-class Model:
-    """The cluster; see the module."""
+class Model(World):
+    """The world and the operator in it; see the module."""
 
     def __init__(self, job: Job) -> None:
-        self.now = job.created_at
-        self.job: Job = job
-        self.pods: dict[str, PodFacts] = {}
-        self.told: set[str] = set()
-        """Uids of pods whose agent knows its generation's record."""
+        super().__init__(job)
         self.writes: Counter[str] = Counter()
-        self.own_failures = 0
-        """Ends by a member's own doing: at most so many restarts may be charged."""
         self.epoch = 1
         self.memory = Memory()
         self.seen_job = job
@@ -105,32 +107,25 @@ class Model:
             for name, since in self.memory.unseen.items()
             if name not in self.seen_pods and self.now < since + UNSEEN_SECONDS
         }
+        members = self.record.members if self.record else ()
+        silent = {
+            pod.uid
+            for pod in self.seen_pods.values()
+            if pod.node in self.dead and pod.uid in {member.pod_uid for member in members}
+        }
+        mine = {member.node for member in members_of(self.seen_job.status)}
         seen = Observed(
             pods=tuple(self.seen_pods.values()),
             acknowledged_generation=self.memory.acknowledged,
             protected=self.memory.protected,
             expected_pods=frozenset(self.memory.unseen),
+            silent=frozenset(silent),
+            threats=tuple(self.threatened[node] for node in sorted(mine & self.threatened.keys())),
+            incidents=self.incidents,
+            notice=self.notice,
+            notified=self.memory.notified,
         )
         return plan(self.seen_job, seen, now=self.now, epoch=self.epoch)
-
-    def schedule(self, nodes: tuple[str, ...]) -> None:
-        """One cycle of a scheduler that finds these nodes free."""
-        if not is_queued(self.seen_job):
-            return
-        status = to.admitted(
-            self.seen_job,
-            pool="pool",
-            nodes=nodes,
-            epoch=self.epoch,
-            image="image",
-            now=self.now,
-        )
-        try:
-            self._write_status(status)
-        except Crash:
-            self.restart_operator()
-        except Conflict:
-            return
 
     def _write_status(self, status: to.TrainingJobStatus) -> None:
         if self.seen_job.resource_version != self.job.resource_version:
@@ -139,14 +134,15 @@ class Model:
         before = self.job.status
         assert status != before, "nothing is written when nothing changed"
         assert (status.generation or 0) >= (before.generation or 0)
-        charged = (status.restarts or 0) - (before.restarts or 0)
-        assert charged in (0, 1)
-        assert (status.restarts or 0) <= self.own_failures
-        self.job = replace(
-            self.job,
-            status=status,
-            resource_version=str(int(self.job.resource_version) + 1),
-        )
+        for known in before.budgets or ():
+            (now,) = [b for b in status.budgets or () if b.fault_class is known.fault_class]
+            assert now.used >= known.used, "what was charged stays charged"
+        used = {budget.fault_class: budget.used for budget in status.budgets or ()}
+        own = sum(used.get(fault_class, 0) for fault_class in OWN_FAULTS)
+        assert own <= self.faults.total(), "a fault is charged once"
+        checkpoint = before.checkpoint.step if before.checkpoint else 0
+        assert (status.checkpoint.step if status.checkpoint else 0) >= checkpoint
+        self.store_status(status)
         self.seen_job = self.job
         self._done("status")
 
@@ -156,12 +152,17 @@ class Model:
                 self._create(indices)
             case DeletePods(generations=generations):
                 self._die_before()
-                for pod in list(self.pods.values()):
-                    if pod.generation in generations:
-                        self.delete(pod)
+                self._delete([p for p in self.pods.values() if p.generation in generations])
+                self._done("delete")
+            case DeleteStrays(pods=pods):
+                self._die_before()
+                names = {pod.name for pod in pods if self.pods.get(pod.name, pod).uid == pod.uid}
+                self._delete([pod for pod in self.pods.values() if pod.name in names])
                 self._done("delete")
             case PushRecord(record=record):
                 self._push(record)
+            case Notify(notice=notice):
+                self._notify(notice)
             case ProtectMembers():
                 self._die_before()
                 self.memory.protected = True
@@ -169,48 +170,53 @@ class Model:
             case DeleteJob():
                 raise AssertionError("no job of this model has a time to live")
 
+    def _delete(self, pods: list[PodFacts]) -> None:
+        status = self.seen_job.status
+        lost = set((status.assignment.lost if status.assignment else None) or ())
+        kept = {(m.index, m.birth) for m in members_of(status) if m.index not in lost}
+        for pod in pods:
+            over = self.seen_job.finished
+            assert over or (pod.index, pod.generation) not in kept, "a member's pod is deleted"
+            self.delete(pod)
+
     def _create(self, indices: tuple[int, ...]) -> None:
         if not self.memory.children:
             for _ in range(2):
                 self._die_before()
                 self._done("child")
             self.memory.children = True
-        generation = self.seen_job.status.generation or 0
-        assignment = self.seen_job.status.assignment
-        assert assignment is not None
-        for index in indices:
-            name = pod_name(self.job.name, index, generation)
+        members = {member.index: member for member in members_of(self.seen_job.status)}
+        for member in (members[index] for index in indices):
+            name = pod_name(self.job.name, member.index, member.birth)
             self._die_before()
-            if index == self.uncreatable:
+            if member.index == self.uncreatable:
                 continue
             if name in self.pods:
                 self.memory.unseen.pop(name, None)
                 continue
-            here = assignment.node_names()
-            older = [pod for pod in self.pods.values() if pod.generation < generation]
-            assert all(pod.end is not None or pod.node not in here for pod in older), (
-                "two generations at once on a node"
-            )
+            here = [pod for pod in self.pods.values() if pod.node == member.node]
+            assert all(pod.end is not None for pod in here), "two pods at once on a node"
             self._uids += 1
             self.pods[name] = PodFacts(
                 name=name,
                 uid=f"uid-{self._uids}",
-                index=index,
-                generation=generation,
-                node=assignment.node_names()[index],
+                index=member.index,
+                generation=member.birth,
+                node=member.node,
             )
             self.memory.unseen[name] = self.now
             self._done("pod")
 
     def _push(self, record: GenerationRecord) -> None:
-        """The store's agent takes the record if it is there and of this generation."""
-        by_uid = {pod.uid: pod for pod in self.pods.values()}
-        members = [by_uid.get(member.pod_uid) for member in record.members]
-        store = members[0]
-        if store is None or not store.reachable or store.generation != record.generation:
-            return
-        self.memory.acknowledged = record.generation
-        self.told |= {pod.uid for pod in members if pod is not None}
+        if self.take_record(record):
+            self.memory.acknowledged = record.generation
+
+    def _notify(self, notice: Notice) -> None:
+        disruption = self.job.status.disruption
+        durable = disruption is not None and disruption.id == notice.id
+        assert durable or not notice.leave, "asked to go before it was durable"
+        if self.take_notice(notice):
+            self.memory.notified = "" if notice.withdraw else notice.id
 
     def _die_before(self) -> None:
         if self.crash_in is not None and self.crash_before:
@@ -225,55 +231,83 @@ class Model:
             if self.crash_in <= 0:
                 raise Crash
 
-    # --- kubelets, agents and people --------------------------------------------------------
+    # --- its scheduler ----------------------------------------------------------------------
 
-    def stand(self, pod: PodFacts) -> None:
-        """The pod gets its address, its agent answers; one's own container waits for the gang."""
-        if pod.end is None and not pod.terminating:
-            waits = not self.job.runs_trainer and self.job.has_agents and pod.uid not in self.told
-            address = f"10.0.0.{pod.index + 1}"
-            self._change(pod, replace(pod, ip=address, joining=waits, ready=not waits))
-
-    def end(self, pod: PodFacts, code: int) -> None:
-        """The main container exits; success only comes with a record."""
-        alone = not self.job.has_agents
-        if pod.end is not None or (code == 0 and not alone and pod.uid not in self.told):
+    def schedule(self, nodes: tuple[str, ...], *, grow: bool = False) -> None:
+        """One cycle of a scheduler that may use these nodes, as far as they serve."""
+        status = self._placed(tuple(n for n in nodes if self._serves(n)), grow=grow)
+        if status is None:
             return
-        if code != 0:
-            self.own_failures += 1
-        ended = PodEnd(succeeded=code == 0, exit_code=code, ended_at=self.now)
-        self._change(pod, replace(pod, ready=False, joining=False, end=ended))
+        try:
+            self._write_status(status)
+        except Crash:
+            self.restart_operator()
+        except Conflict:
+            return
 
-    def refuse(self, pod: PodFacts) -> None:
-        """The kubelet does not admit the pod."""
-        if pod.end is None and not pod.ip:
-            ended = PodEnd(succeeded=False, reason="OutOfnvidia.com/gpu")
-            self._change(pod, replace(pod, end=ended))
+    def _serves(self, node: str) -> bool:
+        return node not in self.dead and node not in self.threatened
 
-    def delete(self, pod: PodFacts) -> None:
-        """Somebody deletes the pod: one that runs has its grace period, others go at once."""
-        if pod.end is None and pod.ip:
-            self._change(pod, replace(pod, terminating=True, ready=False))
-        else:
-            self.pods.pop(pod.name, None)
-
-    def leave(self, pod: PodFacts) -> None:
-        """The grace period of a deleted pod is over."""
-        if pod.terminating:
-            self.pods.pop(pod.name, None)
-
-    def suspend(self, *, wanted: bool) -> None:
-        """The user changes spec.suspend."""
-        if self.job.spec.suspend != wanted:
-            self.job = replace(
-                self.job,
-                spec=self.job.spec.model_copy(update={"suspend": wanted}),
-                resource_version=str(int(self.job.resource_version) + 1),
+    def _placed(self, nodes: tuple[str, ...], *, grow: bool) -> to.TrainingJobStatus | None:
+        job, now, epoch = self.seen_job, self.now, self.epoch
+        sizes = legal_sizes(job.spec)
+        if is_queued(job):
+            size = max((size for size in sizes if size <= len(nodes)), default=0)
+            if not size:
+                return None
+            return to.admitted(
+                job, pool="pool", nodes=nodes[:size], epoch=epoch, image="image", now=now
             )
+        members, lost = members_of(job.status), lost_positions(job.status)
+        kept = [position for position in range(len(members)) if position not in lost]
+        busy = {pod.node for pod in self.seen_pods.values() if pod.end is None}
+        busy |= {members[position].node for position in kept}
+        free = [node for node in nodes if node not in busy]
+        if lost and len(free) >= len(lost):
+            chosen = dict(zip(sorted(lost), free, strict=False))
+            places = [chosen.get(at, member.node) for at, member in enumerate(members)]
+            return to.replaced(job, nodes=places, replaced=lost, epoch=epoch, now=now)
+        if lost:
+            size = max((size for size in sizes if size <= len(kept)), default=0)
+            if not size:
+                return None
+            return to.resized(job, kept=kept[:size], added=(), epoch=epoch, now=now)
+        larger = [size for size in sizes if len(members) < size <= len(members) + len(free)]
+        calm = to.is_true(job.status, ConditionType.RUNNING) and job.status.disruption is None
+        joining = job.status.assignment.joining if job.status.assignment else None
+        if not grow or not larger or not calm or joining or job.finished:
+            return None
+        added = free[: larger[-1] - len(members)]
+        return to.resized(job, kept=kept, added=added, epoch=epoch, now=now)
 
-    def _change(self, pod: PodFacts, after: PodFacts) -> None:
-        if pod.name in self.pods:
-            self.pods[pod.name] = after
+    def preempt(self) -> None:
+        """A job of more importance needs the places."""
+        job = self.seen_job
+        if job.status.assignment is None or job.finished or job.status.disruption is not None:
+            return
+        status = to.disrupted(
+            job,
+            kind=DisruptionKind.PREEMPTION,
+            by="team/urgent",
+            message="needs its GPUs",
+            deadline=self.now + 30,
+            now=self.now,
+        )
+        self._decide(status)
+
+    def withdraw(self) -> None:
+        """The job of more importance is gone."""
+        disruption = self.seen_job.status.disruption
+        if disruption is not None and disruption.kind is DisruptionKind.PREEMPTION:
+            self._decide(to.withdrawn(self.seen_job, message="not needed", now=self.now))
+
+    def _decide(self, status: to.TrainingJobStatus) -> None:
+        try:
+            self._write_status(status)
+        except Crash:
+            self.restart_operator()
+        except Conflict:
+            return
 
     # --- what holds -------------------------------------------------------------------------
 
@@ -282,17 +316,17 @@ class Model:
         """Until when the present gang must stand; None while it has none or stands."""
         status = self.job.status
         over = self.job.finished or to.is_true(status, ConditionType.RUNNING)
-        if over or status.assignment is None or status.generation_at is None:
-            return None
-        backoff = restart_backoff_seconds(status.restarts or 0)
-        return seconds(status.generation_at) + backoff + self.job.spec.start_deadline_seconds
+        return None if over or status.assignment is None else start_deadline(self.job)
 
     def settle(self) -> None:
         """The operator does all it can with what there is."""
         for _ in range(20):
             self.look()
-            before = (self.job, dict(self.pods), set(self.told), replace(self.memory))
+            before = self._picture()
             self.reconcile()
-            if before == (self.job, self.pods, self.told, self.memory):
+            if before == self._picture():
                 return
         raise AssertionError("the plan does not settle")
+
+    def _picture(self) -> tuple[object, ...]:
+        return self.job, dict(self.pods), self.record, self.notice, replace(self.memory)

@@ -10,19 +10,24 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from drumline.api.conditions import Phase
 from drumline.lifecycle.actions import Plan
 from drumline.lifecycle.job import PodFacts
-from drumline_trainer.contract import ExitCode
+from drumline_trainer.contract import ExitCode, FaultClass
 from tests.builders import a_job
 from tests.property.lifecycle_model import Model
+from tests.property.lifecycle_world import NODES
 
 TEMPLATE = {"image": "any:1"}
-NODES = ("node-a", "node-b", "node-c")
 WHICH = st.integers(0, 5)
-CODES = st.sampled_from([0, 1, 137, ExitCode.PEER_LOST])
-MANY_RESTARTS = {"maxRestarts": 1000}
+CODES = st.sampled_from([0, 1, 137, ExitCode.PEER_LOST, ExitCode.PREEMPTED])
+NODE = st.sampled_from(NODES)
+MANY_RESTARTS = {"maxRestarts": 1000, "maxOutOfMemoryRestarts": 1000, "maxHangRestarts": 1000}
 
 
-def a_model(*, nodes: int, template: bool = False) -> Model:
+def a_model(*, nodes: int, template: bool = False, min_nodes: int | None = None) -> Model:
     form = {"template": TEMPLATE} if template else {"trainer": {"globalBatchSize": 12}}
+    if not template:
+        form["checkpoint"] = {"claimName": "shared"}
+    if min_nodes is not None and not template:
+        form["minNodes"] = min(nodes, min_nodes)
     job = a_job(nodes=nodes, gpusPerNode=1, startDeadlineSeconds=60, recovery=MANY_RESTARTS, **form)
     return Model(job)
 
@@ -31,16 +36,13 @@ def calm(model: Model, *, rounds: int) -> None:
     """Nothing fails any more: the job comes to its end within so many rounds of five seconds."""
     model.suspend(wanted=False)
     model.crash_in = model.uncreatable = None
+    for node in list(model.dead):
+        model.boot_node(node)
+    model.threatened.clear()
     for _ in range(rounds):
-        model.look()
-        model.schedule(NODES[: model.job.spec.nodes])
-        model.settle()
-        for pod in list(model.pods.values()):
-            model.leave(pod)
-            model.stand(pod)
-        model.settle()
-        for pod in list(model.pods.values()):
-            if model.job.status.phase is Phase.RUNNING:
+        go_on(model)
+        if model.job.status.phase is Phase.RUNNING and model.job.status.disruption is None:
+            for pod in list(model.pods.values()):
                 model.end(pod, 0)
         model.settle()
         model.now += 5
@@ -49,14 +51,39 @@ def calm(model: Model, *, rounds: int) -> None:
     raise AssertionError(f"no end within {rounds} rounds: {model.job.status}")
 
 
+def go_on(model: Model) -> None:
+    """All that is under way gets on: pods stand or leave, notices are answered."""
+    model.look()
+    model.schedule(NODES)
+    model.settle()
+    for pod in list(model.pods.values()):
+        model.leave_node(pod)
+        model.stand(pod)
+    model.settle()
+    model.save()
+    model.settle()
+
+
+def a_running_model(*, nodes: int, template: bool = False, min_nodes: int | None = None) -> Model:
+    model = a_model(nodes=nodes, template=template, min_nodes=min_nodes)
+    for _ in range(3):
+        go_on(model)
+        model.now += 5
+    assert model.job.status.phase is Phase.RUNNING
+    model.writes.clear()
+    return model
+
+
 class Faults(RuleBasedStateMachine):
     """Any interleaving of the operator's steps with what can go wrong around it."""
 
     model: Model
 
-    @initialize(nodes=st.integers(1, 3), template=st.booleans())
-    def submit(self, nodes: int, template: bool) -> None:
-        self.model = a_model(nodes=nodes, template=template)
+    @initialize(
+        nodes=st.integers(1, 3), template=st.booleans(), min_nodes=st.none() | st.integers(1, 2)
+    )
+    def submit(self, nodes: int, template: bool, min_nodes: int | None) -> None:
+        self.model = a_model(nodes=nodes, template=template, min_nodes=min_nodes)
 
     def pod(self, which: int) -> PodFacts:
         pods = sorted(self.model.pods.values(), key=lambda pod: pod.uid)
@@ -79,9 +106,42 @@ class Faults(RuleBasedStateMachine):
         self.model.look()
         self.model.reconcile()
 
-    @rule(order=st.permutations(NODES))
-    def schedule(self, order: list[str]) -> None:
-        self.model.schedule(tuple(order[: self.model.job.spec.nodes]))
+    @rule(order=st.permutations(NODES), grow=st.booleans())
+    def schedule(self, order: list[str], grow: bool) -> None:
+        self.model.schedule(tuple(order[: self.model.job.spec.nodes + 1]), grow=grow)
+
+    @rule()
+    def a_job_of_more_importance_comes(self) -> None:
+        self.model.preempt()
+
+    @rule()
+    def it_goes_again(self) -> None:
+        self.model.withdraw()
+
+    @rule()
+    def the_gang_trains(self) -> None:
+        self.model.train()
+
+    @rule()
+    def the_gang_saves(self) -> None:
+        self.model.save()
+
+    @rule(fault_class=st.sampled_from(FaultClass))
+    def a_rank_recovers_in_place(self, fault_class: FaultClass) -> None:
+        self.model.recover_in_place(fault_class)
+
+    @rule(node=NODE)
+    def a_node_dies(self, node: str) -> None:
+        self.model.kill_node(node)
+
+    @rule(node=NODE)
+    def a_node_comes_back(self, node: str) -> None:
+        self.model.boot_node(node)
+
+    @rule(node=NODE, seconds=st.none() | st.sampled_from([0, 15, 120]))
+    def a_node_s_end_is_announced(self, node: str, seconds: int | None) -> None:
+        deadline = None if seconds is None else self.model.now + seconds
+        self.model.threaten(node, deadline=deadline)
 
     @rule(writes=st.integers(1, 4), before=st.booleans())
     def operator_will_die_at_a_write(self, writes: int, before: bool) -> None:
@@ -125,7 +185,7 @@ class Faults(RuleBasedStateMachine):
     @precondition(lambda self: self.model.pods)
     @rule(which=WHICH)
     def a_pod_has_left(self, which: int) -> None:
-        self.model.leave(self.pod(which))
+        self.model.leave_node(self.pod(which))
 
     @rule(index=st.none() | st.integers(0, 2))
     def the_server_fails_to_create_one_of_them(self, index: int | None) -> None:
@@ -188,6 +248,7 @@ def test_a_crash_at_any_write_of_a_plain_life_creates_nothing_twice(
         model.reconcile()
         for pod in list(model.pods.values()):
             model.stand(pod)
+        model.save()
     assert model.epoch == 2
     calm(model, rounds=10)
     assert model.job.status.phase is Phase.SUCCEEDED

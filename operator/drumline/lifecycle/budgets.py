@@ -25,6 +25,8 @@ FIELDS = {
     FaultClass.INFRASTRUCTURE: "maxInfrastructureRestarts",
 }
 """The field of spec.recovery that limits a class."""
+OWN_FAULTS = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
+"""Classes that the program itself answers for."""
 
 
 def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:

@@ -18,7 +18,9 @@ from drumline.lifecycle.conditions import (
     no_longer,
     summarize,
 )
+from drumline.lifecycle.incidents import DECIDED
 from drumline.lifecycle.job import Job, timestamp
+from drumline.lifecycle.ledger import passed
 from drumline.lifecycle.members import Member, assignment_of, members_of, moved, renewed
 from drumline.lifecycle.members import resized as resized_members
 from drumline.lifecycle.phases import MAX_INCIDENT_CHARACTERS
@@ -49,7 +51,7 @@ def admitted(
         ready=f"0/{len(nodes)}",
         restarts=job.status.restarts or 0,
     )
-    status = opened(status, now=now)
+    status = passed(opened(status, now=now), DECIDED, now=now)
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
         status = mark(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
     if condition(status, ConditionType.RUNNING) is not None:
@@ -66,7 +68,7 @@ def lost(
     gone = sorted({*indices, *(assignment.lost or ())})
     status = changed(
         accrued(job, now=now),
-        assignment=assignment.model_copy(update={"lost": gone}),
+        assignment=assignment.model_copy(update={"lost": gone, "joining": None}),
         disruption=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"{job.size - len(gone)}/{job.size}",
@@ -126,6 +128,21 @@ def resized(
     return _recovering(status, job, Reason.SHRUNK, text, now=now)
 
 
+def not_joined(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+    """The members that were to join are given up; the others, who train on, were never told."""
+    assignment = job.status.assignment
+    joining = frozenset((assignment.joining if assignment else None) or ())
+    members = [member for member in members_of(job.status) if member.index not in joining]
+    pool = assignment.gpu_pool if assignment else ""
+    status = changed(
+        accrued(job, now=now),
+        assignment=assignment_of(pool, members),
+        ready=f"{len(members)}/{len(members)}",
+    )
+    text = f"goes on with {len(members)} nodes: {message}"
+    return summarize(status, Phase.RUNNING, Reason.TRAINING, text)
+
+
 def restarting(
     job: Job,
     *,
@@ -159,7 +176,7 @@ def _next(
     pool = job.status.assignment.gpu_pool if job.status.assignment else ""
     standing = sum(member.birth < generation for member in members)
     return changed(
-        accrued(job, now=now),
+        passed(accrued(job, now=now), DECIDED, now=now),
         generation=generation,
         epoch=epoch,
         assignment=assignment_of(pool, members, lost=lost, joining=joining),

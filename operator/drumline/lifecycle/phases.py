@@ -17,7 +17,9 @@ from drumline.lifecycle.conditions import (
     no_longer,
     summarize,
 )
+from drumline.lifecycle.incidents import REPLACED
 from drumline.lifecycle.job import Job, timestamp
+from drumline.lifecycle.ledger import passed
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
@@ -41,7 +43,7 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
 
 def running(job: Job, *, now: float) -> TrainingJobStatus:
     """All members stand and know each other: training goes on."""
-    status = accrued(job, now=now)
+    status = passed(accrued(job, now=now), REPLACED, now=now)
     assignment = status.assignment
     status = changed(
         status,

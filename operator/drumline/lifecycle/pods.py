@@ -21,6 +21,7 @@ from drumline.api.base import (
 )
 from drumline.lifecycle.children import child_name, owner_reference
 from drumline.lifecycle.environment import launcher_variables
+from drumline.lifecycle.members import members_of
 from drumline.lifecycle.trainerconfig import (
     CHECKPOINT_FOLDER,
     DATA_FOLDER,
@@ -37,8 +38,11 @@ from drumline_trainer.contract import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from drumline.api.podtemplate import PodTemplate, Volume
     from drumline.lifecycle.job import Job
+    from drumline.lifecycle.members import Member
 
 Json = dict[str, Any]
 
@@ -74,11 +78,25 @@ def image_of(job: Job, settings: PodSettings) -> str:
     return job.spec.trainer.image or settings.trainer_image
 
 
+def pod_manifests(
+    job: Job, *, indices: Collection[int], gpu_resource: str, settings: PodSettings
+) -> list[Json]:
+    """The pods of the members with these indices, each bound to its node. O(members)."""
+    chosen = frozenset(indices)
+    return [
+        _manifest(job, member, gpu_resource=gpu_resource, settings=settings)
+        for member in members_of(job.status)
+        if member.index in chosen
+    ]
+
+
 def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
-    """The pod with this index of the job's current generation, bound to its assigned node."""
-    status = job.status
-    assert status.assignment is not None  # noqa: S101 - only admitted jobs get pods
-    assert status.generation is not None  # noqa: S101
+    """The pod of one member."""
+    (only,) = pod_manifests(job, indices=(index,), gpu_resource=gpu_resource, settings=settings)
+    return only
+
+
+def _manifest(job: Job, member: Member, *, gpu_resource: str, settings: PodSettings) -> Json:
     template = job.spec.template
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
@@ -91,13 +109,13 @@ def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettin
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(job.name, index, status.generation),
+            "name": pod_name(job.name, member.index, member.birth),
             "namespace": job.namespace,
             "labels": {
                 LABEL_JOB: job.name,
                 LABEL_JOB_UID: job.uid,
-                LABEL_INDEX: str(index),
-                LABEL_GENERATION: str(status.generation),
+                LABEL_INDEX: str(member.index),
+                LABEL_GENERATION: str(member.birth),
                 LABEL_NODES: str(job.spec.nodes),
                 LABEL_QUEUE: job.spec.queue,
             },
@@ -105,8 +123,8 @@ def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettin
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
-            "nodeName": status.assignment.node_names()[index],
-            "hostname": host_name(job.name, index),
+            "nodeName": member.node,
+            "hostname": host_name(job.name, member.index),
             "restartPolicy": "Never",
             "priorityClassName": settings.priority_class,
             "automountServiceAccountToken": False,
@@ -121,21 +139,23 @@ def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettin
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "tolerations": _tolerations(job, extra),
-            **_containers(job, index=index, gpu_resource=gpu_resource, settings=settings),
+            **_containers(job, member, gpu_resource=gpu_resource, settings=settings),
         },
     }
 
 
-def _containers(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
+def _containers(job: Job, member: Member, *, gpu_resource: str, settings: PodSettings) -> Json:
     resources = _resources(job, gpu_resource)
     if job.spec.template is None:
-        return _trainer_containers(job, index=index, resources=resources, settings=settings)
+        return _trainer_containers(job, member, resources=resources, settings=settings)
     return _template_containers(
-        job, job.spec.template, index=index, resources=resources, settings=settings
+        job, job.spec.template, member, resources=resources, settings=settings
     )
 
 
-def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodSettings) -> Json:
+def _trainer_containers(
+    job: Job, member: Member, *, resources: Json, settings: PodSettings
+) -> Json:
     spec, extra = job.spec, settings.trainer_pod
     volumes: list[Json] = [_scratch("tmp"), _shared_memory(), _token_volume(job)]
     mounts: list[Json] = [
@@ -157,7 +177,7 @@ def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodS
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", "run"],
         "env": [
-            *_agent_environment(job, index),
+            *_agent_environment(job, member),
             {"name": Env.CONFIG, "value": config},
             {"name": Env.CHECKPOINT_FOLDER, "value": folder},
             *extra.get("env", []),
@@ -177,7 +197,7 @@ def _trainer_containers(job: Job, *, index: int, resources: Json, settings: PodS
 
 
 def _template_containers(
-    job: Job, template: PodTemplate, *, index: int, resources: Json, settings: PodSettings
+    job: Job, template: PodTemplate, member: Member, *, resources: Json, settings: PodSettings
 ) -> Json:
     volumes: list[Json] = [_volume(volume) for volume in template.volumes or []]
     mounts = [
@@ -189,7 +209,7 @@ def _template_containers(
     user_env = [
         variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
     ]
-    variables = launcher_variables(job, index=index)
+    variables = launcher_variables(job, index=member.index)
     container: Json = {
         "name": TRAINER_CONTAINER,
         "image": image_of(job, settings),
@@ -219,18 +239,18 @@ def _template_containers(
             },
         ]
         volumes += [_scratch("drumline-gang"), _token_volume(job)]
-        spec["initContainers"] = [_join_container(job, index=index, settings=settings)]
+        spec["initContainers"] = [_join_container(job, member, settings=settings)]
         pull_secrets += settings.trainer_pod.get("imagePullSecrets", [])
     return {**spec, **_pull_secrets(pull_secrets)}
 
 
-def _join_container(job: Job, *, index: int, settings: PodSettings) -> Json:
+def _join_container(job: Job, member: Member, *, settings: PodSettings) -> Json:
     return {
         "name": JOIN_CONTAINER,
         "image": settings.join_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", "join"],
-        "env": _agent_environment(job, index),
+        "env": _agent_environment(job, member),
         "resources": {"requests": dict(JOIN_REQUESTS), "limits": {"memory": "128Mi"}},
         "securityContext": _container_security(read_only_root=True),
         "volumeMounts": [
@@ -240,17 +260,16 @@ def _join_container(job: Job, *, index: int, settings: PodSettings) -> Json:
     }
 
 
-def _agent_environment(job: Job, index: int) -> list[Json]:
-    status = job.status
+def _agent_environment(job: Job, member: Member) -> list[Json]:
     fixed = {
         Env.NAMESPACE: job.namespace,
         Env.JOB: job.name,
         Env.JOB_UID: job.uid,
-        Env.INDEX: str(index),
+        Env.INDEX: str(member.index),
         Env.NODES: str(job.spec.nodes),
         Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
-        Env.GENERATION: str(status.generation),
-        Env.EPOCH: str(status.epoch or 0),
+        Env.GENERATION: str(member.birth),
+        Env.EPOCH: str(job.status.epoch or 0),
     }
     return [
         *({"name": str(name), "value": value} for name, value in fixed.items()),

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.conditions import condition, is_true, summarize
-from drumline.lifecycle.memberships import admitted, lost, replaced, resized, restarting
+from drumline.lifecycle.memberships import (
+    admitted,
+    lost,
+    not_joined,
+    replaced,
+    resized,
+    restarting,
+)
 from drumline.lifecycle.phases import (
     failed,
     invalid_config,
@@ -35,6 +42,7 @@ __all__ = [
     "is_true",
     "lost",
     "nominated",
+    "not_joined",
     "not_nominated",
     "preempted",
     "released",

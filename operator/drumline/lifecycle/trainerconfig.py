@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from drumline.lifecycle.sizes import legal_sizes
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
     if size > MAX_OVERRIDES_BYTES:
         raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
     config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
-    config.check_world_size(spec.nodes * spec.gpus_per_node)
+    for size in legal_sizes(spec):
+        config.check_world_size(size * spec.gpus_per_node)
     return config
 
 
@@ -52,6 +54,10 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         "seed": trainer.seed,
         "data": data,
     }
+    if spec.min_nodes is not None:  # fewer ranks do the same share in more parts
+        base["micro_batch_size"] = max(
+            1, trainer.global_batch_size // (spec.nodes * spec.gpus_per_node)
+        )
     if spec.checkpoint is not None:
         base["checkpoint"] = {
             "every_steps": spec.checkpoint.every_steps,

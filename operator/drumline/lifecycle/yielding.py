@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import DisruptionStatus
 from drumline.lifecycle.conditions import changed, mark, no_longer, summarize
-from drumline.lifecycle.job import Job, seconds, timestamp
+from drumline.lifecycle.job import Job, timestamp
 from drumline.lifecycle.members import compress
 from drumline.lifecycle.phases import released, waiting
 
@@ -86,11 +86,17 @@ def withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     return summarize(status, status.phase or Phase.RUNNING, reason, message)
 
 
-def preempted(job: Job, *, now: float) -> TrainingJobStatus:
-    """Gives its nodes to another job, and waits with its place in the queue."""
+def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
+    """Gives its nodes to another job, and waits with its place in the queue.
+
+    Args:
+        job: with the disruption it follows, and the newest checkpoint.
+        saved: whether its agents acknowledged that checkpoint on request.
+        now: seconds since the epoch.
+    """
     disruption, checkpoint = job.status.disruption, job.status.checkpoint
-    assert disruption is not None  # noqa: S101 - a job gives way to somebody
-    saved = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
-    late = "" if now < seconds(disruption.deadline) else "; the deadline passed"
-    text = f"gave way to {disruption.by}; {saved}{late}"
+    by = disruption.by if disruption is not None else "another job"
+    kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
+    late = "" if saved else "; its agents did not save on request"
+    text = f"gave way to {by}; {kept}{late}"
     return released(job, reason=Reason.PREEMPTED, message=text, now=now)
