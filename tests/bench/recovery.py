@@ -32,6 +32,8 @@ KILLS = 7
 REPLACEMENTS = 3
 PAIRS = 3
 """Of runs with and without snapshots, taken in turns: the machine's mood is in both."""
+PROGRESS_LINES = 3
+"""Between two faults; one every five steps."""
 WARM_UP_STEPS = 20
 TIMED_STEPS = 100
 ENDLESS = 1_000_000
@@ -60,12 +62,13 @@ async def _kills() -> list[float]:
     """SIGKILL of one rank of four in two pods, in turns in either pod: seconds to the next step."""
     async with _gang(count=2, ranks=2) as gang:
         seconds: list[float] = []
+        pids = await gang.pids()
         for number in range(KILLS):
             victim = number % 4
-            pids = await gang.pids()
             await _some_steps(gang)
             began = time.time()
             os.kill(pids[victim], signal.SIGKILL)
+            pids = await gang.pids()
             incident = await gang.incident()
             seconds.append(incident["first_step_at"] - began)
             print(f"rank {victim} killed: {seconds[-1]:.2f} s {_stages(incident)}", flush=True)
@@ -124,14 +127,8 @@ async def _gang(*, count: int, ranks: int, **config: Any) -> AsyncIterator[Gang]
 
 async def _some_steps(gang: Gang) -> None:
     """Wait until training goes on for a while: a fault hits a gang at work."""
-    version = None
-    first = None
-    while True:
-        status = await gang.status(since=version)
-        version, step = status.version, status.progress.step
-        first = step if first is None else first
-        if step >= first + WARM_UP_STEPS:
-            return
+    for _ in range(PROGRESS_LINES):
+        await gang.leader.until_line("[rank 0] step ")
 
 
 def _stages(incident: dict[str, Any]) -> str:
