@@ -7,6 +7,7 @@ from typing import Any
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import status as to
 from drumline.lifecycle.job import Job, Observed, PodEnd, PodFacts
+from drumline.lifecycle.members import Member, members_of
 from drumline_trainer.contract import FinalReport, Progress, pod_name
 
 T0 = 1_700_000_000.0
@@ -81,15 +82,16 @@ def running(job: Job, *, at: float = T0) -> Job:
 
 
 def a_pod(job: Job, index: int, *, generation: int | None = None, **facts: Any) -> PodFacts:
-    """A member of the job's current generation that has just been created."""
-    at = generation if generation is not None else (job.status.generation or 1)
-    nodes = job.status.assignment.node_names() if job.status.assignment else ("node-a",) * 99
+    """The pod of a member that has just been created; another generation's is a stray."""
+    members = {member.index: member for member in members_of(job.status)}
+    member = members.get(index, Member(index=index, node="node-a", birth=1))
+    born = generation if generation is not None else member.birth
     return PodFacts(
-        name=pod_name(job.name, index, at),
-        uid=f"pod-{index}-{at}",
+        name=pod_name(job.name, index, born),
+        uid=f"pod-{index}-{born}",
         index=index,
-        generation=at,
-        node=nodes[index],
+        generation=born,
+        node=facts.pop("node", member.node),
         **facts,
     )
 
@@ -97,7 +99,8 @@ def a_pod(job: Job, index: int, *, generation: int | None = None, **facts: Any) 
 def ready_pods(job: Job) -> tuple[PodFacts, ...]:
     """All members, each with an address and ready."""
     return tuple(
-        a_pod(job, index, ip=f"10.0.0.{index + 1}", ready=True) for index in range(job.spec.nodes)
+        a_pod(job, member.index, ip=f"10.0.0.{member.index + 1}", ready=True)
+        for member in members_of(job.status)
     )
 
 

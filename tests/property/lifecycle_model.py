@@ -51,6 +51,7 @@ class Memory:
     protected: bool = False
     acknowledged: int | None = None
     notified: str = ""
+    withdrawn: str = ""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -124,6 +125,7 @@ class Model(World):
             incidents=self.incidents,
             notice=self.notice,
             notified=self.memory.notified,
+            withdrawn=self.memory.withdrawn,
         )
         return plan(self.seen_job, seen, now=self.now, epoch=self.epoch)
 
@@ -217,6 +219,7 @@ class Model(World):
         assert durable or not notice.leave, "asked to go before it was durable"
         if self.take_notice(notice):
             self.memory.notified = "" if notice.withdraw else notice.id
+            self.memory.withdrawn = notice.id if notice.withdraw else ""
 
     def _die_before(self) -> None:
         if self.crash_in is not None and self.crash_before:

@@ -43,7 +43,7 @@ from drumline.lifecycle.actions import (
     PushRecord,
 )
 from drumline.lifecycle.members import members_of
-from drumline.lifecycle.pods import PodSettings, pod_manifest
+from drumline.lifecycle.pods import PodSettings, pod_manifests
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Memory:
     contradicted_generation: int | None = None
     notified: str = ""
     """Id of the notice that the agents have."""
+    withdrawn: str = ""
+    """Id of the notice that they were told to forget."""
     agent_failures: int = 0
     """Of pushes and notices, in a row."""
     figures_at: float | None = None
@@ -206,10 +208,9 @@ class Executor:
         gpu_resource = self._gpu_resource(pool)
         if gpu_resource is None:
             raise RetryLater(1.0)
-        manifests = [
-            pod_manifest(job, index=index, gpu_resource=gpu_resource, settings=self._pods)
-            for index in indices
-        ]
+        manifests = pod_manifests(
+            job, indices=indices, gpu_resource=gpu_resource, settings=self._pods
+        )
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
         outcomes = await writes.create_many(
@@ -276,8 +277,9 @@ class Executor:
                 error = failure
             else:
                 memory.agent_failures = 0
-                memory.notified = "" if notice.withdraw else notice.id
                 withdrawn = notice.withdraw
+                memory.notified = "" if withdrawn else notice.id
+                memory.withdrawn = notice.id if withdrawn else ""
                 log.info("notice_given", job=job.key, notice=notice.id, withdrawn=withdrawn)
                 raise RetryLater(0.0)
         raise _agent_later(job, error, memory)

@@ -137,6 +137,7 @@ class Reconciler:
             incidents=heard.status.incidents if heard else (),
             notice=heard.status.notice if heard else None,
             notified=memory.notified,
+            withdrawn=memory.withdrawn,
         )
 
     def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Heard | None:

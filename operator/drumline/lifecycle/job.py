@@ -138,6 +138,8 @@ class Observed:
     notified: str = ""
     """Id of the notice that the agents took from this operator; empty again once they took its
     withdrawal."""
+    withdrawn: str = ""
+    """Id of the notice whose withdrawal they took last."""
 
 
 def timestamp(seconds: float) -> str:

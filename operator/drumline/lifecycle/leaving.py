@@ -69,16 +69,14 @@ def nodes(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | Non
     return _ask(job, observed, disruption, leave=False)
 
 
-def withdrawal(job: Job, observed: Observed, *, wanted: str = "") -> tuple[Notify, ...]:
+def withdrawal(job: Job, observed: Observed) -> tuple[Notify, ...]:
     """Takes back a notice that is out though nobody wants it any more."""
-    disruption = job.status.disruption
-    wanted = disruption.id if disruption is not None else wanted
-    answer = observed.notice
-    under_way = answer is not None and answer.step is None and not answer.error
-    out = observed.notified or (answer.id if answer is not None and under_way else "")
-    if not out or out == wanted or not job.runs_trainer:
+    answer, disruption = observed.notice, job.status.disruption
+    settled = answer is not None and (answer.step is not None or answer.error != "")
+    out = observed.notified or (answer.id if answer is not None else "")
+    if settled and answer is not None and answer.id == out:
         return ()
-    if answer is not None and answer.id == out and not under_way:
+    if out in {"", disruption.id if disruption else "", observed.withdrawn}:
         return ()
     notice = Notice(job_uid=job.uid, id=out, deadline=0.0, leave=False, withdraw=True)
     return (Notify(notice=notice),)
