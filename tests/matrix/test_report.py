@@ -16,6 +16,7 @@ GREEN = Result(
     steps_lost=1,
     bitwise=True,
     tier="Memory",
+    ledger_off_seconds=0.0121,
     seconds=3.0,
 )
 RED = Result(
@@ -51,6 +52,7 @@ def test_a_program_finds_every_figure() -> None:
         "recovery_seconds": 0.751,
         "steps_lost": 1,
         "restored_from": "Memory",
+        "ledger_off_seconds": 0.012,
         "seconds": 3.0,
         "failings": [],
     }
