@@ -24,7 +24,19 @@ FORBIDDEN_CALLS = {
 
 
 @pytest.mark.parametrize(
-    "module", ["contract", "config", "placement", "heartbeat", "host", "__main__"]
+    "module",
+    [
+        "contract",
+        "config",
+        "placement",
+        "heartbeat",
+        "host",
+        "recovery.control",
+        "recovery.orders",
+        "recovery.pace",
+        "recovery.snapshot_files",
+        "__main__",
+    ],
 )
 def test_light_modules_import_neither_torch_nor_numpy(module: str) -> None:
     program = (
@@ -42,7 +54,7 @@ def test_light_modules_import_neither_torch_nor_numpy(module: str) -> None:
 
 
 def sources() -> list[Path]:
-    rooms = ["checkpoint", "parallelism", "models", "data", "optimization", "metrics"]
+    rooms = ["checkpoint", "parallelism", "models", "data", "optimization", "metrics", "recovery"]
     files = [path for room in rooms for path in (PACKAGE / room).rglob("*.py")]
     return [*files, PACKAGE / "train.py", PACKAGE / "rank.py", PACKAGE / "placement.py"]
 

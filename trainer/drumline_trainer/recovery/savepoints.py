@@ -13,6 +13,7 @@ boundary; a withdrawn one no longer is.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -36,6 +37,8 @@ from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.orders import SaveNotice
 from drumline_trainer.recovery.pace import Pace
 from drumline_trainer.recovery.snapshot import Snapshots
+
+logger = logging.getLogger(__name__)
 
 
 class PreemptedError(Exception):
@@ -190,7 +193,11 @@ class SavePoints:
         assert self._snapshots is not None  # noqa: S101 - it is due
         self.reporter.enter(Phase.SNAPSHOT)
         state = {**trainer, "losses": list(self.reporter.unwritten.items())}
-        seconds = self._snapshots.take(step, trainer=state)
+        seconds = 0.0
+        try:
+            seconds = self._snapshots.take(step, trainer=state)
+        except OSError as error:  # of the one before; this step's is left out
+            logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
         written = self._snapshots.written
         replicated = self.control.replicated if self.control is not None else None
         wish = self._pace.wish(

@@ -76,18 +76,22 @@ def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
 def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryview]) -> int:
     """Write under a temporary name, rename, and drop all but the newest. Returns the file's size.
 
-    No fsync: the folder is memory.
+    No fsync: the folder is memory. Raises OSError, and leaves nothing behind, where it is full.
     """
     path = snapshot_file(folder, rank=header.rank, step=header.step)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.part")
     head = header.encode()
-    with unfinished.open("wb", buffering=0) as file:
-        for part in (memoryview(head), *body):
-            rest = part
-            while rest:
-                rest = rest[file.write(rest) :]
-    unfinished.rename(path)
+    try:
+        with unfinished.open("wb", buffering=0) as file:
+            for part in (memoryview(head), *body):
+                rest = part
+                while rest:
+                    rest = rest[file.write(rest) :]
+        unfinished.rename(path)
+    except OSError:
+        unfinished.unlink(missing_ok=True)  # half a file would take the memory of the next one
+        raise
     keep_newest(folder, rank=header.rank)
     return len(head) + header.body_bytes
 

@@ -58,3 +58,16 @@ def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
     config = DataConfig(source=str(tmp_path), sequence_length=10)
     with pytest.raises(ConfigError, match=r"data\.sequence_length: 10 bytes under"):
         open_dataset(config, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [(None, [6]), (6, [6]), (4, [3, 3]), (5, [3, 3]), (2, [2, 2, 2]), (1, [1] * 6)],
+)
+def test_a_share_in_the_fewest_parts_that_fit(
+    dataset: ByteDataset, size: int | None, sizes: list[int]
+) -> None:
+    asked = {"batch": 12, "rank": 1, "world_size": 2}
+    parts = dataset.micro_batches(24, **asked, size=size)
+    assert [len(part) for part in parts] == sizes
+    assert [n for part in parts for n in part] == list(dataset.rank_samples(24, **asked))

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import queue
+import time
+
+from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
+from drumline_trainer.metrics.pulse import Pulse
+
+HOURS = 3600.0
+
+
+def beat(phase: Phase) -> Heartbeat:
+    return Heartbeat(
+        generation=1,
+        attempt=0,
+        rank=0,
+        step=1,
+        total_steps=2,
+        phase=phase,
+        time_seconds=time.monotonic(),
+    )
+
+
+def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
+    """A rank that waits in a collective is last heard where it waits."""
+    heard: queue.SimpleQueue[Word] = queue.SimpleQueue()
+    pulse = Pulse(heard.put, seconds=0.2)
+    beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
+    for each in beats:
+        pulse.beat(each)
+    assert [heard.get(), heard.get()] == [beats[0], beats[2]]
+    assert heard.empty()
+
+
+def test_beats_between_two_are_left_out() -> None:
+    heard: list[Word] = []
+    pulse = Pulse(heard.append, seconds=HOURS)
+    first = beat(Phase.DATA)
+    pulse.beat(first)
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        pulse.beat(beat(phase))
+    assert heard == [first]
+
+
+def test_a_beat_that_dates_something_is_never_left_out() -> None:
+    heard: list[Word] = []
+    pulse = Pulse(heard.append, seconds=HOURS)
+    beats = [beat(phase) for phase in (Phase.STARTING, Phase.RESTORING, Phase.DATA)]
+    for each in beats:
+        pulse.beat(each, now=True)
+    assert heard == beats
+
+
+def test_an_event_comes_after_the_beat_before_it() -> None:
+    heard: list[Word] = []
+    pulse = Pulse(heard.append, seconds=HOURS)
+    beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
+    for each in beats:
+        pulse.beat(each)
+    parked = Parked(generation=1, attempt=0, step=1, reason="")
+    pulse.tell(parked)
+    assert heard == [beats[0], beats[2], parked]
