@@ -1,0 +1,252 @@
+"""A pod or a node is lost: one pod is replaced, the others keep theirs and their processes.
+
+One job loses member after member, in every way there is, and has to come to the same end as if
+nothing had been. Each test is one verdict on it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster import NodeInfo
+from tests.cluster.inside import inhabitants, strike
+from tests.cluster.network import set_cable
+from tests.cluster.nodes import boot, power_off
+from tests.cluster.outages import zombie
+from tests.cluster.rest import ApiStatusError
+from tests.e2e.absence import away
+from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
+from tests.e2e.site import OPERATOR_NODE, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kube import Json
+
+RANKS = REHEARSED["gpusPerNode"]
+LOSSES = ("agent killed", "pod deleted", "pod evicted", "node without power", "cable pulled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One member's loss and replacement, as seen from outside."""
+
+    index: int
+    generation: int
+    """The membership that the recovery led to."""
+    before: dict[int, Json]
+    after: dict[int, Json]
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """What was seen of the job that lost its members."""
+
+    job: Rehearsal
+    losses: dict[str, Loss] = field(default_factory=dict[str, Loss])
+    refusals: int = 0
+    """Answers 429 to evictions that the disruption budget did not allow."""
+    zombie_steps: int = 0
+    """Steps finished while a node's kubelet and containerd stood still."""
+    zombie_generations: tuple[int, int] = (0, 0)
+    """Before and after that."""
+    dead_pod: Json = field(default_factory=dict)
+    """The lost pod, as the API server had it while its node was dead."""
+    dead_node_ready: str = ""
+    """What the API server believed of the dead node when its member had been replaced."""
+    status: Json = field(default_factory=dict)
+
+
+@pytest.fixture(scope="module")
+def story(stage: Site) -> Story:
+    """The job's life with every loss in it."""
+    job = rehearse(stage, "moving", pace_seconds=0.05, **REHEARSED)
+    told = Story(job=job)
+    job.reach(5)
+    _lose_agent(told)
+    _lose_deleted_pod(told)
+    _lose_evicted_pod(told)
+    _have_a_zombie(told)
+    _lose_power(told)
+    _lose_cable(told)
+    job.hurry()
+    told.status = job.finish()
+    return told
+
+
+def _lose_agent(told: Story) -> None:
+    def kill_it(pod: Json) -> None:
+        strike(told.job.site.cluster, pod["metadata"]["uid"], 1, signal.SIGKILL)
+
+    _lose(told, "agent killed", 1, kill_it)
+
+
+def _lose_deleted_pod(told: Story) -> None:
+    site = told.job.site
+    _lose(
+        told,
+        "pod deleted",
+        0,
+        lambda pod: site.kube.delete("pods", pod["metadata"]["name"], site.namespace),
+    )
+
+
+def _lose_evicted_pod(told: Story) -> None:
+    site = told.job.site
+
+    def evict(pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        try:
+            site.kube.evict(name, site.namespace)
+        except ApiStatusError as error:
+            told.refusals += error.code == 429
+        for budget in site.kube.list("poddisruptionbudgets", site.namespace):
+            site.kube.delete("poddisruptionbudgets", budget["metadata"]["name"], site.namespace)
+        site.kube.evict(name, site.namespace)
+
+    _lose(told, "pod evicted", 1, evict)
+
+
+def _have_a_zombie(told: Story) -> None:
+    """For longer than a silent member is waited for."""
+    job = told.job
+    _, node = _member_on_a_mortal_node(job)
+    generation, first = job.generation(), job.last_step()
+    with zombie(job.site.cluster, node):
+        time.sleep(8)
+        told.zombie_steps = job.last_step() - first
+    told.zombie_generations = (generation, job.generation())
+
+
+def _lose_power(told: Story) -> None:
+    """The operator is away for the first ten seconds of it."""
+    job, cluster = told.job, told.job.site.cluster
+    index, node = _member_on_a_mortal_node(job)
+
+    def cut(_: Json) -> None:
+        with away(job.site.kube):
+            power_off(node, folder=cluster.folder)
+            time.sleep(10)
+
+    lost = _lose(told, "node without power", index, cut)
+    name = lost.before[index]["metadata"]["name"]
+    told.dead_pod = job.site.kube.get("pods", name, job.site.namespace)
+    boot(node, folder=cluster.folder)
+    _wait_until_usable(job.site, node, without=name)
+
+
+def _lose_cable(told: Story) -> None:
+    job, cluster = told.job, told.job.site.cluster
+    index, node = _member_on_a_mortal_node(job)
+    fabric = str(cluster.netns)
+    lost = _lose(
+        told, "cable pulled", index, lambda _: set_cable(node, fabric=fabric, plugged=False)
+    )
+    told.dead_node_ready = _ready(job.site.kube.get("nodes", node.name))
+    set_cable(node, fabric=fabric, plugged=True)
+    _wait_until_usable(job.site, node, without=lost.before[index]["metadata"]["name"])
+
+
+def _lose(told: Story, what: str, index: int, act: Callable[[Json], None]) -> Loss:
+    """Let something happen to a member's pod; return once training goes on without it."""
+    job, site = told.job, told.job.site
+    before, generation = job.members(), job.generation()
+    act(before[index])
+    site.wait(job.name, lambda found: (found or {})["status"]["generation"] > generation)
+    site.wait(job.name, lambda found: (found or {})["status"]["phase"] == "Running")
+    job.goes_on()
+    loss = Loss(index=index, generation=job.generation(), before=before, after=job.members())
+    told.losses[what] = loss
+    return loss
+
+
+def _member_on_a_mortal_node(job: Rehearsal) -> tuple[int, NodeInfo]:
+    """The lowest index whose node is not the operator's own."""
+    for index, pod in sorted(job.members().items()):
+        for node in job.site.cluster.nodes:
+            if node.name == pod["spec"]["nodeName"] != OPERATOR_NODE:
+                return index, node
+    raise LookupError("all members are on the operator's node")
+
+
+def _wait_until_usable(site: Site, node: NodeInfo, *, without: str) -> None:
+    """The node is back with its GPUs, and the pod it lost is gone."""
+    site.kube.wait("pods", without, site.namespace, lambda pod: pod is None)
+    site.kube.wait(
+        "nodes",
+        node.name,
+        None,
+        lambda found: (
+            found is not None
+            and _ready(found) == "True"
+            and found["status"]["allocatable"].get("nvidia.com/gpu") == str(node.gpus)
+        ),
+    )
+
+
+def _ready(node: Json) -> str:
+    return next(each["status"] for each in node["status"]["conditions"] if each["type"] == "Ready")
+
+
+def test_losses_and_weights_equal_the_undisturbed_run_bit_for_bit(
+    story: Story, undisturbed: Outcome
+) -> None:
+    assert story.job.outcome() == undisturbed
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_pod_was_replaced_and_the_other_kept(story: Story, loss: str) -> None:
+    seen = story.losses[loss]
+    other = 1 - seen.index
+    kept, was = seen.after[other], seen.before[other]
+    assert seen.after[seen.index]["metadata"]["uid"] != seen.before[seen.index]["metadata"]["uid"]
+    assert kept["metadata"]["uid"] == was["metadata"]["uid"]
+    assert [each["restartCount"] for each in kept["status"]["containerStatuses"]] == [0]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_ranks_of_the_other_pod_kept_their_processes(story: Story, loss: str) -> None:
+    seen = story.losses[loss]
+    begun = {each.rank for each in story.job.begun() if each.generation == seen.generation}
+    assert begun == set(range(seen.index * RANKS, seen.index * RANKS + RANKS))
+
+
+def test_each_loss_was_one_membership(story: Story) -> None:
+    generations = [story.losses[loss].generation for loss in LOSSES]
+    assert generations == [2, 3, 4, 5, 6]
+    assert story.status["generation"] == 6
+
+
+def test_an_eviction_meets_the_disruption_budget(story: Story) -> None:
+    assert story.refusals == 1
+
+
+def test_a_zombie_trains_on_and_nothing_is_replaced(story: Story) -> None:
+    before, after = story.zombie_generations
+    assert before == after
+    assert story.zombie_steps > 10
+
+
+def test_the_pod_of_a_dead_node_is_asked_to_go_and_never_forced(story: Story) -> None:
+    lost = story.losses["node without power"]
+    assert story.dead_pod["metadata"]["uid"] == lost.before[lost.index]["metadata"]["uid"]
+    assert "deletionTimestamp" in story.dead_pod["metadata"]
+    assert story.dead_pod["metadata"]["deletionGracePeriodSeconds"] > 0
+
+
+def test_silence_is_noticed_before_kubernetes_calls_the_node_lost(story: Story) -> None:
+    assert story.dead_node_ready == "True"
+
+
+def test_ranks_that_come_back_are_refused(story: Story) -> None:
+    """They lived on behind the pulled cable, with the checkpoints' folder in reach."""
+    lost = story.losses["cable pulled"]
+    newest = [each.generation for each in story.job.begun()][-RANKS:]
+    assert newest == [lost.generation] * RANKS
+    old = lost.before[lost.index]["metadata"]["uid"]
+    assert inhabitants(story.job.site.cluster, old) == {}
