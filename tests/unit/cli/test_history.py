@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.cli.figures import clock
@@ -82,6 +82,7 @@ def test_time_with_an_incident_before_the_current_placement_was_not_only_waiting
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=8, unique=True), st.data())
 def test_stretches_never_overlap_and_leave_no_gap(offsets: list[int], data: st.DataObject) -> None:
     incidents = [

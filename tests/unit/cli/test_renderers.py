@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.cli import page, text
@@ -78,6 +78,7 @@ def test_colours_change_nothing_but_colours() -> None:
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text.render(story, colours=False)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_no_foreign_text_steers_a_terminal(foreign: str) -> None:
     told = text.render(full_story(foreign), colours=False)
@@ -87,6 +88,7 @@ def test_no_foreign_text_steers_a_terminal(foreign: str) -> None:
     assert max(map(len, told.splitlines())) <= 320
 
 
+@settings(deadline=None)
 @given(st.one_of(st.just(EVIL), st.text(max_size=300), st.text(alphabet="<>&\"'/!-", max_size=60)))
 def test_no_foreign_text_becomes_markup(foreign: str) -> None:
     plain = Elements(page.render(full_story("harmless")))
