@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 TOKEN = b"0123456789abcdef0123456789abcdef"
 JOB_UID = "11111111-2222-3333-4444-555555555555"
 PORT = 29400
-HANG_SECONDS = 120.0
+HANG_SECONDS = 40.0
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Agent:
 
     async def kill(self) -> None:
         """End the process as a node's failure does."""
-        if self.process.returncode is None:
+        with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGKILL)
         if self._reader is not None:
             await self._reader

@@ -48,7 +48,7 @@ async def test_a_rank_finds_the_variables_of_torch_and_a_clean_process(band: Ban
     assert [await agent.ended() for agent in agents] == [0, 0]
     assert agents[1].printed(3) == [
         f"3 4 1 2 {band.address(0)} 29500",
-        "True 1",
+        "True 2",
         "SIG_DFL SIG_DFL set()",
         "/dev/null pipe pipe pipe",
     ]

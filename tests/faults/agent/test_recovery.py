@@ -1,26 +1,134 @@
-"""Real ranks that lose one of them, or a pod: survivors stay, and the result is the same."""
+"""Real ranks that lose some of them: the others stay, and what comes out is the same to the bit."""
 
 from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from tests.faults.agent.agents import Band
 from tests.faults.agent.gang import Gang
 
 pytestmark = pytest.mark.gloo
 
+STEPS = 60
+KILLED = {
+    "one rank": [(3, signal.SIGKILL)],
+    "rank 0": [(0, signal.SIGSEGV)],
+    "two at once": [(1, signal.SIGKILL), (2, signal.SIGKILL)],
+}
 
-async def test_a_killed_rank_is_forked_anew_and_the_others_go_on(gang: Gang) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=60))
+Result = tuple[dict[int, float | None], str]
+
+
+async def trained(gang: Gang) -> Result:
+    """What a gang that has ended well has to show."""
+    assert await gang.ended() == [0] * len(gang.agents)
+    return gang.losses(), gang.weights()
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    """Of the undisturbed run, once there is one."""
+    return {}
+
+
+@pytest.fixture
+async def undisturbed(results: dict[str, Result], tmp_path: Path) -> Result:
+    """Two pods of two ranks that nobody disturbs."""
+    if not results:
+        folder = tmp_path / "undisturbed"
+        folder.mkdir()
+        band = Band(folder=folder)
+        gang = Gang(band)
+        await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
+        await gang.push()
+        results["undisturbed"] = await trained(gang)
+        await band.stop()
+    return results["undisturbed"]
+
+
+@pytest.mark.parametrize("killed", KILLED.values(), ids=KILLED)
+async def test_only_the_killed_are_forked_anew(
+    gang: Gang, undisturbed: Result, killed: list[tuple[int, int]]
+) -> None:
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
     await gang.push()
-    pids = await gang.pids()
+    before = await gang.pids()
     await gang.reached(20)
-    os.kill(pids[3], signal.SIGKILL)
+    for rank, number in killed:
+        os.kill(before[rank], number)
 
-    incident = await gang.incident()
-    print(incident)
     after = await gang.pids()
-    assert {rank for rank in pids if pids[rank] != after[rank]} == {3}
-    assert await gang.ended() == [0, 0]
+    incident = await gang.incident()
+    assert {rank for rank in before if before[rank] != after[rank]} == {rank for rank, _ in killed}
+    assert (incident["generation"], incident["attempt"]) == (1, 1)
+    assert (incident["fault_class"], incident["tier"]) == ("Application", "Memory")
+    assert incident["culprit_rank"] in {rank for rank, _ in killed}
+    assert await trained(gang) == undisturbed
+
+
+async def test_a_stopped_rank_is_found_and_killed_alone(gang: Gang, undisturbed: Result) -> None:
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
+    await gang.push()
+    before = await gang.pids()
+    await gang.reached(20)
+    os.kill(before[2], signal.SIGSTOP)
+
+    after = await gang.pids()
+    incident = await gang.incident()
+    assert {rank for rank in before if before[rank] != after[rank]} == {2}
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", 2)
+    assert "while all others waited for it" in incident["cause"]
+    assert await trained(gang) == undisturbed
+
+
+async def test_a_lost_pod_is_replaced_from_its_partners_memory(
+    gang: Gang, undisturbed: Result
+) -> None:
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
+    await gang.push()
+    before = await gang.pids()
+    await gang.reached(20)
+    await gang.replace(1)
+
+    after = await gang.pids()
+    incident = await gang.incident()
+    assert (after[0], after[1]) == (before[0], before[1])
+    assert (incident["generation"], incident["attempt"]) == (2, 0)
+    assert (incident["fault_class"], incident["cause"]) == ("Infrastructure", "lost member 1")
+    assert incident["tier"] == "Peer"
+    assert await trained(gang) == undisturbed
+
+
+async def test_the_leaders_pod_is_replaced_like_any_other(gang: Gang, undisturbed: Result) -> None:
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
+    await gang.push()
+    before = await gang.pids()
+    await gang.reached(20)
+    await gang.replace(0)
+
+    after = await gang.pids()
+    incident = await gang.incident()
+    assert (after[2], after[3]) == (before[2], before[3])
+    assert (incident["cause"], incident["tier"]) == ("lost member 0", "Peer")
+    assert await trained(gang) == undisturbed
+
+
+async def test_a_rank_that_dies_while_the_others_join_again(
+    gang: Gang, undisturbed: Result
+) -> None:
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
+    await gang.push()
+    before = await gang.pids()
+    await gang.reached(20)
+    os.kill(before[3], signal.SIGKILL)
+    during = await gang.pids()
+    os.kill(during[1], signal.SIGKILL)
+
+    incidents = [await gang.incident(), await gang.incident()]
+    assert [one["attempt"] for one in incidents] == [1, 2]
+    assert incidents[0]["first_step_at"] == incidents[1]["first_step_at"]
+    assert await trained(gang) == undisturbed

@@ -43,6 +43,7 @@ def test_a_pod_needs_only_what_the_operator_sets(environ: dict[str, str], tmp_pa
         peer_lost_seconds=30,
         teardown_seconds=30,
         rank_module="drumline_trainer.rank",
+        snapshot_folder=Path("/dev/shm/drumline/pod"),  # noqa: S108 - memory of the pod
     )
 
 

@@ -329,9 +329,10 @@ class LocalGang:
         trained = heard is not None and heard.heartbeat.position[0] >= 0
         now = time.time()
         silent_seconds = time.monotonic() - heard.at if rank.condemned and heard else 0.0
-        if step is None:
-            start = rank.placement.restore_snapshot or 0
-            step = heard.heartbeat.step if trained and heard is not None else start
+        if not trained or heard is None:
+            step = rank.placement.restore_snapshot or 0
+        elif step is None:
+            step = heard.heartbeat.step
         generation, attempt = rank.placement.membership
         return Fault(
             generation=generation,
