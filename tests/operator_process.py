@@ -18,6 +18,7 @@ import yaml
 from tests.kube import Json, Kube
 
 ROOT = Path(__file__).parents[1]
+SIGNING_KEY = "a key for tests that is long enough"
 _numbers = itertools.count()
 
 
@@ -59,7 +60,7 @@ class OperatorProcess:
     def start(self) -> None:
         """Start it; its log is appended to `folder/operator.log`."""
         key = self.folder / "signing-key"
-        key.write_text("a key for tests that is long enough")
+        key.write_text(SIGNING_KEY)
         environment = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig),

@@ -15,9 +15,12 @@ def control_plane() -> Iterator[Cluster]:
     """etcd, API server, controller manager and scheduler, and KWOK with no nodes yet.
 
     Tests share it: take a namespace of your own, and nodes by `create_fake_nodes`.
+    DRUMLINE_INTEGRATION_CLUSTER names one to use (started if it does not run) and to leave running.
     """
-    spec = ClusterSpec(name=f"drumline-integration-{os.getpid()}", nodes=0, kwok=True)
+    kept = os.environ.get("DRUMLINE_INTEGRATION_CLUSTER")
+    spec = ClusterSpec(name=kept or f"drumline-integration-{os.getpid()}", nodes=0, kwok=True)
     try:
         yield start(spec, say=print)
     finally:
-        stop(spec.name, say=print)
+        if kept is None:
+            stop(spec.name, say=print)

@@ -82,8 +82,8 @@ class Memory:
     """Whether Secret and policy were made sure of: they outlive every generation."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
-    protected_of: int | None = None
-    """The generation whose disruption budget was made sure of."""
+    protected: set[int] = field(default_factory=set[int])
+    """Sizes of the job whose disruption budget was made sure of."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
     notified: str = ""
@@ -196,7 +196,7 @@ class Executor:
     async def _protect(self, job: Job, memory: Memory) -> None:
         budget = children.disruption_budget(job)
         await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
-        memory.protected_of = job.status.generation
+        memory.protected.add(job.spec.nodes)
         raise RetryLater(0.0)
 
     async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:

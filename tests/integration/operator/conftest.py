@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def a_site(api: Kube, *, silent: bool = False) -> Iterator[Site]:
         api: where.
         silent: whether nobody plays the nodes' kubelets: pods stay Pending.
     """
-    name = f"site-{next(_numbers)}"
+    name = f"site-{os.getpid()}-{next(_numbers)}"
     first = next(_first_node)
     nodes: list[str] = []
     for offset in range(4):

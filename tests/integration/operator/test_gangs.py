@@ -81,6 +81,8 @@ def test_higher_priority_is_placed_first_when_room_comes(site: Site) -> None:
                 "value": value,
             }
         )
+    peaceful = {"spec": {"preemption": {"withinQueue": "Never"}}}
+    site.kube.patch("trainingqueues", site.queue, peaceful)
     site.submit("holder", nodes=4, gpusPerNode=8)
     site.wait("holder", phase_is("Running"))
     site.submit("first", nodes=4, gpusPerNode=8, priorityClassName="test-low")
