@@ -1,0 +1,33 @@
+"""Legal sizes of an elastic gang."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.lifecycle.sizes import legal_sizes
+from tests.builders import a_job
+
+TEMPLATE = {"image": "any:1"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "min_nodes", "batch", "sizes"),
+    [
+        (4, 1, None, 16, (4,)),
+        (4, 1, 4, 16, (4,)),
+        (4, 1, 1, 16, (1, 2, 4)),
+        (4, 2, 1, 24, (1, 2, 3, 4)),
+        (6, 1, 2, 30, (2, 3, 5, 6)),
+        (3, 1, 2, 7, (3,)),
+    ],
+)
+def test_sizes_are_within_the_range_and_split_the_batch(
+    nodes: int, gpus: int, min_nodes: int | None, batch: int, sizes: tuple[int, ...]
+) -> None:
+    trainer = {"globalBatchSize": batch}
+    job = a_job(nodes=nodes, gpusPerNode=gpus, minNodes=min_nodes, trainer=trainer)
+    assert legal_sizes(job.spec) == sizes
+
+
+def test_a_template_has_one_size() -> None:
+    assert legal_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
