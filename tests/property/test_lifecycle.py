@@ -254,3 +254,112 @@ def test_a_crash_at_any_write_of_a_plain_life_creates_nothing_twice(
     assert model.job.status.phase is Phase.SUCCEEDED
     assert model.writes["pod"] == 3
     assert model.job.status.generation == 1
+
+
+def pods_of(model: Model) -> dict[str, str]:
+    return {name: pod.uid for name, pod in model.pods.items()}
+
+
+@pytest.mark.parametrize("loss", ["deleted", "node dies", "node boots"])
+def test_a_replacement_costs_one_pod_and_three_writes(loss: str) -> None:
+    """The fourth tells how the recovery went, once the agents know it."""
+    model = a_running_model(nodes=3)
+    before = pods_of(model)
+    victim = next(pod for pod in model.pods.values() if pod.index == 1)
+    if loss == "deleted":
+        model.delete(victim)
+    else:
+        model.kill_node(victim.node)
+    if loss == "node boots":
+        model.boot_node(victim.node)
+    for _ in range(4):
+        go_on(model)
+        model.now += 5
+    assert model.job.status.phase is Phase.RUNNING
+    assert (model.writes["status"], model.writes["pod"], model.writes["child"]) == (3, 1, 0)
+    survivors = {name: uid for name, uid in before.items() if name != victim.name}
+    assert survivors.items() <= pods_of(model).items()
+
+
+def test_a_preemption_costs_two_writes_and_two_more_when_the_job_is_back() -> None:
+    model = a_running_model(nodes=3)
+    model.train()
+    model.look()
+    model.preempt()
+    model.settle()
+    model.save()
+    model.settle()
+    status = model.job.status
+    assert (status.assignment, status.checkpoint and status.checkpoint.step) == (None, 1)
+    assert model.writes["status"] == 2
+    for _ in range(4):
+        go_on(model)
+        model.now += 5
+    assert model.job.status.phase is Phase.RUNNING
+    assert (model.writes["status"], model.writes["pod"], model.writes["child"]) == (4, 3, 0)
+
+
+def test_a_node_that_is_about_to_go_costs_one_pod_and_four_writes() -> None:
+    model = a_running_model(nodes=3)
+    model.threaten(NODES[1], deadline=model.now + 120)
+    for _ in range(4):
+        go_on(model)
+        model.now += 5
+    assert model.job.status.phase is Phase.RUNNING
+    assert (model.writes["status"], model.writes["pod"]) == (4, 1)
+    assert NODES[1] not in {pod.node for pod in model.pods.values()}
+
+
+def test_shrinking_and_growing_back_cost_the_new_pod_and_three_writes_each() -> None:
+    model = a_running_model(nodes=4, min_nodes=1)
+    model.kill_node(NODES[3])
+    for _ in range(3):
+        go_on(model)
+        model.now += 5
+    assert (model.job.size, model.writes["status"], model.writes["pod"]) == (3, 3, 0)
+    model.boot_node(NODES[3])
+    model.look()
+    model.schedule(NODES, grow=True)
+    for _ in range(3):
+        go_on(model)
+        model.now += 5
+    assert (model.job.size, model.writes["status"], model.writes["pod"]) == (4, 6, 1)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("write", range(1, 8))
+@pytest.mark.parametrize("event", ["loss", "preemption", "announcement"])
+def test_a_crash_at_any_write_of_a_recovery_ends_in_the_same_state(
+    event: str, write: int, before: bool
+) -> None:
+    """I9: the same members, with one new pod at most for each that had to go."""
+    model = a_running_model(nodes=3)
+    model.train()
+    model.crash_in, model.crash_before = write, before
+    model.look()
+    if event == "loss":
+        model.kill_node(NODES[1])
+    elif event == "preemption":
+        model.preempt()
+    else:
+        model.threaten(NODES[1], deadline=model.now + 120)
+    for _ in range(6):
+        go_on(model)
+        model.now += 5
+    assert model.job.status.phase is Phase.RUNNING
+    if event != "preemption" or model.epoch == 1:
+        assert model.writes["pod"] == (3 if event == "preemption" else 1)
+    assert {pod.index for pod in model.pods.values() if pod.end is None} >= {0, 1, 2}
+
+
+def test_a_job_that_is_needed_no_more_by_another_trains_on() -> None:
+    model = a_running_model(nodes=3)
+    before = pods_of(model)
+    model.preempt()
+    model.settle()
+    assert model.notice is not None
+    model.withdraw()
+    model.settle()
+    assert model.notice is None
+    go_on(model)
+    assert (model.job.status.phase, pods_of(model)) == (Phase.RUNNING, before)
