@@ -54,12 +54,15 @@ class Claim:
         """By branch of the gang's way up: victims whose way joins it there."""
         self._count = 0
 
-    def reason(self, *, leaf: int, lower_priority: bool) -> VictimReason | None:
-        """Why a gang of some leaf may be a victim at all, if it may."""
+    def reason(self, *, leaf: int, gpus: int, lower_priority: bool) -> VictimReason | None:
+        """Why a gang of some leaf may be a victim at all, if it may.
+
+        Without GPUs nothing is borrowed, and nothing is there to be claimed.
+        """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
         path = self._balance.paths[leaf]
-        if path[-1] != self._path[-1]:
+        if path[-1] != self._path[-1] or not gpus or not self._gpus:
             return None
         off = [branch for branch in path if branch not in self._above]
         return VictimReason.BORROWED if all(map(self._balance.borrowed, off)) else None

@@ -117,6 +117,14 @@ class Balance:
         """GPUs that a branch holds above its quota."""
         return max(0, self.usage[branch] - self.quota[branch])
 
+    def borrows(self, *, leaf: int, gpus: int) -> int:
+        """Depth of the lowest branch that would be above its quota with so many more; 0: none."""
+        path = self.paths[leaf]
+        self.add(leaf=leaf, gpus=gpus)
+        above = [depth for depth, branch in enumerate(reversed(path)) if self.borrowed(branch)]
+        self.add(leaf=leaf, gpus=-gpus)
+        return max(above, default=0)
+
     def _room_below(self, *, branch: int, above: int, usage: int) -> int:
         quota, kept, limit = self.quota[branch], self.kept[branch], self.limit[branch]
         if limit is not None:

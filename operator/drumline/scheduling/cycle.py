@@ -1,11 +1,12 @@
 """One scheduling cycle: a snapshot and the waiting gangs in, decisions out.
 
 Broken gangs are repaired first: they hold capacity that does nothing until they are whole. Then
-come gangs whose victims have left, then the other waiting ones, once each, by priority, age and
-uid. A gang gets all its places or none, and what it gets is taken from the view before the next
-one is looked at; so two gangs can never hold parts of what one of them needs (I4), and whatever
-fits starts in this cycle (I8). A gang for which nothing is free may send others away; the places
-it will have are kept from that moment on (I6). Last, elastic gangs grow into what nobody wants.
+come gangs whose victims have left, then the other waiting ones, once each, in the order of
+`ordering`. A gang gets all its places or none, and what it gets is taken from the view before the
+next one is looked at; so two gangs can never hold parts of what one of them needs (I4), and
+whatever fits starts in this cycle (I8). A gang for which nothing is free may send others away; the
+places it will have are kept from that moment on (I6). Last, elastic gangs grow into what nobody
+wants.
 
 Cost: O(nodes x levels) to build the view, O(nodes) once per shape of pods, and per gang
 O(domains of the levels searched + its places); equal gangs that do not fit cost one explanation.
@@ -25,6 +26,7 @@ from drumline.scheduling.decisions import (
 )
 from drumline.scheduling.desk import Desk
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline.scheduling.ordering import in_turn, turn
 
 Answer = Placed | Resized | Preemption | Blocked
 
@@ -49,18 +51,18 @@ def decide(
     Raises:
         ValueError: where one uid stands for two gangs.
     """
-    waiting = sorted(pending, key=_turn)
+    waiting = sorted(pending, key=turn)
     _refuse_twins(waiting=waiting, admitted=snapshot.admitted)
-    running = sorted(snapshot.admitted, key=lambda held: _turn(held.gang))
+    running = sorted(snapshot.admitted, key=lambda held: turn(held.gang))
     desk = Desk(snapshot=snapshot, pending=waiting, policy=policy, now=now)
     answers = _settle(
         desk=desk,
         broken=[held for held in running if held.lost and not held.leaving],
         nominated=[gang for gang in waiting if desk.is_nominated(gang)],
     )
-    for gang in waiting:
-        if gang.uid not in answers:
-            answers[gang.uid] = desk.admit(gang)
+    fresh = [gang for gang in waiting if gang.uid not in answers]
+    for gang in in_turn(fresh, borrows=desk.borrows):
+        answers[gang.uid] = desk.admit(gang)
     for held in running:
         if held.gang.sizes and not held.lost and not held.leaving:
             resized = desk.grow(held)
@@ -88,11 +90,6 @@ def _settle(
             return answers
 
 
-def _turn(gang: Gang) -> tuple[int, float, str]:
-    """The order of looking: higher priority, then longer waiting, then uid."""
-    return (-gang.priority, gang.queued_at, gang.uid)
-
-
 def _refuse_twins(*, waiting: Sequence[Gang], admitted: Sequence[Admitted]) -> None:
     seen = {held.gang.uid for held in admitted}
     for gang in waiting:
@@ -118,11 +115,12 @@ def _decisions(
             blocked.append(answer)
             if answer.reason is BlockReason.BACKING_OFF:
                 retries.append(gang.retry_at)
-    given = answers.values()
+    given, asked = answers.values(), {gang.uid for gang in waiting}
     return Decisions(
         placed=tuple(one for one in given if isinstance(one, Placed)),
         blocked=tuple(blocked),
         preemptions=tuple(one for one in given if isinstance(one, Preemption)),
         resized=tuple(one for one in given if isinstance(one, Resized)),
+        order=tuple(uid for uid in answers if uid in asked),
         retry_at=min(retries, default=None),
     )

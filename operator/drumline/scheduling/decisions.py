@@ -152,6 +152,8 @@ class Decisions:
     preemptions: tuple[Preemption, ...] = ()
     """New ones only; who waits for victims already is just blocked."""
     resized: tuple[Resized, ...] = ()
+    order: tuple[str, ...] = ()
+    """Uids of the waiting gangs, as they were looked at."""
     retry_at: float | None = None
     """When time alone may change something: a gang has backed off long enough, or a minimum runtime
     ends that keeps a waiting one from its place."""

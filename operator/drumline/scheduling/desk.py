@@ -89,6 +89,16 @@ class Desk:
         """Whether places are kept for a gang."""
         return self._horizon.nomination(gang) is not None
 
+    def borrows(self, gang: Gang) -> int:
+        """How far down its queue's tree a gang would borrow, at the size it wants; 0: nowhere."""
+        queue, tree = self._queues.get(gang.queue), self._horizon.now.quota.tree
+        if queue is None or len(tree.branches[tree.leaf_of[queue.name]].path) == 1:
+            return 0
+        pools = open_pools(gang=gang, queue=queue, pools=self._pools)
+        if isinstance(pools, Refusal):
+            return 0
+        return min(self._horizon.borrows(queue=queue, pool=p, gpus=gang.gpus) for p in pools)
+
     def repair(self, held: Admitted) -> Placed | Resized | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
         gang, view = held.gang, self._views.get(held.pool)
@@ -109,7 +119,10 @@ class Desk:
             shrunk = self._resizer.shrink(held=held, beside=beside)
             if shrunk is None:
                 self._want(gang=gang, pool=held.pool, reason=found.reason)
-            return shrunk or found.of(gang)
+                return found.of(gang)
+            self._preemptor.exempt(held)
+            return shrunk
+        self._preemptor.exempt(held)
         self._horizon.take(gang=gang, pool=held.pool, nodes=found)
         assignment = list(held.assignment)
         replaced = tuple(sorted(held.lost))
@@ -125,17 +138,19 @@ class Desk:
         if gang.retry_at > self._now:
             return _backing_off(gang).of(gang)
         self._horizon.release(nomination)
-        pool, nodes = nomination.pool, nomination.nodes
+        pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
+        larger = [size for size in sizes if size > len(nodes)]
+        found = self._anywhere(gang=gang, queue=queue, sizes=larger)
         may = self._horizon.has_quota(queue=queue, pool=pool, gpus=nomination.gpus)
-        if may and self._horizon.now.fits(gang=gang, pool=pool, nodes=nodes):
+        if found is None and may and self._horizon.now.fits(gang=gang, pool=pool, nodes=nodes):
             return self._start(gang=gang, pool=pool, nodes=nodes)
-        elsewhere = self._anywhere(gang=gang, queue=queue, sizes=gang.legal_sizes)
-        if elsewhere is None:
+        found = found or self._anywhere(gang=gang, queue=queue, sizes=sizes)
+        if found is None:
             self._horizon.nominate(nomination)
             return self._preemptor.waiting(nomination)
         self._seating.forget()
         self._gave_back = True
-        return elsewhere
+        return found
 
     def gave_back(self) -> bool:
         """Whether kept places came free since this was last asked."""

@@ -76,6 +76,11 @@ class Horizon:
         pictures = [self.now, self.soon] if self._nominations else [self.now]
         return all(one.quota.has_room(queue=queue, pool=pool, gpus=gpus) for one in pictures)
 
+    def borrows(self, *, queue: Queue, pool: str, gpus: int) -> int:
+        """How far down the tree a queue would borrow for so many more GPUs."""
+        quota = self.now.quota
+        return quota.balance(pool).borrows(leaf=quota.tree.leaf_of[queue.name], gpus=gpus)
+
     def exhausted(self, *, queue: Queue, pool: str, gpus: int) -> Refusal | None:
         """The refusal of a gang for which there is no quota, now or once those start who wait."""
         refusal = self.now.quota.exhausted(queue=queue, pool=pool, gpus=gpus)

@@ -104,6 +104,10 @@ class Preemptor:
             return None
         return self._carry_out(gang=gang, found=min(found, key=lambda one: one.cost))
 
+    def exempt(self, held: Admitted) -> None:
+        """Send a gang away in no case: this cycle has just given it something."""
+        self._running.get(held.pool, {}).pop(held.gang.uid, None)
+
     def waiting(self, nomination: Nomination) -> Blocked:
         """The answer to a gang whose places are kept while others leave them."""
         gang, held = nomination.gang, self._horizon.in_the_way(nomination)
@@ -155,7 +159,7 @@ class Preemptor:
             lower = rule.within_queue is not WithinQueue.NEVER and (
                 held.gang.priority < gang.priority
             )
-            why = claim.reason(leaf=leaf_of[held.gang.queue], lower_priority=lower)
+            why = claim.reason(leaf=leaf_of[held.gang.queue], gpus=held.gpus, lower_priority=lower)
             if why is VictimReason.BORROWED and rule.reclaim is Reclaim.NEVER:
                 continue
             if why is not None and not self._protected(held):

@@ -118,7 +118,9 @@ def run(
     return decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
 
 
-def after(snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions) -> Snapshot:
+def after(
+    snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions, *, now: float = 0.0
+) -> Snapshot:
     """The snapshot with the decisions assumed: new places are promised, nobody is bound yet, and
     victims are told to leave.
     """
@@ -139,6 +141,7 @@ def after(snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions) -> 
                 pool=placed.pool,
                 assignment=placed.assignment,
                 reserved=frozenset(range(len(placed.assignment))),
+                admitted_at=now,
             )
     for resized in decisions.resized:
         held[resized.uid] = after_resize(held[resized.uid], resized)
