@@ -163,6 +163,8 @@ class Scene:
                 self._poisoned = True
             case Deed.KILL_AGENTS:
                 self._signal([f"agent-{pod}" for pod in strike.pods], signal.SIGKILL)
+                if self._rank // self._placement.local_world_size in strike.pods:
+                    signal.pause()  # the kernel kills us with our agent: no further step before
             case Deed.KILL_PODS:
                 self._signal(self._processes_of(strike.pods), signal.SIGKILL)
             case Deed.PAUSE_PODS:
@@ -193,8 +195,6 @@ class Scene:
         for pid in sorted(pids, key=lambda pid: pid == os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        if os.getpid() not in pids and names[0].startswith("agent"):
-            signal.pause()  # the kernel kills us with our agent: no further step in between
 
     def _fill_disk(self) -> None:
         """Leave not one byte on the file system of the checkpoints."""

@@ -72,9 +72,9 @@ def incident(**changes: Any) -> Incident:
             culprit_rank=HIT,
             culprit_index=1,
             fault_at=STRUCK_AT,
-            detected_at=7.9,
-            decided_at=8.0,
-            replaced_at=8.1,
+            detected_at=8.2,
+            decided_at=8.3,
+            replaced_at=8.4,
             joined_at=8.5,
             restored_at=9.0,
             first_step_at=RECOVERED_AT,
@@ -166,10 +166,13 @@ def test_an_undisturbed_run_is_one_to_compare_with() -> None:
         ),
         pytest.param({"incidents": (incident(joined_at=None),)}, "lacks joined", id="no phase"),
         pytest.param(
-            {"incidents": (incident(joined_at=7.95),)}, "out of order", id="phases out of order"
+            {"incidents": (incident(joined_at=8.25),)}, "out of order", id="phases out of order"
         ),
         pytest.param(
-            {"incidents": (incident(fault_at=STRUCK_AT + 0.3),)}, "-0.300 s", id="clock off"
+            {"incidents": (incident(fault_at=STRUCK_AT - 0.6),)}, "+0.600 s", id="fault too early"
+        ),
+        pytest.param(
+            {"incidents": (incident(fault_at=STRUCK_AT + 0.6),)}, "-0.600 s", id="clock off"
         ),
     ],
 )
