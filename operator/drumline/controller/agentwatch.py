@@ -95,6 +95,8 @@ class _Eye:
     """Of the leader, in a row."""
     unanswered_since: dict[str, float] = field(default_factory=dict[str, float])
     """Pods that did not answer us, by uid."""
+    joined_at: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods that came while we watched, by uid: they cannot have been silent for longer."""
 
 
 class AgentWatch:
@@ -141,10 +143,14 @@ class AgentWatch:
             self._eyes[gang.uid] = _Eye(gang=gang)
             self._tasks[gang.uid] = self._group.create_task(self._watch(self._eyes[gang.uid]))
             return
-        if [one.pod_uid for one in gang.members[:1]] != [
-            one.pod_uid for one in eye.gang.members[:1]
-        ]:
+        if _leader(gang) != _leader(eye.gang):
             eye.failures = 0
+        before = {member.pod_uid for member in eye.gang.members}
+        now = {member.pod_uid for member in gang.members}
+        eye.joined_at |= dict.fromkeys(now - before, self._clock())
+        for memory in (eye.joined_at, eye.unanswered_since):
+            for uid in memory.keys() - now:
+                del memory[uid]
         eye.gang = gang
 
     def leave(self, uid: str) -> None:
@@ -211,9 +217,12 @@ class AgentWatch:
             member = by_index.get(silence.index)
             if member is None or member.birth > answer.generation:
                 continue  # its place was taken by a pod that this agent does not know
-            if silence.seconds < gang.lost_after_seconds:
+            since = eye.joined_at.get(member.pod_uid)
+            known = silence.seconds if since is None else self._clock() - since
+            seconds = min(silence.seconds, known)
+            if seconds < gang.lost_after_seconds:
                 continue
-            certain = silence.seconds >= CERTAIN_FACTOR * gang.lost_after_seconds
+            certain = seconds >= CERTAIN_FACTOR * gang.lost_after_seconds
             asked = member is gang.members[0] and eye.failures > 0
             if certain or asked or await self._ask(eye, member, wait=False) is None:
                 lost.add(member.pod_uid)

@@ -81,10 +81,14 @@ class Committer:
 
     async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
         """Write what was decided; False when something has to be decided again."""
+        reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
         done = await asyncio.gather(
             *(self._place(placed, jobs[placed.uid], now=now) for placed in decisions.placed),
             *(self._resize(resized, jobs[resized.uid], now=now) for resized in decisions.resized),
-            *(self._preempt(preemption, jobs, now=now) for preemption in decisions.preemptions),
+            *(
+                self._preempt(each, jobs, why=reasons.get(each.uid, each.message), now=now)
+                for each in decisions.preemptions
+            ),
             *(self._give_up_promise(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
         )
         return all(done)
@@ -161,14 +165,14 @@ class Committer:
         )
         return True
 
-    async def _preempt(self, preemption: Preemption, jobs: Jobs, *, now: float) -> bool:
+    async def _preempt(self, preemption: Preemption, jobs: Jobs, *, why: str, now: float) -> bool:
         preemptor = jobs[preemption.uid]
         status = yielding.nominated(
             preemptor,
             pool=preemption.pool,
             nodes=preemption.assignment,
             reason=str(BlockReason.WAITING_FOR_VICTIMS),
-            message=preemption.message,
+            message=why,
             now=now,
         )
         if not await self._write(preemptor, status):

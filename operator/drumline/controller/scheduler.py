@@ -126,9 +126,10 @@ class SchedulerLoop:
     def _say(self, decisions: Decisions) -> None:
         """Have waiting jobs say why they wait."""
         waiting: set[str] = set()
+        told = {preemption.uid for preemption in decisions.preemptions}  # by their nominations
         for blocked in decisions.blocked:
             job = self._state.job(blocked.key)
-            if job is not None and job.uid == blocked.uid:
+            if job is not None and job.uid == blocked.uid and blocked.uid not in told:
                 waiting.add(job.uid)
                 self._texts.say(job, reason=str(blocked.reason), message=blocked.message)
         for job in self._state.queued_without_class():

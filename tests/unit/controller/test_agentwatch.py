@@ -193,6 +193,18 @@ async def test_the_silence_of_a_predecessor_is_not_held_against_a_new_pod(
     assert (await eye.until(lambda _: True)).lost == frozenset()
 
 
+async def test_a_pod_that_came_while_we_watched_cannot_have_been_silent_before(
+    eye: Eye, agents: list[FakeAgent]
+) -> None:
+    eye.watch.follow(with_member(gang(agents), 2, pod_uid="pod-before"))
+    await eye.until(lambda _: True)
+    eye.watch.follow(gang(agents))
+    agents[2].die()
+    agents[0].change(silent=(Silence(index=2, seconds=100.0),), attempt=1)
+    heard = await eye.until(lambda heard: heard.status.attempt == 1)
+    assert heard.lost == frozenset()
+
+
 async def test_nobody_is_asked_about_a_gang_that_is_watched_no_more(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
