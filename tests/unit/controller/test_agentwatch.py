@@ -196,11 +196,13 @@ async def test_the_silence_of_a_predecessor_is_not_held_against_a_new_pod(
 async def test_a_pod_that_came_while_we_watched_cannot_have_been_silent_before(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
-    eye.watch.follow(with_member(gang(agents), 2, pod_uid="pod-before"))
+    patient = gang(agents, lost_after=600.0)
+    eye.watch.follow(with_member(patient, 2, pod_uid="pod-before"))
     await eye.until(lambda _: True)
-    eye.watch.follow(gang(agents))
+    eye.watch.follow(patient)
     agents[2].die()
-    agents[0].change(silent=(Silence(index=2, seconds=100.0),), attempt=1)
+    agents[0].change(silent=(Silence(index=2, seconds=10_000.0),), attempt=1)
+    agents[0].change(notice=NoticeAnswer(id="n"))
     heard = await eye.until(lambda heard: heard.status.attempt == 1)
     assert heard.lost == frozenset()
 
