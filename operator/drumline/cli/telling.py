@@ -75,13 +75,16 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
 
 
 def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
-    size = len(status.assignment.nodes) if status.assignment else job.spec.nodes
-    pool = f" in pool {status.assignment.gpu_pool}" if status.assignment else ""
-    told = (
-        f"It trains on {many(size * job.spec.gpus_per_node, 'GPU')} of {many(size, 'node')}{pool}."
-    )
+    placed = status.assignment
+    joining = (placed.joining or []) if placed else []
+    size = (len(placed.nodes) if placed else job.spec.nodes) - len(joining)
+    pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
+    gpus = many(size * job.spec.gpus_per_node, "GPU")
+    told = f"It trains on {gpus} of {many(size, 'node')}{pool}."
+    if joining:
+        return f"{told} {_pods(joining)} will join as soon as all of them stand."
     if size < job.spec.nodes:
-        told += f" It wants {count(job.spec.nodes)} nodes and grows when there is room."
+        return f"{told} It wants {count(job.spec.nodes)} nodes and grows when there is room."
     return told
 
 

@@ -78,6 +78,16 @@ def test_a_job_that_trains_is_told_with_its_figures() -> None:
             ),
         ),
         (
+            a_running_status(
+                assignment={"gpuPool": "gpus", "nodes": ["a", "b", "c"], "joining": [2]}
+            ),
+            Mood.WELL,
+            (
+                "It trains on 16 GPUs of 2 nodes in pool gpus."
+                " Its pod 2 will join as soon as all of them stand."
+            ),
+        ),
+        (
             a_running_status(disruption=PREEMPTION),
             Mood.WELL,
             (
