@@ -155,7 +155,8 @@ class World:
             return
         if code == 0 and not alone and not self._may_succeed(pod):
             return
-        if code not in (0, ExitCode.PREEMPTED):
+        asked = code == ExitCode.PREEMPTED and self.job.runs_trainer
+        if code != 0 and not asked:
             self.faults[FaultClass.APPLICATION] += 1
         self._end(pod, code)
 

@@ -18,6 +18,7 @@ ONLY_WHILE_SUSPENDED: Final = (
     "gpuPool",
     "topology",
     "nodes",
+    "minNodes",
     "gpusPerNode",
     "resources",
     "nodeSelector",

@@ -178,7 +178,8 @@ class TrainingJobSpec(ApiModel):
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Makes the gang elastic: it starts and goes on with as few pods as this when there is no room
     for nodes, and grows back to them; the global batch stays the same. Sizes that do not divide
-    trainer.globalBatchSize are left out. Needs trainer and checkpoint. Absent: always nodes."""
+    trainer.globalBatchSize are left out. Needs trainer and checkpoint. Absent: always nodes.
+    Changes only while suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
     gpu_pool: Name | None = None
@@ -248,7 +249,7 @@ class TrainingJobSpec(ApiModel):
         ),
         Rule(
             rule="!has(self.minNodes) || self.minNodes <= self.nodes",
-            message="minNodes is at most nodes; lower minNodes",
+            message="minNodes is at most nodes; lower it",
             field_path=".minNodes",
         ),
         Rule(

@@ -58,8 +58,11 @@ def nodes(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | Non
             return None
         text = f"{disruption.by} is over: nobody has to move"
         return Plan(status=to.withdrawn(job, message=text, now=now))
-    if disruption is None or not doomed <= set(disruption.indices or ()):
-        return Plan(status=_disrupted(job, gang, threats, doomed, now=now))
+    doomed |= set(disruption.indices or ()) if disruption is not None else set()
+    announced = _disrupted(job, gang, threats, doomed, now=now)
+    if _is_news(disruption, announced.disruption):
+        return Plan(status=announced)
+    assert disruption is not None  # noqa: S101 - else it were news
     answer = _answer(observed, disruption)
     saved = answer is not None and answer.step is not None
     late = now >= seconds(disruption.deadline)
@@ -177,17 +180,36 @@ def _moving(
     return give_up(job, gang, indices, reason=reason, message=message, now=now)
 
 
+def _is_news(before: DisruptionStatus | None, after: DisruptionStatus | None) -> bool:
+    """Whether other members go, or sooner, or for another reason.
+
+    A cordon is often but the first sign of what comes.
+    """
+    if before is None or after is None:
+        return True
+    known = (before.indices, before.deadline, before.kind)
+    return known != (after.indices, after.deadline, after.kind)
+
+
 def _disrupted(
     job: Job, gang: Gang, threats: dict[str, Threat], doomed: set[int], *, now: float
 ) -> TrainingJobStatus:
-    """The members on all threatened nodes, by the earliest deadline of these."""
-    theirs = [threats[member.node] for member in gang.members if member.index in doomed]
+    """The members on all threatened nodes, by the earliest deadline there ever was of these."""
+    known = job.status.disruption
+    until = now + SAVE_SECONDS if known is None else seconds(known.deadline)
+    theirs = [
+        threats[member.node]
+        for member in gang.members
+        if member.index in doomed and member.node in threats
+    ]
     deadlines = [threat.deadline for threat in theirs if threat.deadline is not None]
-    deadline = min(deadlines, default=now + SAVE_SECONDS)
-    chief = min(theirs, key=lambda threat: (threat.deadline or deadline, threat.node))
-    until = "" if chief.deadline is None else f", {max(0, int(deadline - now))} s left"
+    if known is not None:
+        deadlines.append(until)
+    chief = min(theirs, key=lambda threat: (threat.deadline or until, threat.node))
+    deadline = min(deadlines, default=until)
+    left = "" if chief.deadline is None else f", {max(0, int(deadline - now))} s left"
     more = f" and {len(theirs) - 1} more" if len(theirs) > 1 else ""
-    text = f"{chief.kind} of node {chief.node}{more} ({chief.source}{until})"
+    text = f"{chief.kind} of node {chief.node}{more} ({chief.source}{left})"
     return to.disrupted(
         job,
         kind=chief.kind,

@@ -58,7 +58,62 @@ ENV0 = "spec.template.env[0]"
 SET_BY_US = "remove it (the launch variables are there already)"
 CLAIM = {"claimName": "shared"}
 
+ELASTIC = {"nodes": 4, "minNodes": 2, "checkpoint": CLAIM}
+
 JOBS = [
+    job(
+        "no least node", "spec.minNodes", "greater than or equal to 1", **{**ELASTIC, "minNodes": 0}
+    ),
+    job("more least nodes than nodes", "spec.minNodes", "lower it", **{**ELASTIC, "minNodes": 5}),
+    job(
+        "elastic without checkpoints",
+        "spec.minNodes",
+        "add checkpoint.claimName or remove",
+        nodes=4,
+        minNodes=2,
+    ),
+    Bad(
+        "elastic with a template",
+        manifest("TrainingJob", trainer=None, template={"image": "i"}, nodes=4, minNodes=2),
+        "spec.minNodes",
+        "minNodes needs trainer and checkpoint",
+    ),
+    job(
+        "negative out-of-memory restarts",
+        "spec.recovery.maxOutOfMemoryRestarts",
+        "greater than or equal to 0",
+        recovery={"maxOutOfMemoryRestarts": -1},
+    ),
+    job(
+        "negative hang restarts",
+        "spec.recovery.maxHangRestarts",
+        "greater than or equal to 0",
+        recovery={"maxHangRestarts": -1},
+    ),
+    job(
+        "negative infrastructure restarts",
+        "spec.recovery.maxInfrastructureRestarts",
+        "greater than or equal to 0",
+        recovery={"maxInfrastructureRestarts": -1},
+    ),
+    job(
+        "a window of a second",
+        "spec.recovery.budgetWindowSeconds",
+        "greater than or equal to 60",
+        recovery={"budgetWindowSeconds": 1},
+    ),
+    job(
+        "hangs found too early",
+        "spec.recovery.hangTimeoutSeconds",
+        "greater than or equal to 10",
+        recovery={"hangTimeoutSeconds": 5},
+    ),
+    job(
+        "lost at the first missed beat",
+        "spec.recovery.lostAfterSeconds",
+        "greater than or equal to 2",
+        recovery={"lostAfterSeconds": 1},
+    ),
     job("no queue", "spec.queue", "Required value", queue=None),
     job("queue in capitals", "spec.queue", "[a-z0-9]", queue="Research"),
     job("queue name too long", "spec.queue", "may not be more than 63", queue=LONG),
@@ -383,6 +438,52 @@ PLATFORM = [
     queue("no namespace at all", "spec.namespaces", "at least 1 items", namespaces=[]),
     queue(
         "priority of the system", "spec.maxPriority", "less than or equal", maxPriority=2 * 10**9
+    ),
+    queue("its own parent", "spec.parent", "name the queue above this one", parent="probe"),
+    queue("parent in capitals", "spec.parent", "[a-z0-9]", parent="Team"),
+    queue(
+        "borrows without a cohort",
+        "spec.quotas",
+        "name the parent or remove them",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "borrowingLimitGpus": 4}],
+    ),
+    queue(
+        "lends without a cohort",
+        "spec.quotas",
+        "name the parent or remove them",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "lendingLimitGpus": 4}],
+    ),
+    queue(
+        "lends more than it has",
+        "spec.quotas[0].lendingLimitGpus",
+        "a queue lends its own",
+        parent="department",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "lendingLimitGpus": 9}],
+    ),
+    queue(
+        "borrows less than nothing",
+        "spec.quotas[0].borrowingLimitGpus",
+        "greater than or equal to 0",
+        parent="department",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "borrowingLimitGpus": -1}],
+    ),
+    queue(
+        "unknown rule within the queue",
+        "spec.preemption.withinQueue",
+        '"LowerPriority"',
+        preemption={"withinQueue": "Always"},
+    ),
+    queue(
+        "unknown rule of reclaim",
+        "spec.preemption.reclaim",
+        '"Never"',
+        preemption={"reclaim": "LowerPriority"},
+    ),
+    queue(
+        "negative minimum runtime",
+        "spec.minRuntimeSeconds",
+        "greater than or equal to 0",
+        minRuntimeSeconds=-1,
     ),
     queue("queue name with a dot", "metadata.name", "no dots", name="team.a"),
     pool("no selector", "spec.nodeSelector", "Required value", nodeSelector=None),

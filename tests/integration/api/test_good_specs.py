@@ -25,7 +25,14 @@ def test_ten_lines_are_a_job_and_the_rest_are_defaults(server: Server) -> None:
         "gpusPerNode": 2,
         "suspend": False,
         "startDeadlineSeconds": 600,
-        "recovery": {"maxRestarts": 3},
+        "recovery": {
+            "maxRestarts": 3,
+            "maxOutOfMemoryRestarts": 1,
+            "maxHangRestarts": 3,
+            "budgetWindowSeconds": 86400,
+            "hangTimeoutSeconds": 600,
+            "lostAfterSeconds": 5,
+        },
         "trainer": {
             "model": "tiny",
             "steps": 100,
@@ -85,6 +92,35 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         namespaces=["a", "b"],
         maxPriority=-1,
     ),
+    "a gang of any size": manifest(
+        "TrainingJob", nodes=4, minNodes=1, checkpoint={"claimName": "shared"}
+    ),
+    "a gang that is elastic in name only": manifest(
+        "TrainingJob", nodes=4, minNodes=4, checkpoint={"claimName": "shared"}
+    ),
+    "no restart of any class": manifest(
+        "TrainingJob",
+        recovery={
+            "maxRestarts": 0,
+            "maxOutOfMemoryRestarts": 0,
+            "maxHangRestarts": 0,
+            "maxInfrastructureRestarts": 0,
+        },
+    ),
+    "a queue of a cohort": manifest(
+        "TrainingQueue",
+        parent="department",
+        quotas=[
+            {
+                "gpuPool": "gpus",
+                "nominalGpus": 8,
+                "borrowingLimitGpus": 0,
+                "lendingLimitGpus": 8,
+            }
+        ],
+        preemption={"withinQueue": "Never", "reclaim": "Never"},
+        minRuntimeSeconds=600,
+    ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
 }
 
@@ -93,6 +129,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 def test_what_is_near_a_limit_is_accepted(server: Server, case: str) -> None:
     answer = server.create(ACCEPTED[case], dry_run=True)
     assert answer.code == 201, answer.message
+
+
+def test_a_queue_that_says_nothing_of_preemption_may_preempt(server: Server) -> None:
+    answer = server.create(manifest("TrainingQueue"), dry_run=True)
+    assert answer.body["spec"]["preemption"] == {
+        "withinQueue": "LowerPriority",
+        "reclaim": "Any",
+    }
+    assert answer.body["spec"]["minRuntimeSeconds"] == 0
 
 
 def test_overrides_are_stored_as_they_are(server: Server) -> None:

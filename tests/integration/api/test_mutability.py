@@ -31,6 +31,10 @@ ANY_TIME: dict[str, Json] = {
     "priorityClassName": {"priorityClassName": "high"},
     "priorityClassName removed": {"priorityClassName": None},
     "recovery": {"recovery": {"maxRestarts": 9}},
+    "recovery's budgets": {
+        "recovery": {"maxInfrastructureRestarts": 0, "budgetWindowSeconds": 3600}
+    },
+    "recovery's patience": {"recovery": {"hangTimeoutSeconds": 60, "lostAfterSeconds": 2}},
     "startDeadlineSeconds": {"startDeadlineSeconds": 9},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
     "activeDeadlineSeconds removed": {"activeDeadlineSeconds": None},
@@ -43,6 +47,7 @@ WHILE_SUSPENDED: dict[str, Json] = {
     "topology": {"topology": {"required": "block"}},
     "topology removed": {"topology": None},
     "nodes": {"nodes": 4},
+    "minNodes": {"minNodes": 1},
     "gpusPerNode": {"gpusPerNode": 4},
     "resources": {"resources": {"cpu": 4}},
     "nodeSelector": {"nodeSelector": {"zone": "b"}},

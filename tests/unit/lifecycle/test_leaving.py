@@ -252,6 +252,21 @@ def test_a_cordon_without_a_deadline_waits_five_minutes_for_the_save() -> None:
     assert seconds(job.status.disruption.deadline) == T0 + 310
 
 
+def test_what_a_cordon_was_the_first_sign_of_is_said_when_it_is_known() -> None:
+    cordon = Threat(node="node-b", kind=DisruptionKind.DRAIN, source="cordon")
+    job = disrupted(a_running_job(), cordon)
+    first = job.status.disruption
+    seen = observed(*ready_pods(job), threats=(threat(),))
+    job = with_status(job, decided(job, seen))
+    second = job.status.disruption
+    assert first is not None
+    assert second is not None
+    assert (second.id, second.kind) == (first.id, DisruptionKind.SPOT_RECLAIM)
+    assert seconds(second.deadline) == T0 + 130
+    later = observed(*ready_pods(job), threats=(threat(deadline=T0 + 400),), notified=first.id)
+    assert planned(job, later) == Plan(requeue_at=T0 + 130)
+
+
 def test_another_node_joins_the_disruption_and_its_notice() -> None:
     job = disrupted(
         running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c"))), threat("b")
