@@ -98,7 +98,10 @@ class Balance:
             gpus = max(0, before + gpus - kept) - max(0, before - kept)
 
     def room(self, leaf: int) -> int:
-        """GPUs that the leaf may still take; negative where a quota was lowered below usage."""
+        """GPUs that the leaf may still take; negative where a quota was lowered below usage.
+
+        What it keeps for itself it may always take, however much others have borrowed.
+        """
         *below, root = self.paths[leaf]
         room = self.quota[root] - self.usage[root]
         for branch in reversed(below):
@@ -129,7 +132,7 @@ class Balance:
         quota, kept, limit = self.quota[branch], self.kept[branch], self.limit[branch]
         if limit is not None:
             above = min(above, quota - kept + limit - max(0, usage - kept))
-        return max(0, kept - usage) + above
+        return max(0, kept - usage) + max(0, above)
 
 
 def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:

@@ -3,8 +3,9 @@
 The domain and its victims are chosen together: for each domain that could hold the pods if all
 candidates left it, a set of victims is found, and the cheapest of these sets is taken.
 
-* A first set: nodes by the cost of freeing them for each pod that then fits, whatever else the
-  quota needs by cost for each GPU, then every victim comes back, dearest first, that need not go.
+* A first set, the better of two: nodes by the cost of freeing them for each pod that then fits, or
+  gangs by their cost; then whatever else the quota needs, by cost for each GPU; then every victim
+  comes back, dearest first, that need not go.
 * Where few candidates matter, all sets that are cheaper are tried: the result is the optimum.
 
 In the end, every victim is necessary: without its leaving there is no place anywhere (I6). All
@@ -104,9 +105,11 @@ def least_victims(*, trial: Trial, candidates: Sequence[Candidate]) -> list[Cand
     trials = MAX_EXACT_TRIALS
     for scope in scopes:
         near = _relevant(trial=trial, scope=scope, candidates=candidates)
-        found = _greedy(trial=trial, scope=scope, candidates=near)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+        for pick in (_free_nodes, _cheapest):
+            pick(trial=trial, scope=scope, candidates=near)
+            found = _settle(trial=trial, scope=scope, candidates=near)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
         if len(near) <= MAX_EXACT_CANDIDATES:
             better, trials = _exact(trial, scope, near, bound=best, trials=trials)
             best = better or best
@@ -142,10 +145,10 @@ def _relevant(
     return sorted({id(one): one for one in (*near, *own)}.values(), key=lambda one: one.order)
 
 
-def _greedy(
+def _settle(
     *, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]
 ) -> tuple[float, list[Candidate]] | None:
-    _free_nodes(trial=trial, scope=scope, candidates=candidates)
+    """Cost and victims of a first pick, once it has the quota and nobody is gone in vain."""
     for one in sorted(candidates, key=lambda one: one.rate):
         if trial.claim.holds():
             break
@@ -157,6 +160,14 @@ def _greedy(
         found = (trial.cost(), list(trial.gone.values()))
     trial.restore_all()
     return found
+
+
+def _cheapest(*, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]) -> None:
+    """Evict the cheapest ones until all fit."""
+    for one in sorted(candidates, key=lambda one: one.order):
+        if trial.roomy(scope):
+            return
+        _evict_if_lawful(trial, one)
 
 
 def _evict_if_lawful(trial: Trial, one: Candidate) -> bool:

@@ -78,9 +78,10 @@ def unlawful(*, shares: Shares, asks: Running, victims: Sequence[Running]) -> li
     after = shares
     for victim in victims:
         after = after.holding(victim.gang.queue, -victim.gpus)
+    without = after
     after = after.holding(gang.queue, asks.gpus)
     found: list[str] = []
-    if asks.gpus and (problem := after.problem(gang.queue)):
+    if asks.gpus and (problem := after.problem(gang.queue, before=without)):
         found.append(f"{gang.key}: {problem}")
     line = shares.line(gang.queue)
     raised = [name for name in line if after.borrows(name) > shares.borrows(name)]

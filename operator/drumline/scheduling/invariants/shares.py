@@ -67,17 +67,17 @@ class Shares:
         cohorts = [name for name in names if self._members(name)]
         return sum(map(self.borrows, names)) + sum(map(self.borrows_itself, cohorts))
 
-    def problem(self, name: str) -> str | None:
-        """Where on a queue's way up more is held than may be, if anywhere."""
+    def problem(self, name: str, *, before: Shares) -> str | None:
+        """Where on a queue's way up more is borrowed than before and than may be, if anywhere."""
         *below, root = self.line(name)
         for branch in below:
             limit = (self.queues[branch].borrowing_limit or {}).get(self.pool)
-            if limit is not None and self.borrows(branch) > limit:
+            if limit is not None and self.borrows(branch) > max(limit, before.borrows(branch)):
                 return (
                     f"queue {branch} holds {self.use(branch)} GPUs of pool {self.pool}, above its"
                     f" quota and the {limit} it may borrow"
                 )
-        if self.borrows(root):
+        if self.borrows(root) > before.borrows(root):
             kind = "nominal quota" if name == root else "members' quota"
             return f"queue {root} holds {self.use(root)} GPUs of pool {self.pool}, above its {kind}"
         return None
@@ -123,12 +123,13 @@ def quota_violations(
         held = running[one.uid]
         more = len(one.kept) + len(one.added) - held.size
         grown[held.gang.queue, one.pool] += max(0, more) * held.gang.per_pod.gpus
-    for account, gpus in grown.items():
-        usage[account] += gpus
     found: list[str] = []
-    for (queue, pool), gpus in sorted(grown.items()):
+    for pool in sorted({pool for _, pool in grown}):
         own = {name: count for (name, where), count in usage.items() if where == pool}
-        problem = shares_of(queues=snapshot.queues, pool=pool, own=own).problem(queue)
-        if gpus and problem:
-            found.append(problem)
+        before = after = shares_of(queues=snapshot.queues, pool=pool, own=own)
+        more = {name: count for (name, where), count in grown.items() if where == pool}
+        for name, gpus in more.items():
+            after = after.holding(name, gpus)
+        problems = (after.problem(name, before=before) for name in sorted(more) if more[name])
+        found += [problem for problem in problems if problem]
     return found
