@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from drumline.api.base import LABEL_JOB_UID
+from drumline.api.base import LABEL_JOB, LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingqueue import TrainingQueueSpec
@@ -20,6 +20,7 @@ from drumline.controller.nodes import NodeBook
 from drumline.controller.offers import pool_of
 from drumline.controller.standing import admitted_of, holds_places
 from drumline.controller.translate import facts_of, gang_of, job_of, queue_of
+from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
@@ -69,6 +70,7 @@ class ClusterState:
         self._priorities: dict[str, int] = {}
         self._default_priority = 0
         self._gangs: dict[str, tuple[str, Gang]] = {}
+        self._members_of: dict[str, tuple[str, frozenset[tuple[int, int]]]] = {}
         self.backoffs: dict[str, Backoff] = {}
         self.left_out: dict[str, str] = {}
         """Jobs no gang can be made of, with the reason; emptied by whoever tells of them."""
@@ -92,10 +94,12 @@ class ClusterState:
             job = job_of(new)
         except ApiError as error:
             return str(error)
+        known = self.job(key)
         self._jobs[key] = job
         assumed = self._assumed.get(new.uid)
         if assumed is not None and _at_least(new.resource_version, assumed.resource_version):
             del self._assumed[new.uid]
+        self._places_changed(known, self.job(key))
         return None
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
@@ -138,6 +142,7 @@ class ClusterState:
         if shown is None or shown.uid != job.uid:
             return
         if not _at_least(shown.resource_version, job.resource_version):
+            self._places_changed(self.job(job.key), job)
             self._assumed[job.uid] = job
 
     def take_gone(self, key: str) -> set[str]:
@@ -173,7 +178,7 @@ class ClusterState:
     def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last one + admitted jobs)."""
         return Snapshot(
-            nodes=tuple(self.nodes.offers(self._pools)),
+            nodes=tuple(self.nodes.offers(self._pools, leaves=self._leaves)),
             pools=tuple(pool_of(name, spec) for name, spec in self._pools.items()),
             queues=tuple(queue_of(name, spec) for name, spec in self._queues.items()),
             admitted=tuple(self._admitted(now=now)),
@@ -199,6 +204,36 @@ class ClusterState:
                 pods = self.facts_of(job.namespace, job.uid)
                 progress = self._progress(job.uid)
                 yield admitted_of(job, gang=gang, pods=pods, progress=progress, now=now)
+
+    def _leaves(self, pod: PodView) -> bool:
+        """Whether a pod of ours stands for no member any more: it is about to be deleted."""
+        if LABEL_JOB_UID not in pod.labels or pod.labels[LABEL_JOB_UID] != pod.owner_uid:
+            return False
+        facts = self._members.get((pod.namespace, pod.owner_uid), {}).get(pod.uid)
+        job = self.job(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
+        if facts is None or job is None or job.uid != pod.owner_uid or not holds_places(job):
+            return True
+        return (facts.index, facts.generation) not in self._births(job)
+
+    def _births(self, job: Job) -> frozenset[tuple[int, int]]:
+        """Index and birth of every member that has its place."""
+        known = self._members_of.get(job.uid)
+        if known is not None and known[0] == job.resource_version:
+            return known[1]
+        lost = frozenset(job.status.assignment.lost or () if job.status.assignment else ())
+        every = ((one.index, one.birth) for one in members_of(job.status))
+        births = frozenset(one for one in every if one[0] not in lost)
+        self._members_of[job.uid] = (job.resource_version, births)
+        return births
+
+    def _places_changed(self, before: Job | None, after: Job | None) -> None:
+        """Nodes where pods may have become strays are looked at anew."""
+        places = [job.status.assignment for job in (before, after) if job is not None]
+        finished = [job.finished for job in (before, after) if job is not None]
+        if len(places) == 2 and places[0] == places[1] and finished[0] == finished[1]:
+            return
+        for assignment in filter(None, places):
+            self.nodes.revalue(assignment.node_names())
 
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""
@@ -231,8 +266,9 @@ class ClusterState:
 
     def _forget_job(self, key: str, uid: str) -> None:
         if key in self._jobs and self._jobs[key].uid == uid:
+            self._places_changed(self.job(key), None)
             del self._jobs[key]
-        for memory in (self._assumed, self._gangs, self.backoffs):
+        for memory in (self._assumed, self._gangs, self._members_of, self.backoffs):
             memory.pop(uid, None)
 
 

@@ -85,6 +85,11 @@ class NodeBook:
         """Pools have changed: whose node is whose is worked out anew."""
         self._values.clear()
 
+    def revalue(self, names: Iterable[str]) -> None:
+        """Whose pods are to leave these nodes has changed."""
+        for name in names:
+            self._values.pop(name, None)
+
     def distrust(self, name: str) -> None:
         """Its kubelet refused a pod: not used before the node object's next update."""
         view = self._views.get(name)
@@ -125,15 +130,24 @@ class NodeBook:
         """What is announced, one a node."""
         return self._verdicts.values()
 
-    def offers(self, pools: Mapping[str, GpuPoolSpec]) -> Iterable[Node]:
-        """The nodes that belong to a pool. O(nodes changed since the last call)."""
+    def offers(
+        self, pools: Mapping[str, GpuPoolSpec], *, leaves: Callable[[PodView], bool]
+    ) -> Iterable[Node]:
+        """The nodes that belong to a pool. O(nodes changed since the last call).
+
+        Args:
+            pools: specs by name.
+            leaves: whether a pod is to go though nobody has deleted it yet; where that changes,
+                `revalue` has to be told.
+        """
         for name, view in self._views.items():
             value = self._values.get(name)
             if value is None:
                 pool = _pool_of(view, pools)
                 if pool is None:
                     continue
-                value = self._values[name] = self._value(view, pool=pool, spec=pools[pool])
+                value = self._value(view, pool=pool, spec=pools[pool], leaves=leaves)
+                self._values[name] = value
             yield value
 
     def _take(self, view: NodeView) -> None:
@@ -146,9 +160,16 @@ class NodeBook:
             self._out_of_service.add(name)
         self._announce(name, signals_of(facts, now=self._clock()))
 
-    def _value(self, view: NodeView, *, pool: str, spec: GpuPoolSpec) -> Node:
+    def _value(
+        self,
+        view: NodeView,
+        *,
+        pool: str,
+        spec: GpuPoolSpec,
+        leaves: Callable[[PodView], bool],
+    ) -> Node:
         pods = self._pods[view.name].values() if view.name in self._pods else ()
-        going = [pod for pod in pods if pod.terminating]
+        going = [pod for pod in pods if pod.terminating or leaves(pod)]
         return node_of(
             view,
             pool=pool,
