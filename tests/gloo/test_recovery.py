@@ -161,6 +161,23 @@ def test_a_rank_that_waits_for_others_to_join_leaves_when_told(
     assert_equal_runs(folder, undisturbed)
 
 
+def test_a_rank_that_waits_for_a_store_leaves_when_told(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=RANKS, folder=folder) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
+        dead = gang.park()
+        gang.attempt += 1
+        nobody = replace(gang.placement(0), store_port=1)
+        gang.ranks[0].tell(Resume(placement=nobody))
+        gang.ranks[0].tell(Interrupt(generation=1, attempt=1))
+        gang.ranks[0].hear(lambda word: isinstance(word, Parked) and word.attempt == 1)
+        gang.resume(dead, restore=gang.common_snapshot())
+        gang.finish()
+    assert_equal_runs(folder, undisturbed)
+
+
 def test_without_snapshots_training_goes_on_from_the_checkpoint(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path
 ) -> None:

@@ -18,6 +18,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -54,6 +55,8 @@ from drumline_trainer.train import train
 
 JOIN_TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the store and for the other ranks to join."""
+CONNECT_TIMEOUT = timedelta(seconds=1)
+"""How long one attempt to reach the store may take; then it is asked whether to go on."""
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
 
@@ -145,9 +148,11 @@ def _train(
     control: Control | None = None,
 ) -> None:
     """One membership from joining to the end of the run."""
-    if control is not None:
+    if control is None:
+        join(reporter.placement, device=device)
+    else:
         control.enter(reporter.placement.membership)
-    join(reporter.placement, device=device)
+        join(reporter.placement, device=device, check=control.check)
     with SavePoints(
         config=config,
         placement=reporter.placement,
@@ -233,8 +238,15 @@ def store_on(listener: socket.socket) -> TCPStore:
     )
 
 
-def join(placement: Placement, *, device: torch.device) -> None:
+def join(
+    placement: Placement, *, device: torch.device, check: Callable[[], None] = lambda: None
+) -> None:
     """Connect to the store and to every other rank: afterwards collectives work.
+
+    Args:
+        placement: which rank this is and where the store answers.
+        device: decides the backend.
+        check: raises once there is no point in joining any more.
 
     Raises:
         OSError: the placement's address is not on this machine.
@@ -247,22 +259,46 @@ def join(placement: Placement, *, device: torch.device) -> None:
         interface = interface_of(address)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-    store = TCPStore(
-        placement.store_host,
-        placement.store_port,
-        is_master=False,
-        wait_for_workers=False,
-        timeout=JOIN_TIMEOUT,
-    )
+    membership = f"{placement.generation}.{placement.attempt}"
+    store = PrefixStore(membership, _connect(placement, check=check))
+    _wait_for_all(store, world_size=placement.world_size)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=PrefixStore(f"{placement.generation}.{placement.attempt}", store),
+        store=store,
         rank=placement.rank,
         world_size=placement.world_size,
         timeout=COLLECTIVE_TIMEOUT,
     )
+
+
+def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
+    """A client of the store, as soon as that listens; torch's own waiting cannot be called off."""
+    give_up = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+    while True:
+        check()
+        try:
+            store = TCPStore(
+                placement.store_host,
+                placement.store_port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=CONNECT_TIMEOUT,
+            )
+        except dist.DistNetworkError:
+            if time.monotonic() > give_up:
+                raise
+        else:
+            store.set_timeout(JOIN_TIMEOUT)
+            return store
+
+
+def _wait_for_all(store: PrefixStore, *, world_size: int) -> None:
+    """Go on together: in Gloo's own waiting for a rank that died on the way nothing reaches us."""
+    if store.add("arrived", 1) == world_size:
+        store.set("all", "")
+    store.wait(["all"], JOIN_TIMEOUT)
 
 
 def _make_deterministic() -> None:
