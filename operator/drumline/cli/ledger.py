@@ -134,6 +134,10 @@ def _culprit(found: IncidentStatus) -> str:
 def _found(found: IncidentStatus) -> str:
     if found.detect_milliseconds is None:
         return ""
+    if found.fault_class is FaultClass.PREEMPTION:
+        return "it was announced"
+    if not found.detect_milliseconds:
+        return "at once"
     after = duration(found.detect_milliseconds / 1000)
     match found.fault_class:
         case FaultClass.HANG:

@@ -74,6 +74,12 @@ def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -
             "pod index 2",
             "after 5.10 s, in which it was silent while the others waited for it",
         ),
+        (
+            {"faultClass": "Preemption", "pod": None, "node": None},
+            "pod index 2",
+            "it was announced",
+        ),
+        ({"node": None, "detectMilliseconds": 0}, "pod llama-2-g1", "at once"),
         ({"pod": None, "index": None, "node": None, "detectMilliseconds": None}, "", ""),
     ],
 )
