@@ -20,7 +20,7 @@ import structlog
 from tests.bench.report import FOLDER
 from tests.matrix.cells import Cell, every_cell, sample
 from tests.matrix.judge import Result, Verdict
-from tests.matrix.report import Run, counts, publish
+from tests.matrix.report import Run, counts, keep, kept, publish
 from tests.matrix.run import results_of, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
@@ -38,17 +38,46 @@ def main() -> int:
     if arguments.soak:
         return asyncio.run(_soak(arguments.soak, seed=arguments.seed))
     cells = [cell for cell in every_cell() if arguments.only in cell.name]
+    earlier, seconds = kept() if arguments.again else ([], 0.0)
+    green = [result for result in earlier if result.verdict is Verdict.GREEN]
+    cells = [cell for cell in cells if cell not in {result.cell for result in green}]
     if arguments.cells:
         print(f"seed {arguments.seed}")
         cells = list(sample(cells, seed=arguments.seed, count=arguments.cells))
-    started = time.monotonic()
-    results = asyncio.run(_perform(cells))
-    if len(results) == len(every_cell()):
-        date = datetime.now(UTC).date().isoformat()
-        publish(results, Run(date=date, steps=STEPS, seconds=time.monotonic() - started))
+    whole = arguments.again or len(cells) == len(every_cell())
+    score = Score(earlier=green, seconds=seconds, keeps=whole)
+    results = asyncio.run(_perform(cells, score=score))
+    if len(score.results) == len(every_cell()):
+        publish(score.results, score.run)
     totals = counts(results)
     print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
     return 1 if totals[Verdict.RED] or not totals[Verdict.GREEN] else 0
+
+
+class Score:
+    """The results so far, in the order of the cells; written down as they come."""
+
+    def __init__(self, *, earlier: list[Result], seconds: float, keeps: bool) -> None:
+        self._by_cell = {result.cell: result for result in earlier}
+        self._began = time.monotonic() - seconds
+        self._keeps = keeps
+
+    @property
+    def results(self) -> list[Result]:
+        """In the order of the report."""
+        return [self._by_cell[cell] for cell in every_cell() if cell in self._by_cell]
+
+    @property
+    def run(self) -> Run:
+        """When and how long."""
+        date = datetime.now(UTC).date().isoformat()
+        return Run(date=date, steps=STEPS, seconds=time.monotonic() - self._began)
+
+    def add(self, result: Result) -> None:
+        """One more."""
+        self._by_cell[result.cell] = result
+        if self._keeps:
+            keep(self.results, self.run)
 
 
 def _arguments() -> argparse.Namespace:
@@ -58,6 +87,7 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", help="part of a cell's name")
+    parser.add_argument("--again", action="store_true", help="what was not green last time")
     parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--soak", type=float, default=0.0, help="minutes at each rate of faults")
@@ -74,7 +104,7 @@ async def _soak(minutes: float, *, seed: int) -> int:
     return 0 if all(one.healthy for one in soaks) else 1
 
 
-async def _perform(cells: list[Cell]) -> list[Result]:
+async def _perform(cells: list[Cell], *, score: Score) -> list[Result]:
     starter = WarmStarter()
     undisturbed = await undisturbed_run(starter)
     print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)
@@ -83,6 +113,7 @@ async def _perform(cells: list[Cell]) -> list[Result]:
         cells, starter=starter, undisturbed=undisturbed, keep_red=FOLDER / "matrix-red"
     ):
         results.append(result)
+        score.add(result)
         _tell(result, number=len(results), of=len(cells))
     return results
 

@@ -92,8 +92,15 @@ BY_SIGNAL = (Fault.SIGKILL, Fault.SIGSEGV, Fault.SIGABRT, Fault.SIGTERM, Fault.S
 """A rank that is hit need not help: another process sends the signal."""
 HANGS = (Fault.STOPPED, Fault.SPINNING)
 OF_PODS = (Fault.AGENT_KILLED, Fault.NODE_DEAD, Fault.MACHINE_PAUSED)
-SLOW_MOMENTS = (Moment.WRITING, Moment.COMMIT)
-"""A rank may be silent for half a minute while it writes: hangs are found late there."""
+SLOW_MOMENTS = (
+    Moment.JOINING,
+    Moment.STARTING,
+    Moment.WRITING,
+    Moment.COMMIT,
+    Moment.RECOVERING,
+    Moment.RESTORING,
+)
+"""A rank may be silent for half a minute while it builds, reads or writes: hangs are found late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.bench.report import FOLDER, machine
-from tests.matrix.cells import Fault, Moment, Role
+from tests.matrix.cells import Cell, Fault, Moment, Role
 from tests.matrix.judge import Result, Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
+FILE = FOLDER / "matrix.json"
 COMMAND = "make matrix"
 
 INTRODUCTION = (
@@ -45,10 +47,23 @@ class Run:
     seconds: float
 
 
+def keep(results: Sequence[Result], run: Run) -> None:
+    """Write the file for programs."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    FILE.write_text(as_json(results, run))
+
+
+def kept() -> tuple[list[Result], float]:
+    """What the file says: the results, and how many seconds they took; nothing without one."""
+    if not FILE.exists():
+        return [], 0.0
+    whole = json.loads(FILE.read_text())
+    return [_result(entry) for entry in whole["cells"]], whole["seconds"]
+
+
 def publish(results: Sequence[Result], run: Run) -> None:
     """Write both."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "matrix.json").write_text(as_json(results, run))
+    keep(results, run)
     PAGE.write_text(as_page(results, run))
 
 
@@ -202,6 +217,22 @@ def _entry(result: Result) -> dict[str, object]:
         "seconds": _rounded(result.seconds),
         "failings": list(result.failings),
     }
+
+
+def _result(entry: dict[str, Any]) -> Result:
+    return Result(
+        cell=Cell(
+            fault=Fault(entry["fault"]), moment=Moment(entry["moment"]), role=Role(entry["role"])
+        ),
+        verdict=Verdict(entry["verdict"]),
+        failings=tuple(entry["failings"]),
+        recovery_seconds=entry["recovery_seconds"],
+        steps_lost=entry["steps_lost"],
+        bitwise=entry["bitwise"],
+        tier=entry["restored_from"],
+        ledger_off_seconds=entry["ledger_off_seconds"],
+        seconds=entry["seconds"],
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:
