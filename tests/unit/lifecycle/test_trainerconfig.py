@@ -68,6 +68,26 @@ def test_what_cannot_work_is_named(trainer: dict[str, Any], said: str) -> None:
         config_of(trainer=trainer)
 
 
+ELASTIC: dict[str, Any] = {
+    "nodes": 4,
+    "gpusPerNode": 2,
+    "minNodes": 1,
+    "checkpoint": {"claimName": "saves"},
+}
+
+
+def test_an_elastic_gang_does_the_share_of_one_rank_in_parts_of_the_same_size() -> None:
+    config = config_of(trainer={"globalBatchSize": 48}, **ELASTIC)
+    assert config.micro_batch_size == 6
+    assert config_of(trainer={"globalBatchSize": 48}).micro_batch_size is None
+
+
+def test_an_override_must_fit_every_size_of_an_elastic_gang() -> None:
+    trainer = {"globalBatchSize": 48, "overrides": {"global_batch_size": 56}}
+    with pytest.raises(ConfigError, match="56 does not split evenly over 6 ranks"):
+        config_of(trainer=trainer, **ELASTIC)
+
+
 def test_a_job_of_another_form_has_no_configuration() -> None:
     with pytest.raises(ConfigError, match="trainer: missing"):
         config_of(template={"image": "any:1"})
