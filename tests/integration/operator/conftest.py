@@ -20,6 +20,14 @@ from tests.operator_process import OperatorProcess, prepare
 _numbers = itertools.count()
 _first_node = itertools.count(start=10_000, step=1000)
 
+HIGH = "drumline-test-high"
+HIGH_CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": HIGH},
+    "value": 1000,
+}
+
 
 @pytest.fixture(scope="session")
 def api(control_plane: Cluster) -> Iterator[Kube]:

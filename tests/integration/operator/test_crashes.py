@@ -12,24 +12,32 @@ from typing import Any
 
 import pytest
 
-from tests.integration.operator.conftest import Site, release_lease
+from drumline_trainer.contract import Progress
+from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site, release_lease
 from tests.integration.operator.proxy import NeverSentError, Proxy, Write
+from tests.integration.operator.trainers import Trainers
 from tests.kube import Kube, phase_is
 from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("no_operator")
 
 LIFE_WRITES = 20
-"""At least so many writes about the job and its children make up the life below: 7 + 6 + 7."""
-CRASH_POINTS = [(write, before) for write in range(1, LIFE_WRITES + 1) for before in (True, False)]
+"""At least so many writes about the job and its children make up the life below."""
+LOSS_WRITES = 12
+"""The same of a gang of three that loses a member: 8 until it runs, then 3 of status and a pod."""
+YIELD_WRITES = 18
+"""The same of a gang of four that gives way to one of two."""
 SLICE = 5
 
 
-def chosen() -> list[tuple[int, bool]]:
+def chosen(*, first: int = 1, last: int, slice_size: int = SLICE) -> list[Any]:
     """All crash points with DRUMLINE_CRASH_POINTS=all, else a slice that stays the same."""
-    if os.environ.get("DRUMLINE_CRASH_POINTS") == "all":
-        return CRASH_POINTS
-    return sorted(random.Random(SLICE).sample(CRASH_POINTS, SLICE))
+    points = [(write, before) for write in range(first, last + 1) for before in (True, False)]
+    if os.environ.get("DRUMLINE_CRASH_POINTS") != "all":
+        points = sorted(random.Random(SLICE).sample(points, slice_size))
+    return [
+        pytest.param(*each, id=f"{'before' if each[1] else 'after'}-{each[0]}") for each in points
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -131,13 +139,7 @@ def started(operator: OperatorProcess) -> None:
         operator.start()
 
 
-@pytest.mark.parametrize(
-    ("write", "before"),
-    [
-        pytest.param(*point, id=f"{'before' if point[1] else 'after'}-{point[0]}")
-        for point in chosen()
-    ],
-)
+@pytest.mark.parametrize(("write", "before"), chosen(last=LIFE_WRITES))
 def test_a_crash_at_a_write_leaves_the_state_of_an_undisturbed_life(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
 ) -> None:
@@ -150,6 +152,99 @@ def test_a_crash_at_a_write_leaves_the_state_of_an_undisturbed_life(
         proxy.gate = lambda _: None
     assert killer.struck is not None
     assert state(site, proxy) == UNDISTURBED
+
+
+def lose_a_member(site: Site) -> None:
+    """A gang of the bundled trainer; a pod vanishes, and is replaced alone."""
+    with Trainers(site, "life") as gang:
+        gang.submit(nodes=3)
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        site.kube.delete("pods", "life-1-g1", site.namespace, grace=0)
+        gang.attend("0-g1", "1-g2", "2-g1")
+        gang.running(2)
+
+
+def created(site: Site, proxy: Proxy) -> int:
+    """Pods ever created in this corner."""
+    writes = proxy.of(site.namespace)
+    return sum(write.about == "pods" and write.code == 201 for write in writes)
+
+
+def assert_replaced_alone(site: Site, proxy: Proxy) -> None:
+    names = sorted(pod["metadata"]["name"] for pod in site.pods("life"))
+    assert names == ["life-0-g1", "life-1-g2", "life-2-g1"]
+    status = site.job("life")["status"]
+    assert [each["used"] for each in status["budgets"]] == [1]
+    assert created(site, proxy) == 4
+
+
+@pytest.mark.parametrize(("write", "before"), chosen(first=9, last=LOSS_WRITES, slice_size=3))
+def test_a_crash_while_a_member_is_replaced_replaces_it_once(
+    site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
+) -> None:
+    killer = Killer(site, proxied, write=write, before=before)
+    proxy.gate = killer
+    started(proxied)
+    try:
+        lose_a_member(site)
+    finally:
+        proxy.gate = lambda _: None
+    assert killer.struck is not None
+    assert_replaced_alone(site, proxy)
+
+
+def test_what_the_loss_of_a_member_costs(
+    site: Site, proxy: Proxy, proxied: OperatorProcess
+) -> None:
+    started(proxied)
+    lose_a_member(site)
+    assert_replaced_alone(site, proxy)
+    done = [write for write in proxy.of(site.namespace) if write.code < 300]
+    made = Counter(write.about for write in done)
+    assert made.pop("events") <= 6
+    assert made == {
+        "trainingjobs/status": 2 + 3,  # lost, placed anew, running
+        "pods": 3 + 1,
+        "secrets": 1,
+        "networkpolicies": 1,
+        "poddisruptionbudgets": 1,
+    }
+
+
+def give_way(site: Site) -> set[str]:
+    """A gang saves and leaves for a more important one; returns the ids of its notices."""
+    saved = Progress(step=30, total_steps=90, checkpoint_step=30, checkpoint_digest="d30")
+    with Trainers(site, "low", saves=saved) as low, Trainers(site, "high") as high:
+        low.submit(nodes=4)
+        low.attend("0-g1", "1-g1", "2-g1", "3-g1")
+        low.running(1)
+        agent = low.agents["low-0-g1"]
+        high.submit(nodes=2, priorityClassName=HIGH)
+        high.attend("0-g1", "1-g1", after=low)
+        high.running(1)
+        return {notice.id for notice in agent.notices}
+
+
+@pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
+def test_a_crash_while_one_gives_way_to_another_asks_once_and_loses_nothing(
+    site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
+) -> None:
+    site.kube.ensure(HIGH_CLASS)
+    killer = Killer(site, proxied, write=write, before=before)
+    proxy.gate = killer
+    started(proxied)
+    try:
+        notices = give_way(site)
+    finally:
+        proxy.gate = lambda _: None
+    assert killer.struck is not None
+    low, high = site.job("low")["status"], site.job("high")["status"]
+    assert len(notices) == 1
+    assert (low["phase"], low["generation"], low["checkpoint"]["step"]) == ("Pending", 1, 30)
+    assert (high["phase"], high["generation"]) == ("Running", 1)
+    assert not {"disruption", "nominated"} & (low.keys() | high.keys())
+    assert (site.pods("low"), created(site, proxy)) == ([], 6)
 
 
 def test_an_undisturbed_life_and_what_it_costs(

@@ -10,27 +10,19 @@ from typing import Any
 import pytest
 
 from drumline_trainer.contract import NoticeAnswer, Progress
-from tests.integration.operator.conftest import Site
+from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("operator")
 
-HIGH = "drumline-test-high"
 SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def high_class(api: Kube) -> None:
-    api.ensure(
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": HIGH},
-            "value": 1000,
-        }
-    )
+    api.ensure(HIGH_CLASS)
 
 
 @pytest.fixture
@@ -127,6 +119,35 @@ def test_a_queue_takes_back_what_another_borrowed(
     finally:
         site.kube.delete("trainingqueues", lender)
         site.kube.delete("trainingqueues", cohort)
+
+
+def test_places_are_held_for_the_job_until_its_victims_pods_are_gone(
+    site: Site, low: Trainers, high: Trainers
+) -> None:
+    for name in low.uids():
+        hold(site, name, ["drumline.test/slow"])
+    high.submit(nodes=2, priorityClassName=HIGH)
+    low.noticed("0-g1")
+    save(low)
+
+    def going(pods: list[Json]) -> bool:
+        return all("deletionTimestamp" in pod["metadata"] for pod in pods)
+
+    labels = "drumline.dev/job=low"
+    held = site.kube.wait_all("pods", site.namespace, going, labels=labels)
+    site.submit("third", nodes=1, gpusPerNode=8)
+    site.wait("third", phase_is("Pending"))  # the scheduler has looked at them
+    assert reason_is("WaitingForVictims")(site.job("high"))
+    for pod in held:
+        hold(site, pod["metadata"]["name"], [])
+    high.attend("0-g1", "1-g1", after=low)
+    high.running(1)
+    assert site.job("low")["status"]["generation"] == 1  # it was not admitted again in between
+
+
+def hold(site: Site, pod: str, finalizers: list[str]) -> None:
+    """Have a pod stay when it is deleted, as on a kubelet that takes its time; or let it go."""
+    site.kube.patch("pods", pod, {"metadata": {"finalizers": finalizers}}, site.namespace)
 
 
 def test_whoever_leaves_for_a_job_that_is_gone_may_stay(
