@@ -109,6 +109,14 @@ class Claim:
         """Whether the quota suffices, lawfully or not."""
         return not self._gpus or self._balance.room(self._leaf) >= self._gpus
 
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether only capacity is missing: quota there is, and none of it would be borrowed."""
+        self._balance.add(leaf=self._leaf, gpus=self._gpus)
+        borrows = any(map(self._balance.borrowed, self._path))
+        self._balance.add(leaf=self._leaf, gpus=-self._gpus)
+        return self.has_room and not borrows
+
     def holds(self) -> bool:
         """Whether the gang may take what the victims leave."""
         if self._excesses or not self.has_room:

@@ -61,7 +61,7 @@ def decide(
         nominated=[gang for gang in waiting if desk.is_nominated(gang)],
     )
     fresh = [gang for gang in waiting if gang.uid not in answers]
-    for gang in in_turn(fresh, borrows=desk.borrows):
+    for gang in in_turn(fresh, borrows=desk.borrows) if desk.has_cohorts else fresh:
         answers[gang.uid] = desk.admit(gang)
     for held in running:
         if held.gang.sizes and not held.lost and not held.leaving:

@@ -74,6 +74,7 @@ class Desk:
         """By (queue, pool), with None for every queue: the first gang that waits there."""
         self._wanted: set[tuple[int | None, str]] = set()
         """By (root of the queue's tree, pool), with None for all: where somebody waits."""
+        self._may_grow = any(held.gang.sizes for held in snapshot.admitted)
         self._gave_back = False
         for gang in pending:
             queue = self._queues.get(gang.queue)
@@ -89,10 +90,15 @@ class Desk:
         """Whether places are kept for a gang."""
         return self._horizon.nomination(gang) is not None
 
+    @property
+    def has_cohorts(self) -> bool:
+        """Whether any queue can borrow at all."""
+        return any(len(one.path) > 1 for one in self._horizon.now.quota.tree.branches)
+
     def borrows(self, gang: Gang) -> int:
         """How far down its queue's tree a gang would borrow, at the size it wants; 0: nowhere."""
-        queue, tree = self._queues.get(gang.queue), self._horizon.now.quota.tree
-        if queue is None or len(tree.branches[tree.leaf_of[queue.name]].path) == 1:
+        queue = self._queues.get(gang.queue)
+        if queue is None:
             return 0
         pools = open_pools(gang=gang, queue=queue, pools=self._pools)
         if isinstance(pools, Refusal):
@@ -274,6 +280,9 @@ class Desk:
                 self._held_back.setdefault((gang.queue, pool), blocked)
 
     def _want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
+        """Keep elastic gangs from growing where others wait."""
+        if not self._may_grow:
+            return
         if reason in _WAITS_FOR_CAPACITY:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:

@@ -104,14 +104,15 @@ def least_victims(*, trial: Trial, candidates: Sequence[Candidate]) -> list[Cand
     best: tuple[float, list[Candidate]] | None = None
     trials = MAX_EXACT_TRIALS
     for scope in scopes:
-        near = _relevant(trial=trial, scope=scope, candidates=candidates)
+        inside = _inside(trial=trial, scope=scope, candidates=candidates)
+        relevant = inside if trial.claim.is_unconditional else candidates
         for pick in (_free_nodes, _cheapest):
-            pick(trial=trial, scope=scope, candidates=near)
-            found = _settle(trial=trial, scope=scope, candidates=near)
+            pick(trial=trial, scope=scope, candidates=inside)
+            found = _settle(trial=trial, scope=scope, candidates=relevant)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
-        if len(near) <= MAX_EXACT_CANDIDATES:
-            better, trials = _exact(trial, scope, near, bound=best, trials=trials)
+        if len(relevant) <= MAX_EXACT_CANDIDATES:
+            better, trials = _exact(trial, scope, relevant, bound=best, trials=trials)
             best = better or best
     if best is None:
         return None
@@ -132,17 +133,12 @@ def _promising(trial: Trial, candidates: Sequence[Candidate]) -> list[list[int]]
     return found
 
 
-def _relevant(
+def _inside(
     *, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Whoever holds places in the scope or quota that is missing."""
-    if not trial.claim.has_room or not trial.search.depth:
-        return list(candidates)
-    domain_of = trial.search.view.tree.domain_of[trial.search.depth]
-    inside = set(scope)
-    own = (one for one in candidates if one.why is VictimReason.LOWER_PRIORITY)
-    near = [one for one in candidates if any(domain_of[i] in inside for i in one.holder.places)]
-    return sorted({id(one): one for one in (*near, *own)}.values(), key=lambda one: one.order)
+    """Whoever holds places in the scope."""
+    domain_of, wanted = trial.search.view.tree.domain_of[trial.search.depth], set(scope)
+    return [one for one in candidates if any(domain_of[i] in wanted for i in one.holder.places)]
 
 
 def _settle(
