@@ -28,6 +28,9 @@ test-unit: setup  ## pure code: seconds
 test-trainer: setup  ## the trainer and its agent, several processes with Gloo
 	@$(PYTHON) -m tests.suite trainer
 
+test-matrix: setup  ## a seeded slice of the kill matrix
+	@$(PYTHON) -m tests.suite matrix
+
 test-integration: setup  ## the operator against a real API server
 	@$(PYTHON) -m tests.suite integration
 
@@ -57,4 +60,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-integration test-e2e bench bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e bench bench-recovery matrix lint crds docs lock

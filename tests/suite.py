@@ -42,6 +42,7 @@ PARTS = (
         folders=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
         budget_minutes=5,
     ),
+    Part(name="matrix", folders=("tests/matrix",), budget_minutes=6),
     Part(name="e2e", folders=("tests/e2e",), budget_minutes=8, needs_nodes=True),
 )
 LINTS = (

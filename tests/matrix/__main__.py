@@ -21,7 +21,7 @@ from tests.bench.report import FOLDER
 from tests.matrix.cells import Cell, every_cell, sample
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, counts, keep, kept, publish
-from tests.matrix.run import results_of, undisturbed_run
+from tests.matrix.run import perform_all, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
 from tests.matrix.strikes import STEPS
@@ -109,12 +109,19 @@ async def _perform(cells: list[Cell], *, score: Score) -> list[Result]:
     undisturbed = await undisturbed_run(starter)
     print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)
     results: list[Result] = []
-    async for result in results_of(
-        cells, starter=starter, undisturbed=undisturbed, keep_red=FOLDER / "matrix-red"
-    ):
+
+    def note(result: Result) -> None:
         results.append(result)
         score.add(result)
         _tell(result, number=len(results), of=len(cells))
+
+    await perform_all(
+        cells,
+        starter=starter,
+        undisturbed=undisturbed,
+        on_result=note,
+        keep_red=FOLDER / "matrix-red",
+    )
     return results
 
 

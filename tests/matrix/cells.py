@@ -131,6 +131,11 @@ class Cell:
         """Whether it takes half a minute by design."""
         return self.fault in HANGS and self.moment in SLOW_MOMENTS
 
+    @property
+    def waits(self) -> bool:
+        """Whether it does nothing for most of its time but wait for somebody to be missed."""
+        return self.fault in {*HANGS, Fault.NODE_DEAD, Fault.MACHINE_PAUSED, Fault.OPERATOR_AWAY}
+
 
 def every_cell() -> tuple[Cell, ...]:
     """All cells, in the order of the report."""

@@ -1,8 +1,10 @@
-"""Performing many cells, one after the other, each held against one undisturbed run."""
+"""Performing many cells, each held against one undisturbed run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.matrix.cells import Cell
@@ -23,25 +25,55 @@ async def undisturbed_run(starter: WarmStarter) -> Observation:
     return seen
 
 
-async def results_of(
+async def perform_all(
     cells: Sequence[Cell],
+    *,
+    starter: WarmStarter,
+    undisturbed: Observation,
+    on_result: Callable[[Result], None],
+    keep_red: Path | None = None,
+) -> None:
+    """All of them, two at a time: one that works, beside one that waits while there are such.
+
+    Args:
+        cells: in any order.
+        starter: forks the agents.
+        undisturbed: what each is held against.
+        on_result: told of each when it is over.
+        keep_red: where what agents printed in red cells goes.
+    """
+    waiting = deque(cell for cell in cells if cell.waits)
+    working = deque(cell for cell in cells if not cell.waits)
+
+    async def lane(own: deque[Cell], other: deque[Cell]) -> None:
+        while own or other:
+            cell = (own or other).popleft()
+            on_result(
+                await result_of(cell, starter=starter, undisturbed=undisturbed, keep_red=keep_red)
+            )
+
+    async with asyncio.TaskGroup() as lanes:
+        lanes.create_task(lane(waiting, working))
+        lanes.create_task(lane(working, waiting))
+
+
+async def result_of(
+    cell: Cell,
     *,
     starter: WarmStarter,
     undisturbed: Observation,
     mutant: str = "",
     keep_red: Path | None = None,
-) -> AsyncIterator[Result]:
-    """One by one; what agents printed in a red cell goes to `keep_red`."""
-    for cell in cells:
-        try:
-            seen = await perform(cell, starter=starter, mutant=mutant)
-        except NotHereError as error:
-            yield Result(cell=cell, verdict=Verdict.NOT_RUN, failings=(str(error),))
-            continue
-        result = judge(cell, seen, undisturbed=undisturbed)
-        if result.verdict is Verdict.RED and keep_red is not None:
-            _keep(result, seen, folder=keep_red)
-        yield result
+) -> Result:
+    """Perform one cell and judge it."""
+    try:
+        seen = await perform(cell, starter=starter, mutant=mutant)
+    except NotHereError as error:
+        return Result(cell=cell, verdict=Verdict.NOT_RUN, failings=(str(error),))
+    result = judge(cell, seen, undisturbed=undisturbed)
+    if result.verdict is Verdict.RED and keep_red is not None:
+        _keep(result, seen, folder=keep_red)
+    return result
 
 
 def _keep(result: Result, seen: Observation, *, folder: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
-from tests.matrix.run import results_of
+from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
 from tests.matrix.warm import WarmStarter
 
@@ -30,7 +30,7 @@ def slice_id(cell: Cell) -> str:
 async def test_a_cell_of_the_matrix_is_green(
     cell: Cell, starter: WarmStarter, undisturbed: Observation
 ) -> None:
-    [result] = [one async for one in results_of([cell], starter=starter, undisturbed=undisturbed)]
+    result = await result_of(cell, starter=starter, undisturbed=undisturbed)
     if result.verdict is Verdict.NOT_RUN:
         pytest.skip(result.failings[0])
     assert result.failings == ()
@@ -41,9 +41,6 @@ async def test_a_trainer_that_restores_wrongly_makes_a_cell_red(
     mutant: str, starter: WarmStarter, undisturbed: Observation
 ) -> None:
     cell = Cell(fault=Fault.SIGKILL, moment=Moment.FORWARD, role=Role.REMOTE)
-    [result] = [
-        one
-        async for one in results_of([cell], starter=starter, undisturbed=undisturbed, mutant=mutant)
-    ]
+    result = await result_of(cell, starter=starter, undisturbed=undisturbed, mutant=mutant)
     assert result.verdict is Verdict.RED
     assert result.bitwise is False
