@@ -50,6 +50,12 @@ TRAINER_CONTAINER = "trainer"
 JOIN_CONTAINER = "drumline-join"
 JOIN_REQUESTS = {"cpu": "100m", "memory": "64Mi"}
 USER_ID = 65532
+_SILENT_KUBELET = tuple(
+    {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
+    for state in ("not-ready", "unreachable")
+)
+"""Kubernetes would evict after five minutes. A kubelet may be dead while its pods train; when they
+are dead too, their peers know within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +296,8 @@ def _tolerations(job: Job, extra: Json) -> list[Json]:
         for toleration in job.spec.tolerations or []
     ]
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}  # any effect, as the scheduler assumes
-    return [gpu, *own, *extra.get("tolerations", [])]
+    silent_kubelet = _SILENT_KUBELET if job.runs_trainer else ()
+    return [gpu, *silent_kubelet, *own, *extra.get("tolerations", [])]
 
 
 def _grace_seconds(job: Job) -> int:
