@@ -186,7 +186,7 @@ class Member:
             return
         self._broken_at = None
         await self.gang.enter(self._placements(go, record))
-        self._service.notices.repeat()
+        self._service.notices.repeat(present={member.pod_uid for member in record.members})
 
     def _fetch_fault(self, reason: str) -> Fault:
         now = time.time()

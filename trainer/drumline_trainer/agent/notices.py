@@ -5,7 +5,8 @@ to its ranks, and they agree among themselves at which step. A pod that is told 
 kubelet that shuts down) asks for a save the same way, under an id of its own that no status shows.
 
 Ranks have one notice at a time. One save answers every notice that was taken before it, so a second
-one is only written to them if it asks for more: to leave.
+one is only written to them if it asks for more: to leave. What a pod asked for that is gone by now
+is forgotten when the others start anew: no rank of that pod is left to agree to it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from drumline_trainer.contract import Notice, NoticeAnswer
 from drumline_trainer.recovery.orders import Order, SaveNotice, Withdraw
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from drumline_trainer.agent.board import Board
     from drumline_trainer.heartbeat import NoticeSaved
@@ -64,8 +65,15 @@ class Notices:
         self._show()
         return True
 
-    def repeat(self) -> None:
-        """Tell ranks that have just started what the others know."""
+    def repeat(self, *, present: Collection[str]) -> None:
+        """Tell ranks that have just started what the others know.
+
+        Args:
+            present: uids of the pods of the gang as it is now.
+        """
+        for name in list(self._taken):
+            if name.startswith(POD_ENDS) and name.removeprefix(POD_ENDS) not in present:
+                self._withdraw(name)
         if self._asked is not None:
             self._ask(self._asked)
 
