@@ -86,15 +86,15 @@ def entry_from(
 def completed(entry: IncidentStatus, incident: Incident, *, now: float) -> IncidentStatus:
     """What the operator knows of an incident with what the agents know of the same one.
 
-    Whoever saw the fault first is believed, the decision is ours, what follows is theirs.
+    The earlier time of the fault is believed. That it takes another member was found and decided
+    by us; what follows is theirs.
     """
     ours, theirs = times_of(entry), boundaries_of(incident, now=now)
     times = list(theirs)
     first = [time for time in (ours[0], theirs[0]) if time is not None]
     times[0] = min(first)
     if entry.attempt == 0:
-        seen = [time for time in (ours[DETECTED], theirs[DETECTED]) if time is not None]
-        times[DETECTED] = min(seen, default=None)
+        times[DETECTED] = ours[DETECTED] or theirs[DETECTED]
         times[DECIDED] = ours[DECIDED] or theirs[DECIDED]
         times[REPLACED] = theirs[REPLACED] or ours[REPLACED]
     return _told(_with_times(entry, times), incident)

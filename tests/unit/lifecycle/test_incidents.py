@@ -144,7 +144,7 @@ def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> 
         tier=RestoreTier.MEMORY,
     )
     entry = of.completed(ours, theirs, now=T0 + 13)
-    assert phases(entry) == [500, 2500, 4000, 2000, 1000, 1000]
+    assert phases(entry) == [1000, 2000, 4000, 2000, 1000, 1000]
     assert (entry.cause, entry.fault_class) == (ours.cause, FaultClass.INFRASTRUCTURE)
     assert (entry.failed_step, entry.steps_lost, entry.tier) == (30, 0, RestoreTier.MEMORY)
 
