@@ -215,6 +215,6 @@ class ClusterLife(RuleBasedStateMachine):
 
 
 ClusterLife.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=30, derandomize=True, deadline=None
+    max_examples=150, stateful_step_count=25, derandomize=True, deadline=None
 )
 TestClusterLife = ClusterLife.TestCase
