@@ -14,7 +14,7 @@ from drumline.lifecycle.actions import CreateMembers, DeletePods, DeleteStrays, 
 from drumline.lifecycle.job import Job, Observed
 from drumline.lifecycle.members import Member, members_of
 from drumline.lifecycle.plan import plan
-from drumline_trainer.contract import ExitCode, FaultClass, FinalReport, Progress
+from drumline_trainer.contract import ExitCode, FaultClass, FinalReport, Incident, Progress
 from tests.builders import (
     EPOCH,
     T0,
@@ -261,6 +261,24 @@ def test_a_second_one_out_of_memory_is_one_too_many() -> None:
     status = decided(job, standing_with(job, 0, end=end))
     assert (status.phase, status.reason) == (Phase.FAILED, Reason.RESTARTS_EXHAUSTED)
     assert "used 1 of 1 restarts (recovery.maxOutOfMemoryRestarts)" in (status.message or "")
+
+
+def test_a_recovery_that_was_under_way_when_the_agents_gave_up_counts_too() -> None:
+    job = a_gang()
+    under_way = Incident(
+        generation=1,
+        attempt=1,
+        fault_class=FaultClass.APPLICATION,
+        cause="rank 2: boom",
+        fault_at=T0,
+        detected_at=T0,
+        failed_step=4,
+    )
+    seen = standing_with(job, 1, end=ended(exit_code=1, message=words(error="rank 2: boom")))
+    seen = replace(seen, incidents=(under_way,))
+    status = decided(job, seen)
+    assert (status.phase, used(status)) == (Phase.RECOVERING, {"Application": 2})
+    assert "restart 2 of 3" in (status.message or "")
 
 
 def test_a_budget_is_whole_again_after_its_window() -> None:
