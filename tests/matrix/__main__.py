@@ -13,12 +13,13 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import structlog
 
 from tests.bench.report import FOLDER
-from tests.matrix.cells import Cell, every_cell, sample
+from tests.matrix.cells import Cell, every_cell, sample, shuffled
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, counts, keep, kept, publish
 from tests.matrix.run import perform_all, undisturbed_run
@@ -41,10 +42,11 @@ def main() -> int:
     earlier, seconds = kept() if arguments.again else ([], 0.0)
     green = [result for result in earlier if result.verdict is Verdict.GREEN]
     cells = [cell for cell in cells if cell not in {result.cell for result in green}]
-    if arguments.cells:
-        print(f"seed {arguments.seed}")
-        cells = list(sample(cells, seed=arguments.seed, count=arguments.cells))
     whole = arguments.again or len(cells) == len(every_cell())
+    print(f"seed {arguments.seed}")
+    cells = shuffled(cells, seed=arguments.seed)
+    if arguments.cells:
+        cells = sample(cells, seed=arguments.seed, count=arguments.cells)
     score = Score(earlier=green, seconds=seconds, keeps=whole)
     results = asyncio.run(_perform(cells, score=score))
     if len(score.results) == len(every_cell()):
@@ -89,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="part of a cell's name")
     parser.add_argument("--again", action="store_true", help="what was not green last time")
     parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
-    parser.add_argument("--seed", type=int, default=0, help="which ones")
+    parser.add_argument("--seed", type=int, default=0, help="in which order, and so which ones")
     parser.add_argument("--soak", type=float, default=0.0, help="minutes at each rate of faults")
     return parser.parse_args()
 
@@ -104,7 +106,7 @@ async def _soak(minutes: float, *, seed: int) -> int:
     return 0 if all(one.healthy for one in soaks) else 1
 
 
-async def _perform(cells: list[Cell], *, score: Score) -> list[Result]:
+async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
     starter = WarmStarter()
     undisturbed = await undisturbed_run(starter)
     print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)

@@ -142,18 +142,21 @@ def every_cell() -> tuple[Cell, ...]:
     return tuple(dict.fromkeys(_cells()))
 
 
-def sample(cells: Sequence[Cell], *, seed: int, count: int) -> tuple[Cell, ...]:
-    """`count` quick cells: each fault at least once, then each moment, the rest at random."""
-    order = [cell for cell in cells if not cell.slow]
+def shuffled(cells: Sequence[Cell], *, seed: int) -> tuple[Cell, ...]:
+    """The same cells, each fault once before any comes twice, then each moment, then the rest."""
+    order = list(cells)
     random.Random(seed).shuffle(order)
     chosen: dict[Cell, None] = {}
     for kind in ("fault", "moment"):
         for cell in order:
             if all(getattr(cell, kind) != getattr(other, kind) for other in chosen):
                 chosen[cell] = None
-    for cell in order:
-        chosen.setdefault(cell)
-    return tuple(list(chosen)[:count])
+    return tuple(chosen | dict.fromkeys(order))
+
+
+def sample(cells: Sequence[Cell], *, seed: int, count: int) -> tuple[Cell, ...]:
+    """`count` of the quick cells, the foremost of `shuffled`."""
+    return shuffled([cell for cell in cells if not cell.slow], seed=seed)[:count]
 
 
 def _cells() -> Iterator[Cell]:
