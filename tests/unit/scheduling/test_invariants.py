@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Decisions, Gang, Placed, Queue, Resources, Snapshot
+from drumline.scheduling import Decisions, Gang, Placed, Queue, Resized, Resources, Snapshot
 from drumline.scheduling.invariants import violations
-from tests.unit.scheduling.builders import admitted, cluster, gang, racks, run
+from tests.unit.scheduling.builders import admitted, cluster, gang, pod, queue, racks, run
 
 N0, N1, N2, N3 = racks()
 SNAPSHOT = cluster(N0, N1, N2, N3)
@@ -84,3 +84,125 @@ def test_a_repair_outside_of_the_required_rack_is_named() -> None:
 def test_an_answer_that_nobody_asked_for_is_named() -> None:
     twice = replace(run(SNAPSHOT, PAIR), blocked=run(SNAPSHOT, gang("b", gpus=9)).blocked)
     assert found(SNAPSHOT, PAIR, twice) == ("uid-b was not asked for",)
+
+
+LOW = admitted(gang("low", gpus=2), "n0")
+HIGH = gang("high", gpus=2, priority=5)
+BUSY = cluster(N0, N1, running=[LOW, admitted(gang("other", gpus=2), "n1")], queues=(
+    queue("research", 4),))  # fmt: skip
+SENT = run(BUSY, HIGH)
+COHORT = (queue("org"), queue("a", 2, parent="org"), queue("b", 2, parent="org"))
+
+
+def with_preemption(**changes: object) -> Decisions:
+    """The right decision, with one thing changed in its preemption."""
+    wrong = replace(SENT.preemptions[0], **changes)  # pyright: ignore[reportArgumentType]
+    return replace(SENT, preemptions=(wrong,))
+
+
+def test_a_right_preemption_violates_nothing() -> None:
+    assert [victim.key for victim in SENT.preemptions[0].victims] == ["training/low"]
+    assert found(BUSY, HIGH, SENT) == ()
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "decisions", "words"),
+    [
+        (BUSY, with_preemption(victims=()), "does not lower the potential"),
+        (BUSY, with_preemption(victims=()), "above its nominal quota"),
+        (BUSY, with_preemption(assignment=("n1",)), "waits in vain for n1"),
+        (
+            replace(BUSY, admitted=tuple(replace(h, leaving=True) for h in BUSY.admitted)),
+            SENT,
+            "training/low leaves already",
+        ),
+        (
+            replace(BUSY, admitted=tuple(replace(h, preemptible=False) for h in BUSY.admitted)),
+            SENT,
+            "training/low may not be sent away",
+        ),
+        (
+            replace(BUSY, queues=(queue("research", 4, min_runtime_seconds=1.0),)),
+            SENT,
+            "training/low has not run long enough",
+        ),
+        (
+            replace(BUSY, queues=(Queue(name="research", nominal={"h100": 4}),)),
+            SENT,
+            "its queue sends nobody away",
+        ),
+        (
+            replace(
+                BUSY,
+                admitted=tuple(replace(h, gang=replace(h.gang, priority=5)) for h in BUSY.admitted),
+            ),
+            SENT,
+            "training/low has no lower priority",
+        ),
+    ],
+)
+def test_a_wrong_preemption_is_named(snapshot: Snapshot, decisions: Decisions, words: str) -> None:
+    sentences = found(snapshot, HIGH, decisions)
+    assert any(words in sentence for sentence in sentences), sentences
+
+
+def reclaim(queues: tuple[Queue, ...], gpus: int) -> tuple[str, ...]:
+    """What is said of a preemption in which queue b takes a node from queue a."""
+    running = [admitted(gang(f"a{i}", gpus=2, queue="a"), f"n{i}") for i in range(2)]
+    snapshot = cluster(N0, N1, running=running, queues=queues)
+    asks = gang("x", gpus=gpus, queue="b")
+    right = run(cluster(N0, N1, running=running, queues=COHORT), replace(asks, per_pod=pod(2)))
+    assert len(right.preemptions) == 1
+    return found(snapshot, asks, right)
+
+
+def test_a_lawful_reclaim_violates_nothing() -> None:
+    assert reclaim(COHORT, 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("queues", "words"),
+    [
+        ((COHORT[0], queue("a", 4, parent="org"), COHORT[2]), "2 reclaimed of 0 that a borrowed"),
+        ((COHORT[0], queue("a", 3, parent="org"), queue("b", 1, parent="org")), "borrows itself"),
+        (COHORT[1:], "nothing to reclaim from training/a0"),
+    ],
+    ids=["nothing borrowed", "not entitled", "no cohort"],
+)
+def test_an_unlawful_reclaim_is_named(queues: tuple[Queue, ...], words: str) -> None:
+    sentences = reclaim(queues, 2)
+    assert any(words in sentence for sentence in sentences), sentences
+
+
+def test_a_cohort_above_its_members_quota_is_named() -> None:
+    running = [admitted(gang("a0", gpus=2, queue="a"), "n0")]
+    snapshot = cluster(N0, N1, N2, running=running, queues=COHORT)
+    one = gang("x", nodes=2, gpus=2, queue="b")
+    assert found(snapshot, one, placed(one, "n1", "n2")) == (
+        "queue org holds 6 GPUs of pool h100, above its members' quota",
+    )
+    limited = (*COHORT[:2], replace(COHORT[2], borrowing_limit={"h100": 1}))
+    snapshot = cluster(N0, N1, queues=limited)
+    assert found(snapshot, one, placed(one, "n0", "n1")) == (
+        "queue b holds 4 GPUs of pool h100, above its quota and the 1 it may borrow",
+    )
+
+
+ELASTIC = gang("e", nodes=4, gpus=2, sizes=(1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("kept", "added", "words"),
+    [
+        ((0,), ("n1", "n2"), "goes from 2 to 3 pods"),
+        ((0, 1), (), "goes from 2 to 2 pods"),
+        ((0, 1), ("n2", "n3"), "keeps places that it had lost"),
+        ((0,), ("n1", "n2", "n3"), "grows while it leaves or is broken"),
+    ],
+)
+def test_a_wrong_size_is_named(kept: tuple[int, ...], added: tuple[str, ...], words: str) -> None:
+    broken = admitted(ELASTIC, "n0", "x", lost=frozenset({1}))
+    snapshot = cluster(N0, N1, N2, N3, running=[broken])
+    wrong = Resized(key="training/e", uid="uid-e", pool="h100", kept=kept, added=added)
+    sentences = violations(snapshot=snapshot, pending=[], decisions=Decisions(resized=(wrong,)))
+    assert any(words in sentence for sentence in sentences), sentences
