@@ -152,6 +152,12 @@ class Gang:
         )
         assert status == 200, answer
 
+    async def order(self, kind: str, **fields: Any) -> int:
+        """Give the leader's pod an order, as a leader does; the status of its answer."""
+        body = json.dumps({"kind": kind, **fields}).encode()
+        signature = sign(TOKEN, b"round", body)
+        return (await self.leader.call("PUT", "/v1/rounds", body=body, signature=signature))[0]
+
     async def status(self, *, since: int | None = None, wait: float = 30) -> AgentStatus:
         """The leader's status; with `since`, as soon as it is another version."""
         return await self.leader.status(since=since, wait=wait)

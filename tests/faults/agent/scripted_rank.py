@@ -6,9 +6,13 @@ each attempt of a new process. They know
     placement, control         what the agent gave
     beat(step, loss, phase)    a heartbeat
     done(step)                 the last one
-    hang()                     for ever, but the rank parks when it is told to and resumes
+    hang(until, generation)    until this attempt (of this generation), else for ever; the rank
+                               parks when it is told to, and resumes
     park(reason)               leave the gang; returns with the next placement
     say(word)                  any other word of `heartbeat`
+    notice()                   the next notice, as soon as there is one
+    save(step)                 answer it
+    now()                      the placement of this attempt
 """
 
 from __future__ import annotations
@@ -19,11 +23,11 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Heartbeat, Parked, Phase
+from drumline_trainer.heartbeat import Heartbeat, NoticeSaved, Parked, Phase
 from drumline_trainer.recovery.control import InterruptedByAgentError
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from drumline_trainer.heartbeat import Word
     from drumline_trainer.placement import Placement
     from drumline_trainer.recovery.control import Control
+    from drumline_trainer.recovery.orders import SaveNotice
 
 
 def run_rank(
@@ -44,7 +49,9 @@ def run_rank(
 ) -> None:
     now = placement
 
-    def beat(step: int, loss: float | None = None, phase: Phase = Phase.FORWARD) -> None:
+    def beat(
+        step: int, loss: float | None = None, phase: Phase = Phase.FORWARD, **more: Any
+    ) -> None:
         heartbeat(
             Heartbeat(
                 generation=now.generation,
@@ -55,6 +62,7 @@ def run_rank(
                 phase=phase,
                 loss=loss,
                 time_seconds=time.monotonic(),
+                **more,
             )
         )
 
@@ -69,20 +77,42 @@ def run_rank(
     def done(step: int) -> None:
         beat(step, phase=Phase.DONE)
 
-    def hang() -> None:
+    def hang(until: int | None = None, generation: int = 0) -> None:
         told = threading.Event()
         control.on_interrupt = told.set
-        while True:
+        while until is None or now.membership < (generation or now.generation, until):
             with suppress(InterruptedByAgentError):
                 control.check()
                 told.wait()
             told.clear()
             park("told to")
 
+    def notice() -> SaveNotice:
+        while (found := control.notice) is None:
+            control.check()
+            time.sleep(0.01)
+        return found
+
+    def save(step: int) -> SaveNotice:
+        found = notice()
+        beat(step, checkpoint_step=step, checkpoint_digest="d")
+        heartbeat(NoticeSaved(notice=found.id, step=step, digest="d"))
+        control.settle(found.id)
+        return found
+
     control.enter(placement.membership)
     script = json.loads(os.environ.get("SCRIPT", "{}"))
     lines = script.get(str(placement.rank), ["beat(1)"])
-    known = {"beat": beat, "done": done, "hang": hang, "park": park, "say": heartbeat}
+    known = {
+        "beat": beat,
+        "notice": notice,
+        "save": save,
+        "now": lambda: now,
+        "done": done,
+        "hang": hang,
+        "park": park,
+        "say": heartbeat,
+    }
     exec("\n".join(lines), {**known, "placement": placement, "control": control})  # noqa: S102
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import select
 import signal
@@ -14,14 +13,7 @@ import pytest
 
 from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord
 from tests.faults.agent.agents import HANG_SECONDS, Agent, Band
-
-MODULE = {"DRUMLINE_RANK_MODULE": "tests.faults.agent.scripted_rank"}
-
-
-def script(**ranks: list[str]) -> dict[str, str]:
-    """Variables of an agent whose ranks (`r0=[...]`) run these lines."""
-    lines = {name.removeprefix("r"): list(lines) for name, lines in ranks.items()}
-    return {**MODULE, "SCRIPT": json.dumps(lines)}
+from tests.faults.agent.scripts import MODULE, script
 
 
 async def died(pid: int) -> None:

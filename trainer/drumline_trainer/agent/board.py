@@ -119,6 +119,14 @@ class Board:
         return await self._bell.until(lambda: self.version if self.version != version else None)
 
     @property
+    def trained_step(self) -> int | None:
+        """Steps finished in this attempt's training; None before it has begun."""
+        steps = [
+            one.heartbeat.step for one in self.heard.values() if one.heartbeat.position[0] >= 0
+        ]
+        return max(steps, default=None)
+
+    @property
     def heartbeat(self) -> Heartbeat | None:
         """The newest of the lowest local rank that spoke: it stands for the pod."""
         return self.heard[min(self.heard)].heartbeat if self.heard else None

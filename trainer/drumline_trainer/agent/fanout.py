@@ -61,6 +61,17 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
         wait_seconds = min(2 * wait_seconds, LAST_RETRY_SECONDS)
 
 
+async def repeat_until_heard(request: Request, *, to: Member, port: int) -> None:
+    """Send a request to a member until it has answered, whatever that be."""
+    while True:
+        try:
+            await fetch(request, address=to.address, port=port)
+        except Unreachable:
+            await asyncio.sleep(FIRST_RETRY_SECONDS)
+        else:
+            return
+
+
 async def ask_for_record(
     book: RecordBook, signed: SignedRecord, *, token: bytes, port: int
 ) -> None:

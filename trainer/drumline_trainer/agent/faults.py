@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SAME_ERROR_LIMIT = 3
 STUCK_LIMIT = 3
+MAX_CORE_CHARS = 256
 _NEVER_AGAIN = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
@@ -84,15 +85,20 @@ def _failed_so_before(fault: Fault, *, incidents: Sequence[Incident]) -> int:
         return 0  # that says nothing about the program
     count = 0
     for incident in reversed(incidents):
-        if incident.failed_step != fault.step or _core(incident.cause) != _core(fault.cause):
+        if incident.failed_step != fault.step or not _led_by(incident.cause, fault):
             break
         count += 1
     return count
 
 
-def _core(text: str) -> str:
-    """A cause without what differs each time: addresses, process ids, times."""
-    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)
+def _led_by(cause: str, fault: Fault) -> bool:
+    """Whether an incident's cause begins with this error: the culprit's own comes first."""
+    return core_of(cause).startswith(core_of(fault.cause))
+
+
+def core_of(text: str) -> str:
+    """A cause without what differs each time: ranks, addresses, process ids, times."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)[:MAX_CORE_CHARS]
 
 
 def memory_kills(cgroup: Path) -> int:

@@ -16,17 +16,17 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from drumline_trainer.agent import faults
 from drumline_trainer.agent.bell import Bell
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.gang_words import Fault, RankView
+from drumline_trainer.agent.gang_words import RankView
 from drumline_trainer.agent.hangs import patience_seconds
+from drumline_trainer.agent.rank_faults import RankFaults
 from drumline_trainer.agent.rank_main import RETURNED
 from drumline_trainer.agent.rank_process import RankProcess, fork_rank
 from drumline_trainer.agent.snapshots import Shard
-from drumline_trainer.agent.verdict import describe, pod_code
+from drumline_trainer.agent.verdict import describe
 from drumline_trainer.agent.zygote_client import KILL_SECONDS
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_trainer.contract import ExitCode
 from drumline_trainer.heartbeat import (
     Heartbeat,
     NoticeSaved,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from drumline_trainer.agent.board import Board
+    from drumline_trainer.agent.gang_words import Fault
     from drumline_trainer.agent.settings import AgentSettings
     from drumline_trainer.agent.zygote_client import ZygoteClient
     from drumline_trainer.placement import Placement
@@ -83,8 +84,7 @@ class LocalGang:
         self._listener = listener
         self._ranks: dict[int, RankProcess] = {}
         self._told_to_leave = False
-        self._cgroup = faults.own_cgroup()
-        self._memory_kills = faults.memory_kills(self._cgroup)
+        self._faults = RankFaults(board=board, index=settings.index)
         self.news = Bell()
         """Rung when a rank is done, has parked or has ended."""
 
@@ -264,15 +264,7 @@ class LocalGang:
         rank.changed.ring()
         self.news.ring()
         if rank.resting:
-            self._listener.on_fault(
-                self._fault(
-                    rank,
-                    fault_class=FaultClass.INFRASTRUCTURE,
-                    cause=f"rank {number}: lost its peers: {parked.reason}",
-                    exit_code=ExitCode.PEER_LOST,
-                    step=parked.step,
-                )
-            )
+            self._listener.on_fault(self._faults.of_parking(rank, parked))
 
     def _on_exit(self, rank: RankProcess) -> None:
         number, code = rank.placement.rank, rank.child.exited.result()
@@ -287,67 +279,7 @@ class LocalGang:
         self.news.ring()
         # With the zygote all its children end: it is to blame, not they.
         if not (rank.retired or rank.succeeded or self._zygote.gone.done()):
-            self._listener.on_fault(self._fault_of_exit(rank, code))
-
-    def _fault_of_exit(self, rank: RankProcess, code: int) -> Fault:
-        number = rank.placement.rank
-        if rank.condemned:
-            return self._fault(
-                rank,
-                fault_class=FaultClass.HANG,
-                cause=f"rank {number}: {rank.condemned}",
-                exit_code=pod_code(code),
-            )
-        if code == ExitCode.OK:
-            return self._fault(
-                rank,
-                fault_class=FaultClass.APPLICATION,
-                cause=f"rank {number}: ended with exit code 0 before its work was done",
-                exit_code=ExitCode.APPLICATION,
-            )
-        kills = faults.memory_kills(self._cgroup)
-        killed_for_memory, self._memory_kills = kills > self._memory_kills, kills
-        return self._fault(
-            rank,
-            fault_class=faults.classify(
-                code, error=rank.error, killed_for_memory=killed_for_memory
-            ),
-            cause=faults.cause(number, code, words=rank.words),
-            exit_code=pod_code(code),
-        )
-
-    def _fault(
-        self,
-        rank: RankProcess,
-        *,
-        fault_class: FaultClass,
-        cause: str,
-        exit_code: int,
-        step: int | None = None,
-    ) -> Fault:
-        heard = self._board.heard.get(rank.placement.rank)
-        trained = heard is not None and heard.heartbeat.position[0] >= 0
-        now = time.time()
-        silent_seconds = time.monotonic() - heard.at if rank.condemned and heard else 0.0
-        if not trained or heard is None:
-            step = rank.placement.restore_snapshot or 0
-        elif step is None:
-            step = heard.heartbeat.step
-        generation, attempt = rank.placement.membership
-        return Fault(
-            generation=generation,
-            attempt=attempt,
-            index=self._settings.index,
-            rank=rank.placement.rank,
-            fault_class=fault_class,
-            cause=cause,
-            at=now - silent_seconds,
-            detected_at=now,
-            step=step,
-            exit_code=exit_code,
-            consequence=exit_code == ExitCode.PEER_LOST,
-            in_restore=bool(rank.error) and not trained,
-        )
+            self._listener.on_fault(self._faults.of_exit(rank, code))
 
     def _view(self, rank: RankProcess, *, now: float) -> RankView:
         heard = self._board.heard.get(rank.placement.rank)

@@ -107,14 +107,23 @@ _NAMES = {kind: name for name, kind in _ORDERS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """The end of a membership as one of its members saw it; seconds since the epoch."""
+
+    at: float
+    """When it happened, at the latest."""
+    noticed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
     """The answer to `Prepare`."""
 
     index: int
     previous_generation: int
     """What the ranks of this pod were of before; 0: the pod is new."""
-    broken_at: float | None
-    """When that broke, by this pod's clock; None: it had not."""
+    broken: Break | None
+    """How that ended; None: it had not."""
     step: int
     """Steps finished in that."""
     shards: tuple[Shard, ...]
@@ -235,13 +244,22 @@ def parse_inventory(body: bytes) -> Inventory:
     return Inventory(
         index=read.integer(raw, "index"),
         previous_generation=read.integer(raw, "previous_generation"),
-        broken_at=read.optional_number(raw, "broken_at"),
+        broken=_break(raw.get("broken")),
         step=read.integer(raw, "step"),
         shards=tuple(
             Shard.parse(item) for item in read.objects(raw, "shards", limit=4 * MAX_RANKS)
         ),
         incidents=tuple(Incident.parse(item) for item in read.objects(raw, "incidents", limit=64)),
     )
+
+
+def _break(item: object) -> Break | None:
+    if item is None:
+        return None
+    if not isinstance(item, dict):
+        raise ContractError("broken: must be an object")
+    raw = cast("dict[str, Any]", item)
+    return Break(at=read.time_of(raw, "at"), noticed_at=read.time_of(raw, "noticed_at"))
 
 
 def parse_beat(body: bytes) -> Beat:

@@ -106,11 +106,12 @@ class Recovery:
         now = time.time()
         self._unheard.discard(heartbeat.rank)
         if not self._unheard:
-            self._incidents.note(joined_at=now)
+            self._incidents.note(replaced_at=now, joined_at=now)
         if self.restored_step is None and heartbeat.position[0] >= 0:
             restored = heartbeat.restored_step
             self.restored_step = heartbeat.step if restored is None else restored
             self._incidents.note(
+                replaced_at=now,
                 joined_at=now,
                 restored_at=now,
                 restored_step=self.restored_step,
@@ -134,4 +135,6 @@ def _with(incident: Incident, facts: dict[str, Any]) -> Incident:
         for name, value in facts.items()
         if not name.endswith("_at") or getattr(incident, name) is None
     }
-    return replace(incident, **news)
+    changed = replace(incident, **news)
+    # A recovery that was interrupted before it had restored cannot have lost steps of its own.
+    return replace(changed, failed_step=max(changed.failed_step, changed.restored_step))

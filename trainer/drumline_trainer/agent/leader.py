@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent import faults as judgement
+from drumline_trainer.agent.culprits import abandoned, culprit_of, incident_of, replacement_of
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.fanout import deliver_to_all
+from drumline_trainer.agent.fanout import deliver_to_all, repeat_until_heard
 from drumline_trainer.agent.gang_words import (
     NOTICE_PATH,
     Abandon,
@@ -28,14 +28,13 @@ from drumline_trainer.agent.gang_words import (
     Go,
     Inventory,
 )
-from drumline_trainer.agent.http_client import Unreachable, fetch
 from drumline_trainer.agent.http_message import Request
 from drumline_trainer.agent.incidents import Recovery
 from drumline_trainer.agent.roster import Roster
 from drumline_trainer.agent.rounds import Orders, Plan, plan
 from drumline_trainer.agent.service import first
 from drumline_trainer.agent.watchman import Watchman
-from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, Incident
+from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.gang_words import Membership
@@ -44,14 +43,13 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.record_book import SignedRecord
     from drumline_trainer.agent.service import Service
     from drumline_trainer.agent.store import Store
-    from drumline_trainer.contract import GenerationRecord
+    from drumline_trainer.contract import Incident
     from drumline_trainer.contract import Member as Peer
 
 SETTLE_SECONDS = 0.08
 """Faults so close together are one: two ranks of a node, say."""
 SUSPECT_SECONDS = 2.0
 """How long the cause is waited for when only its consequences are known."""
-RETRY_SECONDS = 0.5
 FAREWELL_SECONDS = 5.0
 """How long an order to end is repeated to a member that does not answer."""
 
@@ -80,6 +78,7 @@ class Leader:
         self._restarts: dict[FaultClass, int] = {}
         self._stuck_attempts = 0
         self._refused: set[int] = set()
+        self._restore_step: int | None = None
         self._recovery: Recovery | None = None
         self._handing_on: set[asyncio.Task[None]] = set()
         self._watchman = Watchman(
@@ -101,10 +100,19 @@ class Leader:
         self._roster.hear(beat)
         self._member.gang.news.ring()
 
+    def last_heard(self) -> dict[int, float]:
+        """When each member was heard, in seconds since the epoch."""
+        return self._roster.last_heard()
+
     def hand_on(self, body: bytes, *, signature: str) -> None:
         """Give a notice to every member, as it was signed."""
+        request = Request(
+            method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
+        )
         for member in self._others:
-            task = asyncio.create_task(self._hand_on(member, body, signature=signature))
+            task = asyncio.create_task(
+                repeat_until_heard(request, to=member, port=self._service.settings.port)
+            )
             self._handing_on.add(task)
             task.add_done_callback(self._handing_on.discard)
 
@@ -128,13 +136,13 @@ class Leader:
             self._watchman.membership = None
             if isinstance(outcome, Finish):
                 return outcome
-            culprit = _culprit(outcome)
+            culprit = culprit_of(outcome)
             incident = None
             if not culprit.leaving:
                 objection = self._objection(culprit)
                 if objection is not None:
-                    return _abandon(culprit, objection)
-                incident = self._incident(outcome, culprit, attempt=attempt + 1)
+                    return abandoned(culprit, objection=objection)
+                incident = incident_of(outcome, culprit, now=time.time())
                 self._count(culprit)
             attempt += 1
 
@@ -168,8 +176,8 @@ class Leader:
     ) -> Plan:
         for inventory in inventories:
             self._incidents.merge(inventory.incidents)
-        if incident is None:
-            incident = replacement(self._record, inventories, membership=membership)
+        if incident is None and membership[1] == 0:
+            incident = replacement_of(self._record, inventories, now=time.time())
         if incident is not None:
             self._incidents.add(incident)
         saved = [self._record.restore_step, self._service.board.progress.checkpoint_step]
@@ -179,6 +187,7 @@ class Leader:
             saved_step=max((step for step in saved if step is not None), default=None),
             refused=self._refused,
         )
+        self._restore_step = chosen.restore_step
         self._incidents.note(decided_at=time.time())
         first_rank = self._record.first_rank(self._service.settings.index)
         ranks = self._record.store_member.ranks
@@ -247,24 +256,8 @@ class Leader:
     def _count(self, culprit: Fault) -> None:
         for counts in (self._restarts, self._service.board.restarts):
             counts[culprit.fault_class] = counts.get(culprit.fault_class, 0) + 1
-        step = self._recovery.restored_step if self._recovery is not None else None
-        if culprit.in_restore and step is not None:
-            self._refused.add(step)
-
-    def _incident(self, faults: list[Fault], culprit: Fault, *, attempt: int) -> Incident:
-        also = [fault.cause for fault in faults if fault is not culprit and not fault.consequence]
-        detected_at = time.time()
-        return Incident(
-            generation=self._record.generation,
-            attempt=attempt,
-            fault_class=culprit.fault_class,
-            cause="; ".join([culprit.cause, *also]),
-            culprit_index=culprit.index,
-            culprit_rank=culprit.rank,
-            fault_at=min(culprit.at, detected_at),
-            detected_at=min(culprit.detected_at, detected_at),
-            failed_step=max(fault.step for fault in faults),
-        )
+        if culprit.in_restore and self._restore_step is not None:
+            self._refused.add(self._restore_step)
 
     def _store_fault(self, membership: Membership, reason: str) -> Fault:
         now = time.time()
@@ -285,17 +278,6 @@ class Leader:
         own = self._service.settings.index
         return [member for member in self._record.members if member.index != own]
 
-    async def _hand_on(self, member: Peer, body: bytes, *, signature: str) -> None:
-        request = Request(
-            method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
-        )
-        port = self._service.settings.port
-        while True:
-            with suppress(Unreachable):
-                await fetch(request, address=member.address, port=port)
-                return
-            await asyncio.sleep(RETRY_SECONDS)
-
     async def _tell_all(self, last: Finish | Abandon) -> None:
         """The last order goes to this pod last: it is the one that all others can reach."""
         seconds = FAREWELL_SECONDS
@@ -308,49 +290,3 @@ class Leader:
         except TimeoutError:
             pass  # it has gone before us
         await self._member.obey(last)
-
-
-def _culprit(faults: list[Fault]) -> Fault:
-    """Who is to blame: not a victim, if there is anyone else; a hopeless one first."""
-    hopeless = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
-    return min(
-        faults, key=lambda fault: (fault.exit_code not in hopeless, fault.consequence, fault.at)
-    )
-
-
-def _abandon(culprit: Fault, objection: str) -> Abandon:
-    return Abandon(
-        generation=culprit.generation,
-        attempt=culprit.attempt,
-        index=culprit.index,
-        rank=culprit.rank,
-        exit_code=culprit.exit_code,
-        fault_class=culprit.fault_class,
-        reason=f"{culprit.cause} ({objection})",
-    )
-
-
-def replacement(
-    record: GenerationRecord, inventories: list[Inventory], *, membership: Membership
-) -> Incident | None:
-    """What led to a new generation, as its members saw it; None if they all are new."""
-    survivors = [one for one in inventories if one.previous_generation]
-    if not survivors or membership[1]:
-        return None
-    fresh = [one.index for one in inventories if not one.previous_generation]
-    broken = [one.broken_at for one in survivors if one.broken_at is not None]
-    now = time.time()
-    at = min(min(broken, default=now), now)
-    who = ", ".join(map(str, fresh))
-    return Incident(
-        generation=record.generation,
-        attempt=0,
-        fault_class=FaultClass.INFRASTRUCTURE if broken else FaultClass.PREEMPTION,
-        cause=(f"lost member {who}" if broken else f"moved member {who}")
-        if fresh
-        else f"the gang goes on with {len(record.members)} members",
-        culprit_index=fresh[0] if fresh else None,
-        fault_at=at,
-        detected_at=at,
-        failed_step=max(one.step for one in survivors),
-    )

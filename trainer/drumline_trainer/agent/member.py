@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from drumline_trainer.agent.gang import LocalGang
 from drumline_trainer.agent.gang_words import (
     Abandon,
+    Break,
     Fault,
     Finish,
     Go,
@@ -32,6 +33,7 @@ from drumline_trainer.agent.gang_words import (
     membership_of,
 )
 from drumline_trainer.agent.http_message import HttpError
+from drumline_trainer.agent.roster import SILENT_BEATS, beat_seconds
 from drumline_trainer.agent.transfers import Replicator, fetch_shard
 from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord, Incident
 from drumline_trainer.placement import Placement
@@ -67,7 +69,9 @@ class Member:
         self._resting: asyncio.Task[None] | None = None
         self._entering: asyncio.Task[None] | None = None
         self._previous_generation = 0
-        self._broken_at: float | None = None
+        self._broken: Break | None = None
+        self._record: GenerationRecord | None = None
+        self._start_step = 0
         self.membership: Membership = (0, -1)
         """The newest prepared: lower ones are refused."""
         self.gang = LocalGang(
@@ -79,6 +83,9 @@ class Member:
         """The way to the leader of the present record."""
         self.watch: Callable[[Heartbeat], None] = lambda _: None
         """Sees every heartbeat; the leader follows recoveries by it."""
+        self.last_heard: Callable[[], dict[int, float]] = dict
+        """When those this pod listens to were heard, by index, in seconds since the epoch."""
+        service.book.on_newer = self.note_new_record
         service.notices.tell_ranks = self.gang.tell_all
 
     async def obey(self, order: Order) -> Inventory | None:
@@ -100,6 +107,29 @@ class Member:
                     self.ending.set_result(order)
         return None
 
+    def note_new_record(self) -> None:
+        """A new generation: who was silent in the last one may be why, and counts no more."""
+        record = self._service.book.current
+        before, self._record = self._record, record.record if record is not None else None
+        if before is not None and self._record is not None:
+            self._note_lost(before, self._record)
+        self._board.silent = ()
+        self._board.changed()
+
+    def _note_lost(self, before: GenerationRecord, now: GenerationRecord) -> None:
+        """Nobody here has noticed, but a member of the last record is not in this one."""
+        present = {member.pod_uid for member in now.members}
+        heard = [
+            heard_at
+            for index, heard_at in self.last_heard().items()
+            for member in before.members
+            if member.index == index and member.pod_uid not in present
+        ]
+        if self._broken is None and heard:
+            silent_after = SILENT_BEATS * beat_seconds(before)
+            noticed_at = min(time.time(), min(heard) + silent_after)
+            self._broken = Break(at=min(heard), noticed_at=noticed_at)
+
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End everything; see `LocalGang.end`."""
         self._replicator.close()
@@ -110,8 +140,8 @@ class Member:
 
     def on_fault(self, fault: Fault) -> None:
         """A rank of ours ended, or lost its peers."""
-        if fault.membership == self.membership and self._broken_at is None:
-            self._broken_at = fault.at
+        if fault.membership == self.membership and self._broken is None:
+            self._broken = Break(at=fault.at, noticed_at=fault.detected_at)
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -149,11 +179,12 @@ class Member:
             self._resting = asyncio.create_task(self.gang.rest())
         if self._resting is not None:
             await asyncio.shield(self._resting)
+        trained = self._board.trained_step
         return Inventory(
             index=self._settings.index,
             previous_generation=self._previous_generation,
-            broken_at=self._broken_at,
-            step=self._board.progress.step,
+            broken=self._broken,
+            step=self._start_step if trained is None else trained,
             shards=self._snapshots.all,
             incidents=self._incidents.all,
         )
@@ -184,7 +215,7 @@ class Member:
         if failed:
             self.report(self._fetch_fault(failed[0]))
             return
-        self._broken_at = None
+        self._broken, self._start_step = None, go.restore_step or 0
         await self.gang.enter(self._placements(go, record))
         self._service.notices.repeat(present={member.pod_uid for member in record.members})
 

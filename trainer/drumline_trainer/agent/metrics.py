@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from drumline_trainer.heartbeat import Heartbeat
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
+"""Of a recovery, in their order (`contract.Incident`)."""
 MFU_HELP = (
     "Model FLOP utilization: tokens/s per GPU x (6 x weights in matrix products"
     " + 6 x layers x hidden size x sequence length) / dense bf16 peak FLOP/s of the GPU."
@@ -24,6 +26,8 @@ def render(board: Board) -> bytes:
         *_gauge("generation", "Generation of the ranks' membership.", board.generation),
         *_gauge("attempt", "Restart in place within the generation.", board.attempt),
         *([] if board.heartbeat is None else _training(board.heartbeat)),
+        *_restarts(board),
+        *_recovery(board),
         "# HELP drumline_trainer_rank_up Whether the rank's process runs.",
         "# TYPE drumline_trainer_rank_up gauge",
         *(
@@ -47,6 +51,51 @@ def _training(newest: Heartbeat) -> list[str]:
             "checkpoint_seconds",
             "How long training stood still for the newest checkpoint.",
             newest.checkpoint_seconds,
+        ),
+        *_gauge(
+            "snapshot_every_steps",
+            "Steps between snapshots in memory, by their measured cost.",
+            newest.snapshot_every_steps,
+        ),
+        *_gauge(
+            "snapshot_seconds",
+            "How long training stood still for the newest snapshot.",
+            newest.snapshot_seconds,
+        ),
+    ]
+
+
+def _restarts(board: Board) -> list[str]:
+    """Only of the leader, which counts them; no lines in the other pods."""
+    if not board.restarts:
+        return []
+    return [
+        "# HELP drumline_trainer_restarts_total Attempts begun in place, by the fault before.",
+        "# TYPE drumline_trainer_restarts_total counter",
+        *(
+            f'drumline_trainer_restarts_total{{class="{fault_class}"}} {count}'
+            for fault_class, count in sorted(board.restarts.items())
+        ),
+    ]
+
+
+def _recovery(board: Board) -> list[str]:
+    """Of the newest recovery that is over: where its seconds went."""
+    over = [one for one in board.incidents if one.first_step_at is not None]
+    if not over:
+        return []
+    times = [getattr(over[-1], f"{name}_at") for name in STAGES]
+    seconds = [
+        (name, later - earlier)
+        for name, earlier, later in zip(STAGES[1:], times, times[1:], strict=False)
+        if earlier is not None and later is not None
+    ]
+    return [
+        "# HELP drumline_trainer_recovery_seconds Newest recovery: seconds up to each stage.",
+        "# TYPE drumline_trainer_recovery_seconds gauge",
+        *(
+            f'drumline_trainer_recovery_seconds{{stage="{name}"}} {value!r}'
+            for name, value in seconds
         ),
     ]
 

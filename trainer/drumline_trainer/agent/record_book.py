@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.bell import Bell
 from drumline_trainer.agent.events import Event, log
 from drumline_trainer.contract import ContractError, GenerationRecord, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,8 @@ class RecordBook:
         self._epoch = 0
         self._bell = Bell()
         self.current: SignedRecord | None = None
+        self.on_newer: Callable[[], None] = lambda: None
+        """Called when a record of a higher generation has become the current one."""
         self.successor = 0
         """A higher generation that has another pod in this one's place."""
 
@@ -94,6 +100,7 @@ class RecordBook:
             members=len(record.members),
             world_size=record.world_size,
         )
+        self.on_newer()
         self._bell.ring()
         return Accepted()
 

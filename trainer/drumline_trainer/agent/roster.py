@@ -46,6 +46,11 @@ class Roster:
         if row is not None:
             row.heard_at, row.beat = time.monotonic(), beat
 
+    def last_heard(self) -> dict[int, float]:
+        """By index, in seconds since the epoch."""
+        offset = time.time() - time.monotonic()
+        return {index: row.heard_at + offset for index, row in self._rows.items()}
+
     def silences(self) -> tuple[Silence, ...]:
         """Members that have missed beats, the longest silent first."""
         now = time.monotonic()

@@ -101,6 +101,7 @@ class Pod:
 
     async def _serve(self, signed: SignedRecord) -> Verdict:
         """Play this pod's part in one generation."""
+        self._service.board.silent = ()
         verdict = await first(
             self._last_word(),
             self._left(),
@@ -125,10 +126,12 @@ class Pod:
             )
             self._routes.leader = leader
             self._member.report = leader.report
+            self._member.last_heard = leader.last_heard
             await leader.lead()
         else:
             uplink = Uplink(service=self._service, member=self._member, signed=signed)
             self._member.report = uplink.report
+            self._member.last_heard = uplink.last_heard
             self._member.watch = lambda _: None
             await uplink.run()
         return await self._last_word()

@@ -47,6 +47,10 @@ class Uplink:
         """Tell the leader as soon as it can be reached."""
         self._faults.put_nowait(fault)
 
+    def last_heard(self) -> dict[int, float]:
+        """When the leader was heard, in seconds since the epoch."""
+        return {self._leader.index: time.time() - (time.monotonic() - self._heard_at)}
+
     async def run(self) -> None:
         """Beat and report until cancelled."""
         async with asyncio.TaskGroup() as group:

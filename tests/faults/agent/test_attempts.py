@@ -1,0 +1,180 @@
+"""Attempts within a generation: who is restarted, who is resumed, and when it is given up."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from drumline_trainer.contract import ExitCode, FaultClass
+from tests.faults.agent.gang import Gang
+from tests.faults.agent.scripts import script
+
+RESUMED = ["beat(3)", "hang(until=1)", "print(now().attempt, now().restore_snapshot)", "done(9)"]
+STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
+
+
+@pytest.mark.parametrize(
+    ("death", "fault_class", "cause"),
+    [
+        (
+            "raise ValueError('boom')",
+            "Application",
+            "rank 1: ValueError: boom [exit code 1 (APPLICATION)]",
+        ),
+        (
+            "raise MemoryError('no room')",
+            "OutOfMemory",
+            "rank 1: MemoryError: no room [exit code 1",
+        ),
+        (
+            "import os; os._exit(0)",
+            "Application",
+            "ended with exit code 0 before its work was done",
+        ),
+        ("import os; os.kill(os.getpid(), 9)", "Application", "rank 1: killed by SIGKILL"),
+        ("import sys; sys.exit(0)", "Application", "rank 1: SystemExit: 0 [exit code 1"),
+    ],
+    ids=["exception", "out of memory", "exit 0", "SIGKILL", "sys.exit(0)"],
+)
+async def test_a_rank_that_dies_is_started_anew_and_its_peers_are_resumed(
+    gang: Gang, death: str, fault_class: str, cause: str
+) -> None:
+    dies = ["beat(3)", f"if placement.attempt == 0:\n    {death}", "beat(3); done(9)"]
+    await gang.start(1, ranks=2, variables=script(r0=RESUMED, r1=dies))
+    await gang.push()
+    before, after = await gang.pids(), await gang.pids()
+
+    assert await gang.ended() == [0]
+    assert (before[0] == after[0], before[1] == after[1]) == (True, False), gang.leader.text
+    assert gang.leader.printed(0) == ["1 None"]
+    [incident] = [event["incident"] for event in gang.leader.events("incident")]
+    assert (incident["fault_class"], incident["culprit_rank"]) == (fault_class, 1)
+    assert cause in incident["cause"]
+    times = [incident[f"{name}_at"] for name in STAGES]
+    assert times == sorted(times)
+
+
+async def test_a_budget_that_is_used_up_ends_the_gang(gang: Gang) -> None:
+    gang.record_fields = {"restarts_left": {"Application": 1}}
+    dies = ["beat(placement.attempt + 1)", "raise ValueError(f'boom at {placement.attempt}')"]
+    await gang.start(2, variables=script(r0=["hang()"], r1=dies))
+    await gang.push()
+
+    assert await gang.ended() == [ExitCode.PEER_LOST, ExitCode.APPLICATION]
+    report = gang.agents[1].report
+    assert report.error == (
+        "rank 1: ValueError: boom at 1 [exit code 1 (APPLICATION)]"
+        " (no restart of class Application is left)"
+    )
+    assert (report.failed_rank, report.fault_class) == (1, FaultClass.APPLICATION)
+    assert len(gang.leader.events("round_begun")) == 2
+
+
+async def test_the_same_error_at_the_same_step_is_not_tried_for_ever(gang: Gang) -> None:
+    dies = ["beat(placement.attempt); beat(4)", "raise ValueError(f'nan at {id(placement)}')"]
+    await gang.start(1, ranks=2, variables=script(r0=dies, r1=dies))
+    await gang.push()
+
+    assert await gang.ended() == [ExitCode.APPLICATION]
+    assert "(the same error 3 times in a row at step 4)" in gang.leader.report.error
+    assert len(gang.leader.events("round_begun")) == 3
+
+
+async def test_attempts_that_finish_no_step_are_not_tried_for_ever(gang: Gang) -> None:
+    dies = ["beat(0)", "raise ValueError('abc'[placement.attempt])"]
+    await gang.start(1, ranks=1, variables=script(r0=dies))
+    await gang.push()
+
+    assert await gang.ended() == [ExitCode.APPLICATION]
+    assert "(3 attempts in a row finished no step)" in gang.leader.report.error
+
+
+async def test_a_configuration_error_is_never_tried_again(gang: Gang) -> None:
+    await gang.start(2, variables=script() | {"DRUMLINE_CONFIG": '{"stepz": 1}'})
+    await gang.push()
+
+    assert set(await gang.ended()) <= {ExitCode.CONFIG, ExitCode.PEER_LOST}
+    assert len(gang.leader.events("round_begun")) == 1
+
+
+async def test_a_rank_that_does_not_park_is_killed_and_started_anew(gang: Gang) -> None:
+    deaf = [
+        "beat(3)",
+        "import threading",
+        "threading.Event().wait() if placement.attempt == 0 else done(9)",
+    ]
+    dies = ["beat(3)", "if placement.attempt == 0:\n    raise ValueError('boom')", "done(9)"]
+    await gang.start(1, ranks=2, variables=script(r0=deaf, r1=dies))
+    await gang.push()
+    before, after = await gang.pids(), await gang.pids()
+
+    assert await gang.ended() == [0]
+    assert before[0] != after[0]
+    assert gang.leader.events("rank_lingers")[0]["rank"] == 0
+
+
+async def test_ranks_live_on_into_the_next_generation(gang: Gang) -> None:
+    line = "beat(3); hang(until=0, generation=2); print('resumed', now().generation); done(9)"
+    await gang.start(2, variables=script(r0=[line], r1=[line]))
+    await gang.push()
+    before = await gang.pids()
+    await gang.renew([1])
+    await gang.push()
+    after = await gang.pids()
+
+    assert await gang.ended() == [0, 0]
+    assert before[0] == after[0]
+    assert gang.leader.printed(0) == ["resumed 2"]
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert (incident["generation"], incident["attempt"], incident["culprit_index"]) == (2, 0, 1)
+
+
+async def test_a_pod_that_was_replaced_while_it_was_away_ends_itself(gang: Gang) -> None:
+    line = "beat(3); hang(until=0, generation=2); done(9)"
+    await gang.start(2, variables=script(r0=[line], r1=[line]))
+    await gang.push()
+    await gang.pids()
+    zombie = gang.agents[1]
+    os.kill(zombie.process.pid, signal.SIGSTOP)
+    gang.generation = 2
+    await gang.admit(1)
+    await gang.push()
+    await gang.pids()
+    os.kill(zombie.process.pid, signal.SIGCONT)
+
+    assert await zombie.ended() == ExitCode.PEER_LOST
+    assert zombie.report.error == "another pod is member 1 of generation 2"
+    assert await gang.ended() == [0, 0]
+
+
+async def test_a_store_that_dies_is_replaced_by_another_attempt(gang: Gang) -> None:
+    await gang.start(1, ranks=1, variables=script(r0=["beat(3); hang(until=1); done(9)"]))
+    await gang.push()
+    await gang.pids()
+    zygote = children_of(gang.leader.process.pid)[0]
+    store, *_ = children_of(zygote)
+    os.kill(store, signal.SIGKILL)
+
+    assert await gang.ended() == [0]
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert incident["cause"] == "the store ended: killed by SIGKILL"
+
+
+def children_of(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as file:  # noqa: PTH123 - not a real file
+        return sorted(map(int, file.read().split()))
+
+
+async def test_orders_of_a_lower_membership_are_refused(gang: Gang) -> None:
+    await gang.start(1, variables=script(r0=["beat(3)", "hang()"]))
+    await gang.push()
+    await gang.pids()
+
+    assert await gang.order("prepare", generation=1, attempt=0) == 200, "answered as before"
+    assert await gang.order("prepare", generation=2, attempt=0) == 409, "its record is not here"
+    assert await gang.order("prepare", generation=1, attempt=1) == 200
+    assert await gang.order("prepare", generation=1, attempt=0) == 409
+    assert await gang.order("kill", generation=1, attempt=0, ranks=[0], reason="") == 409
+    assert await gang.order("finish", generation=1) == 400

@@ -1,0 +1,109 @@
+"""Notices: from the operator to every rank, and the answer back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from drumline_trainer.contract import ExitCode, NoticeAnswer
+from tests.faults.agent.gang import Gang
+from tests.faults.agent.scripts import script
+
+STAY = ["beat(3)", "save(7)", "print('stayed')", "hang()"]
+LEAVE = ["beat(3)", "asked = save(7)", "__import__('os')._exit(77 if asked.leave else 1)"]
+
+
+async def test_the_answer_is_read_at_the_leader_as_soon_as_it_is_there(gang: Gang) -> None:
+    await gang.start(2, variables=script(r0=STAY, r1=STAY))
+    await gang.push()
+    await gang.pids()
+    version = (await gang.status()).version
+    waiting = asyncio.create_task(answer_of(gang, since=version))
+    await gang.notice("drain")
+
+    assert await waiting == NoticeAnswer(id="drain", step=7, digest="d")
+    for agent in gang.agents.values():
+        await agent.until_line("stayed")
+    await gang.notice("drain")
+    status = await gang.status()
+    assert status.notice == NoticeAnswer(id="drain", step=7, digest="d"), "one notice"
+    assert (status.progress.checkpoint_step, status.progress.checkpoint_digest) == (7, "d")
+
+
+async def answer_of(gang: Gang, *, since: int) -> NoticeAnswer:
+    while True:
+        status = await gang.status(since=since)
+        if status.notice is not None and status.notice.step is not None:
+            return status.notice
+        since = status.version
+
+
+async def test_ranks_that_leave_on_request_end_their_pods_as_preempted(gang: Gang) -> None:
+    await gang.start(2, variables=script(r0=LEAVE, r1=LEAVE))
+    await gang.push()
+    await gang.pids()
+    await gang.notice("preempted by a/b", leave=True)
+
+    assert await gang.ended() == [ExitCode.PREEMPTED] * 2
+    for agent in gang.agents.values():
+        assert (agent.report.progress.checkpoint_step, agent.report.error) == (7, "")
+
+
+async def test_leaving_unasked_is_a_fault(gang: Gang) -> None:
+    gang.record_fields = {"restarts_left": {"Application": 0}}
+    await gang.start(1, variables=script(r0=["beat(3)", "__import__('os')._exit(77)"]))
+    await gang.push()
+
+    assert await gang.ended() == [ExitCode.PREEMPTED]
+    assert "exit code 77 (PREEMPTED)" in gang.leader.report.error
+
+
+async def test_a_withdrawn_notice_is_forgotten(gang: Gang) -> None:
+    waits = [
+        "beat(3)",
+        "notice(); print('taken')",
+        "import time",
+        "while control.notice: time.sleep(0.01)",
+        "print('forgotten'); hang()",
+    ]
+    await gang.start(2, variables=script(r0=waits, r1=waits))
+    await gang.push()
+    await gang.pids()
+    await gang.notice("one")
+    for agent in gang.agents.values():
+        await agent.until_line("taken")
+    assert (await gang.status()).notice == NoticeAnswer(id="one")
+    await gang.notice("one", withdraw=True)
+
+    for agent in gang.agents.values():
+        await agent.until_line("forgotten")
+    assert (await gang.status()).notice is None
+    await gang.notice("one")
+    assert (await gang.status()).notice is None, "a late repetition is not a new notice"
+
+
+async def test_a_notice_reaches_ranks_that_are_started_after_it(gang: Gang) -> None:
+    dies = ["beat(3)", "notice()", "1 / 0 if placement.attempt == 0 else save(7)", "hang()"]
+    await gang.start(1, ranks=1, variables=script(r0=dies))
+    await gang.push()
+    version = (await gang.status()).version
+    waiting = asyncio.create_task(answer_of(gang, since=version))
+    await gang.notice("drain")
+
+    assert await waiting == NoticeAnswer(id="drain", step=7, digest="d")
+
+
+async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path) -> None:
+    folder = {"DRUMLINE_CHECKPOINT_FOLDER": str(tmp_path)}
+    await gang.start(2, variables=script(r0=STAY, r1=STAY) | folder)
+    await gang.push()
+    await gang.pids()
+    for agent in gang.agents.values():
+        while (await agent.status()).progress.step < 3:
+            pass
+    gang.agents[1].process.terminate()
+
+    await gang.agents[0].until_line("stayed")
+    assert await gang.agents[1].ended() == 128 + 15
+    assert gang.agents[1].report.progress.checkpoint_step == 7
+    assert (await gang.status()).notice is None, "nobody but the pod itself asked"

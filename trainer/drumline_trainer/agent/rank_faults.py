@@ -1,0 +1,97 @@
+"""From what happened to a rank's process to the `Fault` that the leader hears of."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent import faults
+from drumline_trainer.agent.gang_words import Fault
+from drumline_trainer.agent.verdict import pod_code
+from drumline_trainer.contract import ExitCode, FaultClass
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.board import Board
+    from drumline_trainer.agent.rank_process import RankProcess
+    from drumline_trainer.heartbeat import Parked
+
+
+class RankFaults:
+    """Of one pod; remembers how often the kernel has killed in it for memory."""
+
+    def __init__(self, *, board: Board, index: int) -> None:
+        self._board = board
+        self._index = index
+        self._cgroup = faults.own_cgroup()
+        self._memory_kills = faults.memory_kills(self._cgroup)
+
+    def of_parking(self, rank: RankProcess, parked: Parked) -> Fault:
+        """The rank lost its peers, or they were cut off from it."""
+        return self._fault(
+            rank,
+            fault_class=FaultClass.INFRASTRUCTURE,
+            cause=f"rank {rank.placement.rank}: lost its peers: {parked.reason}",
+            exit_code=ExitCode.PEER_LOST,
+            step=parked.step,
+        )
+
+    def of_exit(self, rank: RankProcess, code: int) -> Fault:
+        """The process ended (code < 0: by a signal), and nobody had told it to."""
+        number = rank.placement.rank
+        if rank.condemned:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.HANG,
+                cause=f"rank {number}: {rank.condemned}",
+                exit_code=pod_code(code),
+            )
+        if code == ExitCode.OK:
+            return self._fault(
+                rank,
+                fault_class=FaultClass.APPLICATION,
+                cause=f"rank {number}: ended with exit code 0 before its work was done",
+                exit_code=ExitCode.APPLICATION,
+            )
+        kills = faults.memory_kills(self._cgroup)
+        killed_for_memory, self._memory_kills = kills > self._memory_kills, kills
+        return self._fault(
+            rank,
+            fault_class=faults.classify(
+                code, error=rank.error, killed_for_memory=killed_for_memory
+            ),
+            cause=faults.cause(number, code, words=rank.words),
+            exit_code=pod_code(code),
+        )
+
+    def _fault(
+        self,
+        rank: RankProcess,
+        *,
+        fault_class: FaultClass,
+        cause: str,
+        exit_code: int,
+        step: int | None = None,
+    ) -> Fault:
+        heard = self._board.heard.get(rank.placement.rank)
+        trained = heard is not None and heard.heartbeat.position[0] >= 0
+        now = time.time()
+        silent_seconds = time.monotonic() - heard.at if rank.condemned and heard else 0.0
+        if not trained or heard is None:
+            step = rank.placement.restore_snapshot or 0
+        elif step is None:
+            step = heard.heartbeat.step
+        generation, attempt = rank.placement.membership
+        return Fault(
+            generation=generation,
+            attempt=attempt,
+            index=self._index,
+            rank=rank.placement.rank,
+            fault_class=fault_class,
+            cause=cause,
+            at=now - silent_seconds,
+            detected_at=now,
+            step=step,
+            exit_code=exit_code,
+            consequence=exit_code == ExitCode.PEER_LOST,
+            in_restore=bool(rank.error) and not trained,
+        )
