@@ -174,6 +174,8 @@ class AgentWatch:
         return len(self._eyes)
 
     async def _watch(self, eye: _Eye) -> None:
+        unheard = sum(other.heard is None for other in self._eyes.values())
+        await asyncio.sleep(unheard / REQUESTS_PER_SECOND)  # an operator starts with all at once
         while True:
             started = self._clock()
             if eye.gang.members:

@@ -262,6 +262,7 @@ class Executor:
             raise _agent_later(job, error, memory) from None
         memory.agent_failures = 0
         memory.acknowledged_generation = record.generation
+        memory.notified = ""  # its leader may be new, and has not heard a notice that still stands
         members = len(record.members)
         log.info("record_pushed", job=job.key, generation=record.generation, members=members)
         raise RetryLater(0.0)

@@ -85,11 +85,13 @@ class Trainers:
         self.agents[metadata["name"]] = agent
 
     def running(self, generation: int, *, seconds: float = 60) -> Json:
-        """The job once it runs in this generation."""
+        """The job once all members of this generation train."""
 
         def runs(job: Json | None) -> bool:
             status = (job or {}).get("status", {})
-            return (status.get("phase"), status.get("generation")) == ("Running", generation)
+            joining = "joining" in status.get("assignment", {})
+            running = (status.get("phase"), status.get("generation")) == ("Running", generation)
+            return running and not joining
 
         return self.site.wait(self.name, runs, seconds=seconds)
 
