@@ -17,7 +17,7 @@ from drumline_trainer.config import ModelConfig, TrainerConfig
 from drumline_trainer.heartbeat import Heartbeat, Phase
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama, build_on_meta
-from drumline_trainer.optimization.adamw import build_optimizer, training_tensors
+from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.parallelism.fsdp import shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
 from drumline_trainer.placement import Placement
@@ -89,7 +89,7 @@ def training_state(
 ) -> dict[str, torch.Tensor]:
     """Join, and give weights and moments; initialized by `seed`, else full of NaN."""
     model = joined_model(placement, config.model, precision=config.precision)
-    tensors = training_tensors(model, build_optimizer(model, config.optimizer))
+    tensors = ShardedAdamW(model, config.optimizer).tensors()
     if seed is None:
         for tensor in tensors.values():
             tensor.fill_(float("nan"))

@@ -22,12 +22,7 @@ from drumline_trainer.heartbeat import Phase
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama, build_on_meta, next_token_loss
-from drumline_trainer.optimization.adamw import (
-    build_optimizer,
-    set_finished_steps,
-    set_learning_rate,
-    training_tensors,
-)
+from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.gradients import Totals, clip_and_total
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.fsdp import reduce_gradients, shard_model
@@ -61,13 +56,13 @@ def train(
     model = build_on_meta(config.model)
     shard_model(model, mesh=mesh, precision=config.precision)
     model.to_empty(device=device)
-    optimizer = build_optimizer(model, config.optimizer)
+    optimizer = ShardedAdamW(model, config.optimizer)
 
     reporter.enter(Phase.RESTORING)
-    start = savepoints.restore(training_tensors(model, optimizer))
+    start = savepoints.restore(optimizer.tensors())
     if start.tier is RestoreTier.INITIAL:
         initialize(model, seed=config.seed)
-    set_finished_steps(optimizer, start.step)
+    optimizer.set_finished_steps(start.step)
     cursor = cursor_of(start)
     announce(start, config=config, dataset=dataset, reporter=reporter)
 
@@ -89,9 +84,7 @@ def train(
         )
         refuse_non_finite(totals, step=step + 1)
         rate = learning_rate(step, total_steps=config.steps, config=config.optimizer)
-        set_learning_rate(optimizer, rate)
-        optimizer.step()
-        optimizer.zero_grad()
+        optimizer.update(rate=rate)
         reporter.finish_step(step + 1, loss=totals.loss, gradient_norm=totals.gradient_norm)
 
         if savepoints.due(step + 1, votes=totals.votes):

@@ -5,12 +5,7 @@ import torch
 from drumline_trainer.config import ModelConfig, OptimizerConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.optimization.adamw import (
-    build_optimizer,
-    set_finished_steps,
-    set_learning_rate,
-    training_tensors,
-)
+from drumline_trainer.optimization.adamw import ShardedAdamW, decays
 
 
 def model() -> Llama:
@@ -21,12 +16,12 @@ def model() -> Llama:
 
 def test_only_matrices_that_are_no_embedding_decay() -> None:
     built = model()
-    optimizer = build_optimizer(built, OptimizerConfig(weight_decay=0.3))
+    optimizer = ShardedAdamW(built, OptimizerConfig(weight_decay=0.3))
     decay = {
         name: group["weight_decay"]
-        for name, parameter in built.named_parameters()
+        for name, shard in optimizer.shards.items()
         for group in optimizer.param_groups
-        if any(parameter is member for member in group["params"])
+        if any(shard is member for member in group["params"])
     }
     assert decay == {
         "embedding.weight": 0.0,
@@ -44,32 +39,46 @@ def test_only_matrices_that_are_no_embedding_decay() -> None:
     }
 
 
-def one_step(built: Llama, optimizer: torch.optim.AdamW) -> None:
+def one_step(built: Llama, optimizer: ShardedAdamW) -> None:
     for parameter in built.parameters():
         parameter.grad = parameter.detach().cos()
-    set_learning_rate(optimizer, 0.01)
-    optimizer.step()
+    optimizer.update(rate=0.01)
+    assert all(parameter.grad is None for parameter in built.parameters())
 
 
-def test_a_prepared_optimizer_steps_like_a_fresh_one() -> None:
-    fresh, prepared = model(), model()
-    optimizers = [build_optimizer(m, OptimizerConfig()) for m in (fresh, prepared)]
-    training_tensors(prepared, optimizers[1])
-    for built, optimizer in zip((fresh, prepared), optimizers, strict=True):
-        one_step(built, optimizer)
-    for left, right in zip(fresh.parameters(), prepared.parameters(), strict=True):
+def test_steps_like_torchs_own_on_the_same_groups() -> None:
+    ours, theirs = model(), model()
+    config = OptimizerConfig()
+    optimizer = ShardedAdamW(ours, config)
+    named = list(theirs.named_parameters())
+    plain = torch.optim.AdamW(
+        [
+            {"params": [p for n, p in named if decays(n, p)], "weight_decay": 0.1},
+            {"params": [p for n, p in named if not decays(n, p)], "weight_decay": 0.0},
+        ],
+        lr=0.01,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        fused=True,
+    )
+    for _ in range(2):
+        one_step(ours, optimizer)
+        for _, parameter in named:
+            parameter.grad = parameter.detach().cos()
+        plain.step()
+    for left, right in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(left, right)
 
 
 def test_copied_tensors_and_step_count_are_the_whole_state() -> None:
     left, right = model(), model()
-    left_optimizer, right_optimizer = (build_optimizer(m, OptimizerConfig()) for m in (left, right))
+    left_optimizer, right_optimizer = (ShardedAdamW(m, OptimizerConfig()) for m in (left, right))
     for _ in range(3):
         one_step(left, left_optimizer)
-    targets = training_tensors(right, right_optimizer)
-    for name, tensor in training_tensors(left, left_optimizer).items():
+    targets = right_optimizer.tensors()
+    for name, tensor in left_optimizer.tensors().items():
         targets[name].copy_(tensor)
-    set_finished_steps(right_optimizer, 3)
+    right_optimizer.set_finished_steps(3)
     one_step(left, left_optimizer)
     one_step(right, right_optimizer)
     for a, b in zip(left.parameters(), right.parameters(), strict=True):
