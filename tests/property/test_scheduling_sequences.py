@@ -2,8 +2,8 @@
 are cordoned and closed, strangers move in.
 
 After every event one cycle runs; the invariants must hold of it, and a second cycle must find
-nothing left to start (I8). It may send somebody away for a gang whose hopes one further back has
-just taken; then all is quiet.
+nothing left to do for anybody whom the first one did not serve (I8). It may send somebody away for
+a gang whose hopes one further back has just taken; then all is quiet.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class ClusterLife(RuleBasedStateMachine):
         second = self._cycle()
         if not any("shrinks" in one.message for one in first.resized):
             # what a smaller gang gives up of its quota or its places is free only now
-            late = {one.uid for one in second.placed} - {one.uid for one in first.preemptions}
-            assert (late, second.resized) == (set(), ())
+            served = {one.uid for one in (*first.placed, *first.preemptions)}
+            assert {one.uid for one in (*second.placed, *second.resized)} <= served
         assert not second.preemptions or self._cycle() == self._cycle()
 
     def _cycle(self) -> Decisions:
@@ -215,6 +215,6 @@ class ClusterLife(RuleBasedStateMachine):
 
 
 ClusterLife.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=25, derandomize=True, deadline=None
+    max_examples=200, stateful_step_count=25, derandomize=True, deadline=None
 )
 TestClusterLife = ClusterLife.TestCase

@@ -8,8 +8,8 @@ back, and always keeps elastic gangs from growing).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from drumline.scheduling.backlog import Backlog
 from drumline.scheduling.cohorts import QueueTree
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
 from drumline.scheduling.elastic import Resizer
@@ -22,27 +22,6 @@ from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.view import PoolView, build_views
 
-_WAITS_FOR_CAPACITY: Final = frozenset(
-    {
-        BlockReason.INSUFFICIENT_GPUS,
-        BlockReason.INSUFFICIENT_RESOURCES,
-        BlockReason.TOPOLOGY_DOES_NOT_FIT,
-    }
-)
-_NEAREST_FIRST: Final = (
-    BlockReason.INSUFFICIENT_GPUS,
-    BlockReason.INSUFFICIENT_RESOURCES,
-    BlockReason.TOPOLOGY_DOES_NOT_FIT,
-    BlockReason.QUOTA_EXHAUSTED,
-    BlockReason.BEHIND_HIGHER_PRIORITY,
-    BlockReason.NODES_UNAVAILABLE,
-    BlockReason.EXCEEDS_CLUSTER,
-    BlockReason.EXCEEDS_QUOTA,
-    BlockReason.NO_QUOTA_IN_POOL,
-    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
-)
-"""Of several pools' refusals, the one that is nearest to a start is told."""
-
 
 class Desk:
     """One cycle's state and the questions put to it."""
@@ -52,7 +31,6 @@ class Desk:
     ) -> None:
         self._pools = snapshot.pools
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._policy = policy
         self._now = now
         picture = picture_of(
             snapshot=snapshot,
@@ -70,11 +48,9 @@ class Desk:
             policy=policy,
             now=now,
         )
-        self._held_back: dict[tuple[str | None, str], Blocked] = {}
-        """By (queue, pool), with None for every queue: the first gang that waits there."""
-        self._wanted: set[tuple[int | None, str]] = set()
-        """By (root of the queue's tree, pool), with None for all: where somebody waits."""
-        self._may_grow = any(held.gang.sizes for held in snapshot.admitted)
+        self._backlog = Backlog(
+            tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
+        )
         self._gave_back = False
         for gang in pending:
             queue = self._queues.get(gang.queue)
@@ -114,7 +90,7 @@ class Desk:
                 message=f"pool {held.pool}, in which it was placed, does not exist any more",
             ).of(gang)
         if gang.retry_at > self._now:
-            return _backing_off(gang).of(gang)
+            return self._backlog.back_off(gang=gang, pools=())
         beside = tuple(
             view.ordinal_of[name]
             for index, name in enumerate(held.assignment)
@@ -124,7 +100,7 @@ class Desk:
         if isinstance(found, Refusal):
             shrunk = self._resizer.shrink(held=held, beside=beside)
             if shrunk is None:
-                self._want(gang=gang, pool=held.pool, reason=found.reason)
+                self._backlog.want(gang=gang, pool=held.pool, reason=found.reason)
                 return found.of(gang)
             self._preemptor.exempt(held)
             return shrunk
@@ -142,7 +118,7 @@ class Desk:
         if nomination is None:
             raise ValueError(f"no places are kept for {gang.key}")
         if gang.retry_at > self._now:
-            return _backing_off(gang).of(gang)
+            return self._backlog.back_off(gang=gang, pools=())
         self._horizon.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
         larger = [size for size in sizes if size > len(nodes)]
@@ -175,8 +151,7 @@ class Desk:
         if isinstance(pools, Refusal):
             return pools.of(gang)
         if gang.retry_at > self._now:
-            self._wanted |= {(None, pool) for pool in pools}
-            return _backing_off(gang).of(gang)
+            return self._backlog.back_off(gang=gang, pools=pools)
         smallest, *larger = gang.legal_sizes
         found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
         if found is not None:
@@ -190,9 +165,7 @@ class Desk:
         preemption = self._preemptor.preempt(gang=gang, queue=queue, refusals=refusals)
         if preemption is not None:
             return preemption
-        blocked = _nearest(refusals).of(gang)
-        self._hold_back(gang=gang, refusals=refusals, blocked=blocked)
-        return blocked
+        return self._backlog.refuse(gang=gang, refusals=refusals)
 
     def waiting(self, gang: Gang) -> Blocked:
         """What a gang is told for which others have to leave first."""
@@ -206,8 +179,7 @@ class Desk:
         gang, queue = held.gang, self._queues.get(held.gang.queue)
         if queue is None or held.pool not in self._views or gang.retry_at > self._now:
             return None
-        root = self._root(gang)
-        if (None, held.pool) in self._wanted or (root, held.pool) in self._wanted:
+        if self._backlog.wants(gang=gang, pool=held.pool):
             return None
         return self._resizer.grow(held=held, queue=queue)
 
@@ -229,7 +201,7 @@ class Desk:
         for size in reversed(sizes):
             for pool in [] if isinstance(pools, Refusal) else pools:
                 gpus = size * gang.per_pod.gpus
-                if self._behind(gang=gang, pool=pool) or not self._horizon.has_quota(
+                if self._backlog.behind(gang=gang, pool=pool) or not self._horizon.has_quota(
                     queue=queue, pool=pool, gpus=gpus
                 ):
                     continue
@@ -240,9 +212,9 @@ class Desk:
 
     def _look(self, *, gang: Gang, queue: Queue, pool: str, pods: int) -> list[str] | Refusal:
         gpus = pods * gang.per_pod.gpus
-        refusal = self._horizon.now.quota.never(queue=queue, pool=pool, gpus=gpus) or self._behind(
-            gang=gang, pool=pool
-        )
+        refusal = self._horizon.now.quota.never(
+            queue=queue, pool=pool, gpus=gpus
+        ) or self._backlog.behind(gang=gang, pool=pool)
         if refusal:
             return refusal
         refusal = self._horizon.exhausted(queue=queue, pool=pool, gpus=gpus)
@@ -255,43 +227,6 @@ class Desk:
         self._horizon.take(gang=gang, pool=pool, nodes=nodes)
         self._horizon.charge(gang=gang, pool=pool, gpus=len(nodes) * gang.per_pod.gpus)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)
-
-    def _behind(self, *, gang: Gang, pool: str) -> Refusal | None:
-        first = self._held_back.get((None, pool)) or self._held_back.get((gang.queue, pool))
-        if first is None:
-            return None
-        return Refusal(
-            reason=BlockReason.BEHIND_HIGHER_PRIORITY,
-            message=f"waits behind {first.key}, which comes earlier and waits in pool {pool}"
-            f" ({first.reason})",
-            blockers=(first.key,),
-            needed=gang.gpus,
-        )
-
-    def _hold_back(self, *, gang: Gang, refusals: dict[str, Refusal], blocked: Blocked) -> None:
-        """Under the strict rule, let nobody pass a gang that others' leaving will help."""
-        for pool, refusal in refusals.items():
-            self._want(gang=gang, pool=pool, reason=refusal.reason)
-            if self._policy.waiting is not WaitingRule.STRICT:
-                continue
-            if refusal.reason in _WAITS_FOR_CAPACITY:
-                self._held_back.setdefault((None, pool), blocked)
-            elif refusal.reason is BlockReason.QUOTA_EXHAUSTED:
-                self._held_back.setdefault((gang.queue, pool), blocked)
-
-    def _want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
-        """Keep elastic gangs from growing where others wait."""
-        if not self._may_grow:
-            return
-        if reason in _WAITS_FOR_CAPACITY:
-            self._wanted.add((None, pool))
-        elif reason is BlockReason.QUOTA_EXHAUSTED:
-            self._wanted.add((self._root(gang), pool))
-
-    def _root(self, gang: Gang) -> int:
-        """The root of the queue tree in which a gang's GPUs count."""
-        tree = self._horizon.now.quota.tree
-        return tree.branches[tree.leaf_of[gang.queue]].path[-1]
 
 
 def _tree_of(snapshot: Snapshot) -> QueueTree:
@@ -308,17 +243,3 @@ def _astray(*, gang: Gang, view: PoolView, ordinals: Sequence[int]) -> bool:
         return False
     ids = {view.tree.domain_of[depth][ordinal] for ordinal in ordinals}
     return not any(view.tree.domains[depth][identity].known for identity in ids)
-
-
-def _nearest(refusals: dict[str, Refusal]) -> Refusal:
-    """One answer out of each pool's: the nearest to a start, the first pool among equals."""
-    return min(refusals.values(), key=lambda refusal: _NEAREST_FIRST.index(refusal.reason))
-
-
-def _backing_off(gang: Gang) -> Refusal:
-    cause = gang.retry_cause or "its pods could not be created"
-    return Refusal(
-        reason=BlockReason.BACKING_OFF,
-        message=f"waits before the next try: {cause}",
-        needed=gang.gpus,
-    )

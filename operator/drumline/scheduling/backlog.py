@@ -1,0 +1,99 @@
+"""Those who wait, as far as others have to mind them.
+
+Under the strict rule nobody passes a gang that others' leaving will help: one that waits for
+capacity holds its pool, one that waits for quota holds its queue in that pool. Under every rule,
+elastic gangs do not grow into what somebody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drumline.scheduling.cohorts import QueueTree
+from drumline.scheduling.decisions import Blocked, BlockReason
+from drumline.scheduling.model import Gang
+from drumline.scheduling.refusals import Refusal
+
+_WAITS_FOR_CAPACITY: Final = frozenset(
+    {
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    }
+)
+_NEAREST_FIRST: Final = (
+    BlockReason.INSUFFICIENT_GPUS,
+    BlockReason.INSUFFICIENT_RESOURCES,
+    BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    BlockReason.QUOTA_EXHAUSTED,
+    BlockReason.BEHIND_HIGHER_PRIORITY,
+    BlockReason.NODES_UNAVAILABLE,
+    BlockReason.EXCEEDS_CLUSTER,
+    BlockReason.EXCEEDS_QUOTA,
+    BlockReason.NO_QUOTA_IN_POOL,
+    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+)
+"""Of several pools' refusals, the one that is nearest to a start is told."""
+
+
+class Backlog:
+    """Who waits for what in one cycle."""
+
+    def __init__(self, *, tree: QueueTree, strict: bool) -> None:
+        self._tree = tree
+        self._strict = strict
+        self._first: dict[tuple[str | None, str], Blocked] = {}
+        """By (queue, pool), with None for every queue: the first gang that waits there."""
+        self._wanted: set[tuple[int | None, str]] = set()
+        """By (root of the queue's tree, pool), with None for all: where somebody waits."""
+
+    def behind(self, *, gang: Gang, pool: str) -> Refusal | None:
+        """The refusal of a gang that may not pass another one."""
+        first = self._first.get((None, pool)) or self._first.get((gang.queue, pool))
+        if first is None:
+            return None
+        return Refusal(
+            reason=BlockReason.BEHIND_HIGHER_PRIORITY,
+            message=f"waits behind {first.key}, which comes earlier and waits in pool {pool}"
+            f" ({first.reason})",
+            blockers=(first.key,),
+            needed=gang.gpus,
+        )
+
+    def refuse(self, *, gang: Gang, refusals: Mapping[str, Refusal]) -> Blocked:
+        """The answer to a gang that waits in some pools, and what it means for others."""
+        refusal = min(refusals.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
+        blocked = refusal.of(gang)
+        for pool, one in refusals.items():
+            self.want(gang=gang, pool=pool, reason=one.reason)
+            if self._strict and one.reason in _WAITS_FOR_CAPACITY:
+                self._first.setdefault((None, pool), blocked)
+            elif self._strict and one.reason is BlockReason.QUOTA_EXHAUSTED:
+                self._first.setdefault((gang.queue, pool), blocked)
+        return blocked
+
+    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Blocked:
+        """The answer to a gang whose last try was rejected; it will want its pools again."""
+        self._wanted |= {(None, pool) for pool in pools}
+        cause = gang.retry_cause or "its pods could not be created"
+        return Refusal(
+            reason=BlockReason.BACKING_OFF,
+            message=f"waits before the next try: {cause}",
+            needed=gang.gpus,
+        ).of(gang)
+
+    def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
+        """Note what a gang waits for."""
+        if reason in _WAITS_FOR_CAPACITY:
+            self._wanted.add((None, pool))
+        elif reason is BlockReason.QUOTA_EXHAUSTED:
+            self._wanted.add((self._root(gang), pool))
+
+    def wants(self, *, gang: Gang, pool: str) -> bool:
+        """Whether somebody waits for what a running gang would grow into."""
+        return (None, pool) in self._wanted or (self._root(gang), pool) in self._wanted
+
+    def _root(self, gang: Gang) -> int:
+        """The root of the queue tree in which a gang's GPUs count."""
+        return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]
