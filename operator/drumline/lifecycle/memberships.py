@@ -171,12 +171,18 @@ def _next(
     lost: Collection[int] = (),
     joining: Collection[int] = (),
 ) -> TrainingJobStatus:
-    """The next generation, of these members."""
+    """The next generation, of these members.
+
+    What is still about to go is announced anew once they train: a notice is for one membership.
+    """
     generation = (job.status.generation or 0) + 1
     pool = job.status.assignment.gpu_pool if job.status.assignment else ""
     standing = sum(member.birth < generation for member in members)
+    status = passed(accrued(job, now=now), DECIDED, now=now)
+    status = no_longer(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
     return changed(
-        passed(accrued(job, now=now), DECIDED, now=now),
+        status,
+        disruption=None,
         generation=generation,
         epoch=epoch,
         assignment=assignment_of(pool, members, lost=lost, joining=joining),

@@ -125,6 +125,13 @@ def test_last_words_count_as_an_answer() -> None:
     assert status.reason == Reason.PREEMPTED
 
 
+def test_members_that_left_without_a_checkpoint_are_not_waited_for() -> None:
+    job = preempted(a_running_job())
+    left = ended(exit_code=ExitCode.PREEMPTED, message="")
+    status = decided(job, observed(a_pod(job, 0, end=left), a_pod(job, 1, end=left)))
+    assert (status.assignment, status.reason) == (None, Reason.PREEMPTED)
+
+
 def test_at_the_deadline_the_last_verified_checkpoint_counts() -> None:
     job = a_running_job()
     known = {"checkpoint": CheckpointStatus(step=30, digest="d"), "step": 41}
@@ -298,6 +305,16 @@ def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() ->
     status = decided(job, observed(*pods, threats=(threat("b"),)))
     assert status.assignment is not None
     assert (status.assignment.lost, status.disruption) == ([1, 2], None)
+
+
+def test_in_the_next_generation_what_is_about_to_go_is_announced_anew() -> None:
+    job = disrupted(a_running_job())
+    pods = [a_pod(job, 0, end=ended(exit_code=1)), ready_pods(job)[1]]
+    again = with_status(job, decided(job, observed(*pods, threats=(threat(),))))
+    assert (again.status.generation, again.status.disruption) == (2, None)
+    assert not to.is_true(again.status, ConditionType.DISRUPTED)
+    again = disrupted(running(again))
+    assert notice_of(again) != notice_of(job)
 
 
 def test_an_announcement_that_is_taken_back_costs_nothing() -> None:
