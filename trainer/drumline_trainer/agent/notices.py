@@ -47,19 +47,28 @@ class Notices:
         self._board = board
         self._taken: dict[str, _Taken] = {}
         self._withdrawn: set[str] = set()
+        self._ours: set[str] = set()
         self._asked: Notice | None = None
         """The one the ranks have."""
         self._bell = Bell()
         self.tell_ranks: Callable[[Order], None] = lambda _: None
 
-    def take(self, notice: Notice) -> bool:
-        """Act on a notice. False if it was known already."""
+    def take(self, notice: Notice, *, ours: bool = False) -> bool:
+        """Act on a notice. False if it was known already.
+
+        Args:
+            notice: what is asked.
+            ours: it is this pod that ends: its ranks stop where they saved, so that no step is
+                done that would have to be done again.
+        """
         if notice.withdraw:
             return self._withdraw(notice.id)
         if notice.id in self._taken or notice.id in self._withdrawn:
             return False
         log(Event.NOTICE_TAKEN, id=notice.id, leave=notice.leave)
         self._taken[notice.id] = _Taken(notice, NoticeAnswer(id=notice.id))
+        if ours:
+            self._ours.add(notice.id)
         if self._asked is None or (notice.leave and not self._asked.leave):
             self._ask(notice)
         self._show()
@@ -76,6 +85,15 @@ class Notices:
                 self._withdraw(name)
         if self._asked is not None:
             self._ask(self._asked)
+
+    @property
+    def unanswered(self) -> list[Notice]:
+        """The operator's, oldest first."""
+        return [
+            one.notice
+            for name, one in self._taken.items()
+            if not one.answered and not name.startswith(POD_ENDS)
+        ]
 
     def saved(self, saved: NoticeSaved) -> None:
         """A rank has answered: the first of this pod to do so counts."""
@@ -121,7 +139,7 @@ class Notices:
             SaveNotice(
                 id=notice.id,
                 deadline_seconds=max(0.0, notice.deadline - time.time()),
-                leave=notice.leave,
+                leave=notice.leave or notice.id in self._ours,
             )
         )
 

@@ -2,7 +2,8 @@
 
 A drain, an eviction or a kubelet that shuts down sends SIGTERM and waits for the grace period. All
 ranks of the gang hold parts of the state, so the pod asks the leader, which asks everyone; when
-this pod's rank has answered, the checkpoint is committed and nothing is lost with the pod.
+this pod's rank has answered, the checkpoint is committed and nothing is lost with the pod. Its own
+ranks stop there, and so nobody gets further before it is gone.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ async def save_before_the_end(service: Service, signed: SignedRecord, *, seconds
     )
     try:
         async with asyncio.timeout(seconds):
-            service.notices.take(notice)
+            service.notices.take(notice, ours=True)
             if await _asked(service, signed, notice):
                 await service.notices.answered(notice.id)
     except TimeoutError:
