@@ -168,6 +168,19 @@ class Rehearsal:
             seconds=seconds,
         )
 
+    def hear(self, event: str, *, times: int = 1, seconds: float = 60) -> str:
+        """Wait until some agent has logged an event so often; returns when it was the last time."""
+
+        def heard() -> str | None:
+            for pod in self.site.pods(self.name):
+                lines = self.site.logs(pod["metadata"]["name"]).splitlines()
+                found = [line for line in lines if f'"event":"{event}"' in line]
+                if len(found) >= times:
+                    return json.loads(found[-1])["time"]
+            return None
+
+        return self._until(heard, what=event, seconds=seconds)
+
     def members(self) -> dict[int, Json]:
         """The pod that stands for each index: of several, the one created last."""
         pods = sorted(self.site.pods(self.name), key=_birth)
