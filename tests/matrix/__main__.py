@@ -42,12 +42,12 @@ def main() -> int:
     earlier, seconds = kept() if arguments.again else ([], 0.0)
     green = [result for result in earlier if result.verdict is Verdict.GREEN]
     cells = [cell for cell in cells if cell not in {result.cell for result in green}]
-    whole = arguments.again or len(cells) == len(every_cell())
+    keeps = arguments.again or not (arguments.only or arguments.cells)
     print(f"seed {arguments.seed}")
     cells = shuffled(cells, seed=arguments.seed)
     if arguments.cells:
         cells = sample(cells, seed=arguments.seed, count=arguments.cells)
-    score = Score(earlier=green, seconds=seconds, keeps=whole)
+    score = Score(earlier=green, seconds=seconds, keeps=keeps)
     results = asyncio.run(_perform(cells, score=score))
     if len(score.results) == len(every_cell()):
         publish(score.results, score.run)

@@ -19,6 +19,7 @@ class NothingToCompareError(RuntimeError):
 
 async def undisturbed_run(starter: WarmStarter) -> Observation:
     """What all cells are held against. Raises NothingToCompareError."""
+    await starter.warm()
     seen = await perform(None, starter=starter)
     if not healthy(seen):
         raise NothingToCompareError(f"{seen.ending}\n{seen.output}")

@@ -55,8 +55,8 @@ CONFIG: dict[str, Any] = {
 }
 FOLDERS = (DIARIES, PIDS, STRUCK, "checkpoints")
 """What the folder of a cell is made of."""
-CELL_SECONDS = 60.0
-SLOW_CELL_SECONDS = 150.0
+CELL_SECONDS = 120.0
+SLOW_CELL_SECONDS = 240.0
 AWAY_SECONDS = 10.0
 DISK_BYTES = 8 << 20
 

@@ -82,6 +82,12 @@ class WarmStarter:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
 
+    async def warm(self) -> None:
+        """Wait until the warm process has imported everything."""
+        process = self._context.Process(target=_nothing)
+        await asyncio.to_thread(process.start)
+        await asyncio.to_thread(process.join)
+
     async def start(self, environment: Mapping[str, str]) -> WarmProcess:
         """Fork an agent with exactly this environment; it prints into a pipe, as in a pod."""
         read_end, write_end = os.pipe()
@@ -93,6 +99,10 @@ class WarmStarter:
             lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(read_end, "rb", buffering=0)
         )
         return WarmProcess(process=process, stdout=stdout)
+
+
+def _nothing() -> None:
+    """Be forked, and end."""
 
 
 def _agent(environment: dict[str, str], output: Any) -> None:
