@@ -1,0 +1,152 @@
+"""Nodes whose end is announced: the job saves before the deadline, moves, and loses no step.
+
+One job is driven from node to node by one component after the other, then by a plain drain; in the
+end it has trained every step once. DRUMLINE_SIGNALS=all plays every component, otherwise a few.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster import kubectl
+from tests.e2e.announcers import ANNOUNCERS, Announcer, Marker
+from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
+from tests.e2e.site import OPERATOR_NODE, Site
+
+if TYPE_CHECKING:
+    from tests.kube import Json
+
+PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
+DRAIN = "kubectl drain"
+MOVES = [*PLAYED, DRAIN]
+DRAIN_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One announcement and what the job made of it."""
+
+    node: str
+    announced_at: float
+    before: dict[int, Json]
+    after: dict[int, Json]
+    committed_at: dict[int, float]
+    """Checkpoints on storage afterwards, and when they were committed."""
+    moved: Json
+    """Status when the job ran again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Story:
+    """What was seen of the job."""
+
+    job: Rehearsal
+    moves: dict[str, Move] = field(default_factory=dict[str, Move])
+    drained: str = ""
+    """What kubectl said at the end of its drain."""
+
+
+@pytest.fixture(scope="module")
+def story(stage: Site) -> Story:
+    """From node to node."""
+    job = rehearse(stage, "driven", pace_seconds=0.05, every_steps=1000, **REHEARSED)
+    told = Story(job=job)
+    job.reach(5)
+    for name in PLAYED:
+        _announce(told, name, ANNOUNCERS[name])
+    _drain(told)
+    job.hurry()
+    job.finish()
+    return told
+
+
+def _announce(told: Story, name: str, announcer: Announcer) -> None:
+    job = told.job
+    before, node = job.members(), _mortal_node(job)
+    with Marker(job.site.cluster, node) as marker:
+        announcer.play(marker)
+        told.moves[name] = _moved(job, before=before, node=node, announced_at=marker.now)
+
+
+def _drain(told: Story) -> None:
+    """The eviction API meets the disruption budget; kubectl asks again until the pod is gone."""
+    job, cluster = told.job, told.job.site.cluster
+    before, node, now = job.members(), _mortal_node(job), time.time()
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
+    try:
+        told.drained = kubectl(cluster, "drain", node, *options)
+        told.moves[DRAIN] = _moved(job, before=before, node=node, announced_at=now)
+    finally:
+        kubectl(cluster, "uncordon", node)
+
+
+def _moved(job: Rehearsal, *, before: dict[int, Json], node: str, announced_at: float) -> Move:
+    """Wait until no member is on the node and training goes on."""
+
+    def elsewhere(found: Json | None) -> bool:
+        status = (found or {})["status"]
+        places = status["assignment"]
+        names = [places.get("prefix", "") + rest for rest in places["nodes"]]
+        return node not in names and status["phase"] == "Running" and not status.get("disruption")
+
+    moved = job.site.wait(job.name, elsewhere)["status"]
+    job.goes_on()
+    return Move(
+        node=node,
+        announced_at=announced_at,
+        before=before,
+        after=job.members(),
+        committed_at=job.commits(),
+        moved=moved,
+    )
+
+
+def _mortal_node(job: Rehearsal) -> str:
+    """A node with a member on it, and not the operator."""
+    nodes = {pod["spec"]["nodeName"] for pod in job.members().values()}
+    return min(nodes - {OPERATOR_NODE})
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_checkpoint_is_committed_before_the_deadline(story: Story, name: str) -> None:
+    move = story.moves[name]
+    seconds = DRAIN_SECONDS if name == DRAIN else ANNOUNCERS[name].seconds
+    saved = move.moved["checkpoint"]["step"]
+    assert move.announced_at <= move.committed_at[saved] < move.announced_at + seconds
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_incident_says_what_was_announced(story: Story, name: str) -> None:
+    move = story.moves[name]
+    incident = move.moved["lastIncident"]
+    assert incident["cause"].startswith(f"{ANNOUNCERS[name].kind} of node {move.node}")
+    assert incident["faultClass"] == "Preemption"
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_member_there_moves_and_the_other_stays(story: Story, name: str) -> None:
+    move = story.moves[name]
+    for index, pod in move.before.items():
+        same = move.after[index]["metadata"]["uid"] == pod["metadata"]["uid"]
+        assert same == (pod["spec"]["nodeName"] != move.node)
+
+
+def test_no_step_is_lost(story: Story) -> None:
+    done = Counter(step for step, _ in story.job.written())
+    assert {step: times for step, times in done.items() if times > 1} == {}
+
+
+def test_losses_and_weights_equal_the_undisturbed_run_bit_for_bit(
+    story: Story, undisturbed: Outcome
+) -> None:
+    assert story.job.outcome() == undisturbed
+
+
+def test_the_drain_waits_for_the_save_and_then_ends_well(story: Story) -> None:
+    assert f"node/{story.moves[DRAIN].node} drained" in story.drained
