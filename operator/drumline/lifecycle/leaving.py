@@ -58,7 +58,6 @@ def nodes(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | Non
             return None
         text = f"{disruption.by} is over: nobody has to move"
         return Plan(status=to.withdrawn(job, message=text, now=now))
-    doomed |= set(disruption.indices or ()) if disruption is not None else set()
     announced = _disrupted(job, gang, threats, doomed, now=now)
     if _is_news(disruption, announced.disruption):
         return Plan(status=announced)

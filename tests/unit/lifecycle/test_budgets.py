@@ -25,7 +25,7 @@ def test_faults_fall_out_of_the_window_and_stay_in_the_sum() -> None:
     status = charged(T0, T0 + 60, T0 + 90)
     counts = [budgets.used(status, RECOVERY, APPLICATION, at=T0 + at) for at in (0, 90, 100, 190)]
     assert counts == [1, 3, 2, 0]
-    (budget,) = charged(T0, T0 + 60, T0 + 300).budgets or ()
+    (budget,) = charged(T0, T0 + 60, T0 + 300).budgets or []
     assert (budget.used, len(budget.recent)) == (3, 1)
 
 
@@ -74,7 +74,7 @@ def test_only_classes_with_a_limit_count_as_restarts() -> None:
 def test_many_faults_take_bounded_room_and_are_never_forgotten_early() -> None:
     times = [T0 + step * 0.5 for step in range(150)]
     status = charged(*times)
-    (budget,) = status.budgets or ()
+    (budget,) = status.budgets or []
     assert (budget.used, len(budget.recent)) == (150, budgets.MAX_CHARGES)
     at = T0 + 120
     exact = sum(at - 100 < time for time in times)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from drumline.api.podtemplate import RESERVED_ENV
 from drumline.lifecycle.environment import launcher_variables
 from drumline.lifecycle.job import Job
@@ -16,7 +18,7 @@ MPI = {
 }
 
 
-def own(**spec: int) -> Job:
+def own(**spec: Any) -> Job:
     return a_job(template={"image": "any:1"}, **spec)
 
 

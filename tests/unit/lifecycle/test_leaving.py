@@ -288,6 +288,17 @@ def test_another_node_joins_the_disruption_and_its_notice() -> None:
     assert seconds(second.deadline) == T0 + 60
 
 
+def test_of_two_announcements_one_is_taken_back_and_its_member_stays() -> None:
+    job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
+    job = disrupted(job, threat("b"), threat("c"))
+    seen = observed(*ready_pods(job), threats=(threat("c"),))
+    job = with_status(job, decided(job, seen))
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    status = decided(job, replace(seen, notice=answer))
+    assert status.assignment is not None
+    assert status.assignment.lost == [2]
+
+
 def test_when_every_node_goes_the_job_queues_again() -> None:
     job = disrupted(a_running_job(), threat("node-a"), threat("node-b"))
     answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
