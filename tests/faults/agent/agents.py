@@ -68,7 +68,14 @@ class Agent:
 
     async def until_line(self, wanted: str) -> str:
         """The next line, after those passed before, that contains `wanted`."""
-        async with asyncio.timeout(HANG_SECONDS), self._news:
+        try:
+            async with asyncio.timeout(HANG_SECONDS):
+                return await self._until_line(wanted)
+        except TimeoutError:
+            raise AssertionError(f"agent {self.index}: no {wanted!r} in:\n{self.text}") from None
+
+    async def _until_line(self, wanted: str) -> str:
+        async with self._news:
             while True:
                 while self._read < len(self.lines):
                     self._read += 1

@@ -61,7 +61,7 @@ async def test_leaving_unasked_is_a_fault(gang: Gang) -> None:
 async def test_a_withdrawn_notice_is_forgotten(gang: Gang) -> None:
     waits = [
         "beat(3)",
-        "notice(); print('taken')",
+        "notice(); print('in force')",
         "import time",
         "while control.notice: time.sleep(0.01)",
         "print('forgotten'); hang()",
@@ -71,7 +71,7 @@ async def test_a_withdrawn_notice_is_forgotten(gang: Gang) -> None:
     await gang.pids()
     await gang.notice("one")
     for agent in gang.agents.values():
-        await agent.until_line("taken")
+        await agent.until_line("in force")
     assert (await gang.status()).notice == NoticeAnswer(id="one")
     await gang.notice("one", withdraw=True)
 
@@ -107,3 +107,15 @@ async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path
     assert await gang.agents[1].ended() == 128 + 15
     assert gang.agents[1].report.progress.checkpoint_step == 7
     assert (await gang.status()).notice is None, "nobody but the pod itself asked"
+
+
+async def test_pods_that_are_new_hear_what_the_others_were_asked(gang: Gang) -> None:
+    waits = ["beat(3)", "hang(until=0, generation=2)", "print('asked', notice().id)", "hang()"]
+    await gang.start(2, variables=script(r0=waits, r1=waits))
+    await gang.push()
+    await gang.pids()
+    await gang.notice("drain")
+    await gang.replace(1)
+
+    for agent in gang.agents.values():
+        await agent.until_line("asked drain")

@@ -152,14 +152,14 @@ class LocalGang:
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process and print what is left of its output.
 
-        With a grace the ranks get SIGTERM first. Returns whether all of them had succeeded.
+        With a grace the ranks get SIGTERM first. Returns whether all of them had done their work.
         """
         ranks = list(self._ranks.values())
         if grace_seconds > 0:
             for rank in ranks:
                 self._zygote.signal(rank.child, signal.SIGTERM)
             await _wait([rank.child.exited for rank in ranks], seconds=grace_seconds)
-        well = [rank.succeeded or _ended_with_zero(rank) for rank in ranks]
+        well = [rank.done or _ended_with_zero(rank) for rank in ranks]
         async with asyncio.TaskGroup() as group:
             for rank in ranks:
                 group.create_task(self._retire(rank))

@@ -34,7 +34,7 @@ from drumline_trainer.agent.roster import Roster
 from drumline_trainer.agent.rounds import Orders, Plan, plan
 from drumline_trainer.agent.service import first
 from drumline_trainer.agent.watchman import Watchman
-from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass
+from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, sign
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.gang_words import Membership
@@ -116,8 +116,15 @@ class Leader:
             self._handing_on.add(task)
             task.add_done_callback(self._handing_on.discard)
 
+    def _repeat_notices(self) -> None:
+        """Pods that are new in this generation do not know what the others were asked."""
+        for notice in self._service.notices.unanswered:
+            body = notice.encode()
+            self.hand_on(body, signature=sign(self._service.settings.token, b"notice", body))
+
     async def lead(self) -> None:
         """Lead until the gang has ended."""
+        self._repeat_notices()
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(deliver_to_all(self._signed, port=self._service.settings.port)),

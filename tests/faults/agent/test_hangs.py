@@ -1,0 +1,71 @@
+"""Ranks that do not move: only the culprit is killed, and nobody who is merely slow."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from tests.faults.agent.gang import Gang
+from tests.faults.agent.scripts import script
+
+STEPS = ["import time", "for step in range(5):\n    beat(step); time.sleep(0.01)"]
+"""Fast steps, so that two seconds of silence are unusual."""
+WAITS = [*STEPS, "beat(5, phase='backward')", "hang(until=1)", "done(9)"]
+
+
+async def test_the_rank_that_is_behind_all_others_is_killed(gang: Gang) -> None:
+    stuck = [*STEPS, "beat(5, phase='data')", STUCK, "done(9)"]
+    await gang.start(2, ranks=2, variables=script(r0=WAITS, r1=WAITS, r2=stuck, r3=WAITS))
+    await gang.push()
+    before, after = await gang.pids(), await gang.pids()
+
+    assert await gang.ended() == [0, 0]
+    assert {rank for rank in before if before[rank] != after[rank]} == {2}
+    [killed] = gang.agents[1].events("rank_killed")
+    assert killed["rank"] == 2
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", 2)
+    assert incident["detected_at"] - incident["fault_at"] > 2, "since its last sign of life"
+
+
+STUCK = "import threading; threading.Event().wait() if placement.attempt == 0 else None"
+
+
+async def test_a_stopped_process_is_told_from_peers_in_the_same_place(gang: Gang) -> None:
+    await gang.start(1, ranks=3, variables=script(r0=WAITS, r1=WAITS, r2=WAITS))
+    await gang.push()
+    before = await gang.pids()
+    os.kill(before[1], signal.SIGSTOP)
+    after = await gang.pids()
+
+    assert await gang.ended() == [0]
+    assert {rank for rank in before if before[rank] != after[rank]} == {1}
+
+
+async def test_a_slow_rank_is_never_killed(gang: Gang) -> None:
+    """It lags far behind and moves every second; the others wait for it in the same place."""
+    slow = [
+        *STEPS,
+        "for step in range(5, 11):\n    beat(step, phase='data'); time.sleep(1)",
+        "done(12)",
+    ]
+    ahead = [*STEPS, "beat(11, phase='forward')", "time.sleep(6)", "done(12)"]
+    await gang.start(2, variables=script(r0=ahead, r1=slow))
+    await gang.push()
+
+    assert await gang.ended() == [0, 0]
+    assert gang.agents[1].events("rank_killed") == []
+    assert len(gang.leader.events("round_begun")) == 1
+
+
+async def test_when_nobody_is_to_blame_all_restart_after_the_hang_timeout(gang: Gang) -> None:
+    gang.record_fields = {"hang_timeout_seconds": 4.0}
+    await gang.start(2, variables=script(r0=WAITS, r1=WAITS))
+    await gang.push()
+    before, after = await gang.pids(), await gang.pids()
+
+    assert await gang.ended() == [0, 0]
+    assert before == after, "ranks that park when they are told to are not killed"
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", None)
+    assert "no rank moved" in incident["cause"]
