@@ -18,9 +18,8 @@ from drumline.api.load import ApiError, parse
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.nodes import NodeBook
 from drumline.controller.offers import pool_of
-from drumline.controller.standing import admitted_of, holds_places
+from drumline.controller.standing import Places, admitted_of, holds_places, places_of
 from drumline.controller.translate import facts_of, gang_of, job_of, queue_of
-from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
@@ -70,7 +69,7 @@ class ClusterState:
         self._priorities: dict[str, int] = {}
         self._default_priority = 0
         self._gangs: dict[str, tuple[str, Gang]] = {}
-        self._members_of: dict[str, tuple[str, frozenset[tuple[int, int]]]] = {}
+        self._places_of: dict[str, tuple[str, Places]] = {}
         self.backoffs: dict[str, Backoff] = {}
         self.left_out: dict[str, str] = {}
         """Jobs no gang can be made of, with the reason; emptied by whoever tells of them."""
@@ -203,7 +202,14 @@ class ClusterState:
             if gang is not None:
                 pods = self.facts_of(job.namespace, job.uid)
                 progress = self._progress(job.uid)
-                yield admitted_of(job, gang=gang, pods=pods, progress=progress, now=now)
+                yield admitted_of(
+                    job,
+                    gang=gang,
+                    places=self._places(job),
+                    pods=pods,
+                    progress=progress,
+                    now=now,
+                )
 
     def _leaves(self, pod: PodView) -> bool:
         """Whether a pod of ours stands for no member any more: it is about to be deleted."""
@@ -213,18 +219,13 @@ class ClusterState:
         job = self.job(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if facts is None or job is None or job.uid != pod.owner_uid or not holds_places(job):
             return True
-        return (facts.index, facts.generation) not in self._births(job)
+        return not self._places(job).stands(facts.index, facts.generation)
 
-    def _births(self, job: Job) -> frozenset[tuple[int, int]]:
-        """Index and birth of every member that has its place."""
-        known = self._members_of.get(job.uid)
-        if known is not None and known[0] == job.resource_version:
-            return known[1]
-        lost = frozenset(job.status.assignment.lost or () if job.status.assignment else ())
-        every = ((one.index, one.birth) for one in members_of(job.status))
-        births = frozenset(one for one in every if one[0] not in lost)
-        self._members_of[job.uid] = (job.resource_version, births)
-        return births
+    def _places(self, job: Job) -> Places:
+        known = self._places_of.get(job.uid)
+        if known is None or known[0] != job.resource_version:
+            known = self._places_of[job.uid] = (job.resource_version, places_of(job))
+        return known[1]
 
     def _places_changed(self, before: Job | None, after: Job | None) -> None:
         """Nodes where pods may have become strays are looked at anew."""
@@ -268,7 +269,7 @@ class ClusterState:
         if key in self._jobs and self._jobs[key].uid == uid:
             self._places_changed(self.job(key), None)
             del self._jobs[key]
-        for memory in (self._assumed, self._gangs, self._members_of, self.backoffs):
+        for memory in (self._assumed, self._gangs, self._places_of, self.backoffs):
             memory.pop(uid, None)
 
 

@@ -6,6 +6,7 @@ its agents told last; nothing is remembered.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import DisruptionKind
@@ -21,6 +22,32 @@ if TYPE_CHECKING:
     from drumline_trainer.contract import Progress
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The members of a job by position, as far as one version of its status says."""
+
+    nodes: tuple[str, ...] = ()
+    pods: tuple[tuple[int, int], ...] = ()
+    """Index and birth."""
+    lost: frozenset[int] = frozenset()
+    """Positions that were given up."""
+
+    def stands(self, index: int, birth: int) -> bool:
+        """Whether a pod with this index and birth is a member that has its place."""
+        member = (index, birth)
+        return member in self.pods and self.pods.index(member) not in self.lost
+
+
+def places_of(job: Job) -> Places:
+    """What the job's status says. O(members), so worth keeping while the version stays."""
+    members = members_of(job.status)
+    return Places(
+        nodes=tuple(member.node for member in members),
+        pods=tuple((member.index, member.birth) for member in members),
+        lost=lost_positions(job.status),
+    )
+
+
 def holds_places(job: Job) -> bool:
     """Whether the job's assignment stands: one of a size it may no more have is being released."""
     return (
@@ -29,13 +56,20 @@ def holds_places(job: Job) -> bool:
 
 
 def admitted_of(
-    job: Job, *, gang: Gang, pods: Iterable[PodFacts], progress: Progress | None, now: float
+    job: Job,
+    *,
+    gang: Gang,
+    places: Places,
+    pods: Iterable[PodFacts],
+    progress: Progress | None,
+    now: float,
 ) -> Admitted:
     """A job that holds places, as the scheduler sees it.
 
     Args:
         job: the job.
         gang: the job as one that waits.
+        places: `places_of(job)`.
         pods: those of the job, of all births.
         progress: what its agents said last, if anything.
         now: seconds since the epoch.
@@ -45,9 +79,9 @@ def admitted_of(
     return Admitted(
         gang=gang,
         pool=status.assignment.gpu_pool,
-        assignment=status.assignment.node_names(),
-        reserved=_reserved(job, pods),
-        lost=lost_positions(status),
+        assignment=places.nodes,
+        reserved=_reserved(places, pods),
+        lost=places.lost,
         leaving=_is_leaving(job),
         admitted_at=seconds(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
@@ -72,18 +106,19 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     return min(whole, steps * step_tokens / progress.tokens_per_second) * gpus
 
 
-def _reserved(job: Job, pods: Iterable[PodFacts]) -> frozenset[int]:
+def _reserved(places: Places, pods: Iterable[PodFacts]) -> frozenset[int]:
     """Positions whose pods are not in their nodes' use: not shown yet, or ended already.
 
     A member that has ended gives its place up with the job, not before: its gang may be about to
     start anew right there.
     """
     counted = {(pod.index, pod.generation) for pod in pods if pod.end is None}
-    lost = lost_positions(job.status)
+    if not places.lost and counted.issuperset(places.pods):
+        return frozenset()
     return frozenset(
         position
-        for position, member in enumerate(members_of(job.status))
-        if (member.index, member.birth) not in counted and position not in lost
+        for position, member in enumerate(places.pods)
+        if member not in counted and position not in places.lost
     )
 
 

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.standing import admitted_of, gpu_seconds_at_risk, holds_places
+from drumline.controller.standing import (
+    admitted_of,
+    gpu_seconds_at_risk,
+    holds_places,
+    places_of,
+)
 from drumline.controller.translate import facts_of, gang_of, job_of
 from drumline.lifecycle.job import Job, PodFacts, timestamp
 from drumline.scheduling.model import Admitted
@@ -25,7 +30,8 @@ def held(**status: Any) -> Job:
 
 
 def seen(job: Job, *pods: PodFacts) -> Admitted:
-    return admitted_of(job, gang=gang_of(job, priority=0), pods=pods, progress=None, now=NOW)
+    gang = gang_of(job, priority=0)
+    return admitted_of(job, gang=gang, places=places_of(job), pods=pods, progress=None, now=NOW)
 
 
 def member(index: int, generation: int = 1) -> PodFacts:
@@ -57,6 +63,9 @@ def test_a_lost_place_is_neither_reserved_nor_held() -> None:
     )
     found = seen(job, member(0))
     assert (found.lost, found.reserved, found.size) == ({1}, {2}, 3)
+    places = places_of(job)
+    assert [places.stands(index, 1) for index in range(4)] == [True, False, False, True]
+    assert not places.stands(0, 2)
 
 
 @pytest.mark.parametrize(
