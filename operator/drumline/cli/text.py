@@ -122,7 +122,7 @@ def _earlier_incidents(story: Story, ink: _Ink) -> list[str]:
         took = duration(one.seconds) if one.over else "not over"
         steps = "" if one.lost_steps is None else many(one.lost_steps, "step")
         head = f"  {clock(one.at)}  {one.fault_class:<14} {took:>11}  {steps:>10}  "
-        lines.append((head + one.cause)[: WIDTH - 1].rstrip())
+        lines.append(_cut(head + one.cause))
     return lines
 
 
@@ -174,7 +174,11 @@ def _event(event: EventLine) -> str:
     when = "" if event.at is None else clock(event.at)
     times = f" (x{event.times})" if event.times > 1 else ""
     mark = "!" if event.warning else " "
-    return f"{mark} {when:<20}  {event.reason}{times}: {event.note}"[:WIDTH].rstrip()
+    return _cut(f"{mark} {when:<20}  {event.reason}{times}: {event.note}")
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1].rstrip()}…"
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
