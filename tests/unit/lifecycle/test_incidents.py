@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.api.ledger import IncidentStatus
@@ -93,6 +93,7 @@ def test_a_clock_that_went_back_makes_no_negative_phase() -> None:
     assert phases(entry) == [250, 0, 250, None, None, None]
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(-1e15, 1e15), min_size=7, max_size=7))
 def test_phases_add_up_to_the_last_boundary_and_any_time_fits_the_api(
     times: list[float | None],
