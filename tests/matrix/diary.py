@@ -78,10 +78,26 @@ class Diary:
                 losses.setdefault(line.step, set()).add(line.loss)
         return losses
 
-    def failed_step(self, mark: Mark) -> int:
-        """Newest step that somebody had finished when the fault struck."""
-        steps = (line.step for line in self._steps() if line.time <= mark.time)
-        return max(steps, default=0)
+    def steps_lost(self, mark: Mark) -> int | None:
+        """Steps that were finished before the recovery and done again; None without a recovery."""
+        recovery = self.recovery(mark)
+        if recovery is None:
+            return None
+        begun = min(line.membership for line in self.lines if self._recovers(line, mark))
+        finished = [line.step for line in self._steps() if line.membership < begun]
+        return max(0, max(finished, default=0) - recovery[0])
+
+    def stale_steps(self) -> list[Line]:
+        """Steps that ranks of a membership finished after a newer one had begun to train."""
+        begun: dict[Membership, float] = {}
+        for line in self.lines:
+            if line.entry is Entry.BEGINS:
+                begun.setdefault(line.membership, line.time)
+        return [
+            line
+            for line in self._steps()
+            if any(line.membership < newer and line.time > at for newer, at in begun.items())
+        ]
 
     def recovery(self, mark: Mark) -> tuple[int, float] | None:
         """(step it went on from, when a step was finished again): the first that came to a step."""
@@ -96,6 +112,9 @@ class Diary:
             elif line.entry in (Entry.STEP, Entry.DONE) and line.membership in begun:
                 return begun[line.membership], line.time
         return None
+
+    def _recovers(self, line: Line, mark: Mark) -> bool:
+        return line.entry is Entry.BEGINS and line.membership > mark.membership
 
     def _steps(self) -> list[Line]:
         return [line for line in self.lines if line.entry is Entry.STEP]

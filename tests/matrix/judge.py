@@ -11,7 +11,7 @@ broken promise is one sentence. The promises:
 * ranks are recovered without the operator, pods by one new generation;
 * the ledger has the fault: who, of which class, how many steps were lost; its phases are in order
   and add up to the wall clock within 1 % or 50 ms;
-* whatever was replaced came to its end, and no process is left.
+* whatever was replaced trains no step after that, and comes to its end.
 
 A job that must fail says why, and commits nothing.
 """
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_trainer.contract import ExitCode, FaultClass, Incident
-from tests.matrix.cells import HANGS, RANKS_PER_POD, WORLD_SIZE, Cell, Fault, Moment
-from tests.matrix.diary import Diary, Mark
+from tests.matrix.cells import HANGS, RANKS_PER_POD, WORLD_SIZE, Cell, Fault, Moment, Role
+from tests.matrix.diary import Mark
 from tests.matrix.stage import Observation
 from tests.matrix.strikes import OPENING, STEPS, strikes_of
 
@@ -79,7 +79,7 @@ def judge(cell: Cell, seen: Observation, *, undisturbed: Observation) -> Result:
         verdict=Verdict.RED if failings else Verdict.GREEN,
         failings=tuple(failings),
         recovery_seconds=recovery[1] - seen.mark.time if recovery and seen.mark else None,
-        steps_lost=_steps_lost(seen.diary, seen.mark) if seen.mark else None,
+        steps_lost=seen.diary.steps_lost(seen.mark) if seen.mark else None,
         bitwise=None if cell.must_fail else not numbers,
         tier=incident.tier or "" if incident else "",
         ledger_off_seconds=(
@@ -107,7 +107,9 @@ def _failings(cell: Cell, seen: Observation, *, numbers: list[str]) -> Iterator[
     yield from _wrong_generations(cell, seen)
     if seen.ending.zombies_left:
         yield "something of a replaced pod went on"
-    if seen.mark is not None and cell.moment is not Moment.TEARDOWN:
+    if stale := seen.diary.stale_steps():
+        yield f"rank {stale[0].rank} trained step {stale[0].step} when it had been replaced"
+    if seen.mark is not None and cell.moment is not Moment.TEARDOWN and cell.role is not Role.ALL:
         yield from _wrong_ledger(cell, seen, mark=seen.mark)
 
 
@@ -201,12 +203,14 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
     expected = _class_of(cell)
     if incident.fault_class is not expected:
         yield f"the ledger says {incident.fault_class}, not {expected}: {incident.cause}"
-    blamed = (incident.culprit_rank in cell.role.ranks) or (
-        incident.culprit_index in cell.role.pods
+    blamed = (
+        incident.culprit_rank in cell.role.ranks
+        or incident.culprit_index in cell.role.pods
+        or cell.fault is Fault.DISK_FULL  # nobody's: all ranks fail to save
     )
     if not blamed:
         yield f"the ledger blames rank {incident.culprit_rank} of pod {incident.culprit_index}"
-    lost = _steps_lost(seen.diary, mark)
+    lost = seen.diary.steps_lost(mark)
     said = sum(one.failed_step - one.restored_step for one in seen.incidents)
     if said != lost:
         yield f"the ledger says {said} steps lost, and {lost} were"
@@ -261,11 +265,6 @@ def _incident_of(seen: Observation) -> Incident | None:
         return None
     after = [one for one in seen.incidents if (one.generation, one.attempt) > seen.mark.membership]
     return after[-1] if after else None
-
-
-def _steps_lost(diary: Diary, mark: Mark) -> int | None:
-    recovery = diary.recovery(mark)
-    return None if recovery is None else max(0, diary.failed_step(mark) - recovery[0])
 
 
 def healthy(seen: Observation) -> bool:

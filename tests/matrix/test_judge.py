@@ -198,6 +198,14 @@ def test_a_survivor_that_was_started_again_is_red() -> None:
     assert result.failings == ("rank 0 was not hit and is 2 processes",)
 
 
+def test_a_rank_that_trains_on_after_it_was_replaced_is_red() -> None:
+    seen = recovered()
+    late = lines(2, steps=range(8, 9), first_at=RECOVERED_AT + 0.5, attempt=0, pid=102)
+    diary = Diary(lines=tuple(sorted([*seen.diary.lines, *late], key=lambda line: line.time)))
+    failings = verdict_on(replace(seen, diary=diary)).failings
+    assert "rank 2 trained step 8 when it had been replaced" in failings
+
+
 @pytest.mark.parametrize(
     ("error", "weights", "verdict"),
     [
