@@ -3,8 +3,7 @@
 Made for a child forked from a process that has imported torch and done nothing else with it: the
 process group, CUDA and compute threads all begin here.
 
-The rendezvous store lives in another process (`serve_store`), so no rank's death takes it away; all
-keys carry the prefix `generation.attempt`, so a rank of an older attempt meets nobody.
+The rendezvous store lives in another process (`serve_store`), so no rank's death takes it away.
 
 With an agent (`Control`) a rank outlives its peers: it leaves what is left of the gang, says so,
 and trains on in the same process under the placement it gets then. Without one it ends.
@@ -18,9 +17,7 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +28,7 @@ import torch
 import torch._dynamo
 import torch._inductor.config
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -39,9 +36,9 @@ from drumline_trainer.checkpoint.errors import (
     StaleMembershipError,
 )
 from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.contract import Env, ExitCode
+from drumline_trainer.contract import ExitCode
 from drumline_trainer.heartbeat import Parked, Word
-from drumline_trainer.host import interface_of, threads_per_rank
+from drumline_trainer.host import threads_per_rank
 from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.pulse import Pulse
@@ -49,16 +46,10 @@ from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
+from drumline_trainer.recovery.joining import JOIN_TIMEOUT, join
 from drumline_trainer.recovery.leaving import interrupt, leave
 from drumline_trainer.recovery.savepoints import PreemptedError, SavePoints
 from drumline_trainer.train import train
-
-JOIN_TIMEOUT = timedelta(minutes=5)
-"""How long a rank waits for the store and for the other ranks to join."""
-CONNECT_TIMEOUT = timedelta(seconds=1)
-"""How long one attempt to reach the store may take; then it is asked whether to go on."""
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
 
 _PEER_LOST_WORDS = (
     "connection closed by peer",
@@ -236,69 +227,6 @@ def store_on(listener: socket.socket) -> TCPStore:
         timeout=JOIN_TIMEOUT,
         master_listen_fd=listener.detach(),
     )
-
-
-def join(
-    placement: Placement, *, device: torch.device, check: Callable[[], None] = lambda: None
-) -> None:
-    """Connect to the store and to every other rank: afterwards collectives work.
-
-    Args:
-        placement: which rank this is and where the store answers.
-        device: decides the backend.
-        check: raises once there is no point in joining any more.
-
-    Raises:
-        OSError: the placement's address is not on this machine.
-        torch.distributed.DistNetworkError: the store does not answer.
-    """
-    address = placement.address or os.environ.get(Env.POD_IP, "")
-    if address:
-        # A pod's host name need not resolve, and Gloo would fall back to loopback or fail: both
-        # backends take an interface name from the environment, which every torch version reads.
-        interface = interface_of(address)
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-    membership = f"{placement.generation}.{placement.attempt}"
-    store = PrefixStore(membership, _connect(placement, check=check))
-    _wait_for_all(store, world_size=placement.world_size)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        store=store,
-        rank=placement.rank,
-        world_size=placement.world_size,
-        timeout=COLLECTIVE_TIMEOUT,
-    )
-
-
-def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
-    """A client of the store, as soon as that listens; torch's own waiting cannot be called off."""
-    give_up = time.monotonic() + JOIN_TIMEOUT.total_seconds()
-    while True:
-        check()
-        try:
-            store = TCPStore(
-                placement.store_host,
-                placement.store_port,
-                is_master=False,
-                wait_for_workers=False,
-                timeout=CONNECT_TIMEOUT,
-            )
-        except dist.DistNetworkError:
-            if time.monotonic() > give_up:
-                raise
-        else:
-            store.set_timeout(JOIN_TIMEOUT)
-            return store
-
-
-def _wait_for_all(store: PrefixStore, *, world_size: int) -> None:
-    """Go on together: in Gloo's own waiting for a rank that died on the way nothing reaches us."""
-    if store.add("arrived", 1) == world_size:
-        store.set("all", "")
-    store.wait(["all"], JOIN_TIMEOUT)
 
 
 def _make_deterministic() -> None:

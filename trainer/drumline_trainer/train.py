@@ -9,12 +9,10 @@ same losses up to the rounding of sums.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.batches import ByteDataset, open_dataset
@@ -28,7 +26,8 @@ from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.fsdp import reduce_gradients, shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
 from drumline_trainer.randomness import reseed
-from drumline_trainer.recovery.savepoints import SavePoints, StartingPoint
+from drumline_trainer.recovery.savepoints import SavePoints
+from drumline_trainer.recovery.state import announce, cursor_of, trainer_state
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -147,53 +146,3 @@ def refuse_non_finite(totals: Totals, *, step: int) -> None:
             " lower optimizer.learning_rate or optimizer.max_gradient_norm, or look at the data of"
             " this step"
         )
-
-
-def trainer_state(
-    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: ByteDataset
-) -> dict[str, Any]:
-    """What is saved beside tensors.
-
-    All randomness of a run is a function of the seed and of counters (initial weights by name and
-    index, samples by cursor, masks by step), so these are the whole state of its generators.
-    """
-    return {
-        "cursor": cursor,
-        "seed": config.seed,
-        "loss": totals.loss,
-        "data": dataset.corpus.fingerprint(),
-        "config": config.to_dict(),
-    }
-
-
-def cursor_of(start: StartingPoint) -> int:
-    """Samples consumed so far.
-
-    Raises:
-        CorruptCheckpointError: what was restored is intact but was written by something else.
-    """
-    cursor = start.trainer.get("cursor")
-    if not isinstance(cursor, int) or cursor < 0:
-        raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
-    return cursor
-
-
-def announce(
-    start: StartingPoint, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
-) -> None:
-    """Say where training goes on, and whether the samples still mean the same text."""
-    saved = start.trainer
-    reporter.begin(
-        start.step,
-        tier=start.tier,
-        loss=saved.get("loss"),
-        unwritten=saved.get("losses", ()),
-    )
-    if start.tier is RestoreTier.INITIAL:
-        return
-    if start.tier is RestoreTier.STORAGE:
-        reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
-    reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
-    same_text = saved.get("data") == dataset.corpus.fingerprint()
-    if saved.get("seed") != config.seed or not same_text:
-        reporter.say("the text or the seed changed: samples before and after may overlap")

@@ -21,6 +21,7 @@ def marked(box: Box, shape: tuple[int, ...]) -> np.ndarray:
     return cells
 
 
+@settings(deadline=None)
 @given(a=boxes_in((5, 4)), b=boxes_in((5, 4)))
 def test_intersection_is_the_common_cells(a: Box, b: Box) -> None:
     common = a.intersection(b)
@@ -29,7 +30,7 @@ def test_intersection_is_the_common_cells(a: Box, b: Box) -> None:
     assert (got == expected).all()
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(boxes=st.lists(boxes_in((3, 2)), max_size=4))
 def test_tiles_means_that_every_cell_is_covered_once(boxes: list[Box]) -> None:
     covered = sum((marked(box, (3, 2)) for box in boxes), np.zeros((3, 2), dtype=int))

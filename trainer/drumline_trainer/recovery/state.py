@@ -1,0 +1,63 @@
+"""What is saved beside tensors, and what is read from it when training goes on.
+
+All randomness of a run is a function of the seed and of counters (initial weights by name and
+index, samples by cursor, masks by step), so these are the whole state of its generators.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.data.batches import ByteDataset
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.optimization.gradients import Totals
+from drumline_trainer.recovery.savepoints import StartingPoint
+
+
+def trainer_state(
+    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: ByteDataset
+) -> dict[str, Any]:
+    """JSON values, the same on every rank."""
+    return {
+        "cursor": cursor,
+        "seed": config.seed,
+        "loss": totals.loss,
+        "data": dataset.corpus.fingerprint(),
+        "config": config.to_dict(),
+    }
+
+
+def cursor_of(start: StartingPoint) -> int:
+    """Samples consumed so far.
+
+    Raises:
+        CorruptCheckpointError: what was restored is intact but was written by something else.
+    """
+    cursor = start.trainer.get("cursor")
+    if not isinstance(cursor, int) or cursor < 0:
+        raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
+    return cursor
+
+
+def announce(
+    start: StartingPoint, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
+) -> None:
+    """Say where training goes on, and whether the samples still mean the same text."""
+    saved = start.trainer
+    reporter.begin(
+        start.step,
+        tier=start.tier,
+        loss=saved.get("loss"),
+        unwritten=saved.get("losses", ()),
+    )
+    if start.tier is RestoreTier.INITIAL:
+        return
+    if start.tier is RestoreTier.STORAGE:
+        reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
+    reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
+    same_text = saved.get("data") == dataset.corpus.fingerprint()
+    if saved.get("seed") != config.seed or not same_text:
+        reporter.say("the text or the seed changed: samples before and after may overlap")
