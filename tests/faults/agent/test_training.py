@@ -1,14 +1,11 @@
-"""The bundled trainer under real agents: Gloo ranks that train, and that lose one of them."""
+"""The bundled trainer under real agents: Gloo ranks that train to the end."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import pytest
 
-from drumline_trainer.contract import ExitCode
 from tests.faults.agent.agents import Band
 
 pytestmark = pytest.mark.gloo
@@ -38,19 +35,3 @@ async def test_two_pods_of_two_ranks_train_to_the_end(band: Band) -> None:
     assert first.progress.loss == second.progress.loss
     assert first.progress.loss < 5.0, "log(256) = 5.5 is where a byte model starts"
     assert any("step 20/20" in line for line in agents[0].printed(0))
-
-
-async def test_a_killed_rank_is_told_from_the_peers_it_takes_along(band: Band) -> None:
-    agents = await band.start_ready(2, variables=training(100_000))
-    await agents[0].push(band.record(agents=2, ranks=2))
-    pids = (await agents[1].event("ranks_started"))["pids"]
-    await agents[0].until_line("step 5/")
-    os.kill(pids["3"], signal.SIGKILL)
-
-    assert await agents[1].ended() == 137
-    assert agents[1].report.failed_rank == 3
-    assert agents[1].report.error.startswith("rank 3: ")
-    assert "killed by SIGKILL" in agents[1].report.error
-    assert await agents[0].ended() == ExitCode.PEER_LOST
-    assert {event["code"] for event in agents[0].events("rank_exited")} == {ExitCode.PEER_LOST}
-    assert agents[0].report.progress.step > 0

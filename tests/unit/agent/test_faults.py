@@ -7,7 +7,8 @@ import pytest
 
 from drumline_trainer.agent import faults
 from drumline_trainer.agent.culprits import culprit_of, incident_of, replacement_of
-from drumline_trainer.agent.gang_words import Break, Fault, Inventory
+from drumline_trainer.agent.gang_words import Break, Inventory
+from drumline_trainer.agent.reports import Fault
 from drumline_trainer.contract import ExitCode, FaultClass, GenerationRecord, Incident, Member
 
 BOOM = "rank 1: ValueError: boom at 0x7f [exit code 1 (APPLICATION)]"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.gang_words import RankView
 from drumline_trainer.agent.hangs import Hung, Moving, Stalled, judge, patience_seconds
+from drumline_trainer.agent.reports import RankView
 from drumline_trainer.heartbeat import Heartbeat, Phase
 
 DATA, FORWARD = (7, 0, 4), (7, 0, 5)

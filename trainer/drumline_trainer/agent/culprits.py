@@ -15,7 +15,8 @@ from drumline_trainer.contract import ExitCode, FaultClass, Incident
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drumline_trainer.agent.gang_words import Fault, Inventory
+    from drumline_trainer.agent.gang_words import Inventory
+    from drumline_trainer.agent.reports import Fault
     from drumline_trainer.contract import GenerationRecord
 
 

@@ -16,7 +16,7 @@ from drumline_trainer.contract import ExitCode, FaultClass, Incident
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from drumline_trainer.agent.gang_words import Fault
+    from drumline_trainer.agent.reports import Fault
 
 SAME_ERROR_LIMIT = 3
 STUCK_LIMIT = 3

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drumline_trainer.agent.bell import Bell
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.gang_words import RankView
 from drumline_trainer.agent.hangs import patience_seconds
 from drumline_trainer.agent.rank_faults import RankFaults
 from drumline_trainer.agent.rank_main import RETURNED
 from drumline_trainer.agent.rank_process import RankProcess, fork_rank
+from drumline_trainer.agent.reports import RankView
 from drumline_trainer.agent.snapshots import Shard
 from drumline_trainer.agent.verdict import describe
 from drumline_trainer.agent.zygote_client import KILL_SECONDS
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from drumline_trainer.agent.board import Board
-    from drumline_trainer.agent.gang_words import Fault
+    from drumline_trainer.agent.reports import Fault
     from drumline_trainer.agent.settings import AgentSettings
     from drumline_trainer.agent.zygote_client import ZygoteClient
     from drumline_trainer.placement import Placement

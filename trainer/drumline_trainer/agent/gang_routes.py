@@ -15,17 +15,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.api import Route
-from drumline_trainer.agent.gang_words import (
-    BEAT_PATH,
-    FAULTS_PATH,
-    NOTICE_PATH,
-    ROUNDS_PATH,
-    encode,
-    parse_beat,
-    parse_fault,
-    parse_order,
-)
+from drumline_trainer.agent.gang_words import NOTICE_PATH, ROUNDS_PATH, encode, parse_order
 from drumline_trainer.agent.http_message import FILES, HttpError, Request, Response
+from drumline_trainer.agent.reports import BEAT_PATH, FAULTS_PATH, parse_beat, parse_fault
 from drumline_trainer.contract import SIGNATURE_HEADER, Notice
 
 if TYPE_CHECKING:

@@ -1,26 +1,24 @@
-"""What the agents of one gang tell each other. JSON, signed with the job's token, typed on arrival.
+"""What a leader tells the members of its gang (`PUT /v1/rounds`), and their inventories.
 
-leader -> member, `PUT /v1/rounds`     Prepare | Go | Kill | Finish | Abandon
-member -> leader, `PUT /v1/beat`       Beat
-                  `PUT /v1/faults`     Fault
-
-The leader is the agent of the record's store member. Every word carries the membership it is about;
-whoever is past that membership refuses it.
+JSON, signed with the job's token, typed on arrival. The leader is the agent of the record's store
+member. Every order carries the membership it is about; whoever is past that one refuses it. The
+other way, from member to leader, is `reports`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from drumline_trainer.agent.snapshots import Shard
 from drumline_trainer.contract import ContractError, FaultClass, Incident
 from drumline_trainer.contract import reading as read
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 ROUNDS_PATH = "/v1/rounds"
-BEAT_PATH = "/v1/beat"
-FAULTS_PATH = "/v1/faults"
 NOTICE_PATH = "/v1/notice"
 MAX_RANKS = 1024
 """In one pod."""
@@ -103,7 +101,7 @@ _ORDERS: dict[str, type[Order]] = {
     "finish": Finish,
     "abandon": Abandon,
 }
-_NAMES = {kind: name for name, kind in _ORDERS.items()}
+_NAMES: dict[type, str] = {kind: name for name, kind in _ORDERS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,70 +128,10 @@ class Inventory:
     incidents: tuple[Incident, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankView:
-    """One rank as its agent sees it."""
-
-    rank: int
-    position: tuple[int, int, int]
-    """`Heartbeat.position` of the newest heartbeat."""
-    silent_seconds: float
-    patience_seconds: float
-    """How long a silence is nothing unusual in that position."""
-    evidence: str = ""
-    """What the kernel says of the process: `stopped`, `busy`, or nothing of note."""
-    done: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
-    """A member's sign of life, with that of its ranks. Answered with the leader's generation."""
-
-    index: int
-    generation: int
-    attempt: int
-    ranks: tuple[RankView, ...]
-
-    @property
-    def membership(self) -> Membership:
-        """What it is about."""
-        return self.generation, self.attempt
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """Something that ends an attempt."""
-
-    generation: int
-    attempt: int
-    index: int
-    rank: int | None = None
-    fault_class: FaultClass
-    cause: str
-    at: float
-    """Seconds since the epoch."""
-    detected_at: float
-    step: int = 0
-    """Steps finished."""
-    exit_code: int
-    """What the pod would end with."""
-    consequence: bool = False
-    """Of another fault, most likely: that one is waited for."""
-    leaving: bool = False
-    """The pod ends: the operator's business, nothing to count here."""
-    in_restore: bool = False
-    """While the state was being restored, by an error of its own."""
-
-    @property
-    def membership(self) -> Membership:
-        """What it is about."""
-        return self.generation, self.attempt
-
-
-def encode(word: Order | Inventory | Beat | Fault) -> bytes:
+def encode(word: DataclassInstance) -> bytes:
     """JSON bytes: what is sent and signed."""
     whole = asdict(word)
-    name = _NAMES.get(type(word))  # pyright: ignore[reportArgumentType]
+    name = _NAMES.get(type(word))
     if name is not None:
         whole["kind"] = name
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
@@ -260,51 +198,6 @@ def _break(item: object) -> Break | None:
         raise ContractError("broken: must be an object")
     raw = cast("dict[str, Any]", item)
     return Break(at=read.time_of(raw, "at"), noticed_at=read.time_of(raw, "noticed_at"))
-
-
-def parse_beat(body: bytes) -> Beat:
-    """Read a beat. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
-    return Beat(
-        index=read.integer(raw, "index"),
-        generation=read.integer(raw, "generation"),
-        attempt=read.integer(raw, "attempt"),
-        ranks=tuple(_view(item) for item in read.objects(raw, "ranks", limit=MAX_RANKS)),
-    )
-
-
-def parse_fault(body: bytes) -> Fault:
-    """Read a fault. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
-    return Fault(
-        generation=read.integer(raw, "generation"),
-        attempt=read.integer(raw, "attempt"),
-        index=read.integer(raw, "index"),
-        rank=read.optional_integer(raw, "rank"),
-        fault_class=read.choice(raw, "fault_class", FaultClass),
-        cause=read.text(raw, "cause"),
-        at=read.time_of(raw, "at"),
-        detected_at=read.time_of(raw, "detected_at"),
-        step=read.integer(raw, "step"),
-        exit_code=read.integer(raw, "exit_code", high=255),
-        consequence=read.flag(raw, "consequence"),
-        leaving=read.flag(raw, "leaving"),
-        in_restore=read.flag(raw, "in_restore"),
-    )
-
-
-def _view(raw: dict[str, Any]) -> RankView:
-    position = raw.get("position")
-    if not isinstance(position, list) or [type(part) for part in position] != [int, int, int]:  # pyright: ignore[reportUnknownVariableType]
-        raise ContractError("position: must be three integers")
-    return RankView(
-        rank=read.integer(raw, "rank"),
-        position=(position[0], position[1], position[2]),
-        silent_seconds=read.time_of(raw, "silent_seconds"),
-        patience_seconds=read.time_of(raw, "patience_seconds"),
-        evidence=read.text(raw, "evidence", limit=16),
-        done=read.flag(raw, "done"),
-    )
 
 
 def _source(raw: dict[str, Any]) -> Source:

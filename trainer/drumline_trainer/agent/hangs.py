@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drumline_trainer.agent.gang_words import RankView
+    from drumline_trainer.agent.reports import RankView
     from drumline_trainer.heartbeat import Heartbeat
 
 STOPPED = "stopped"

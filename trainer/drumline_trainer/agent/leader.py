@@ -22,14 +22,13 @@ from drumline_trainer.agent.fanout import deliver_to_all, repeat_until_heard
 from drumline_trainer.agent.gang_words import (
     NOTICE_PATH,
     Abandon,
-    Beat,
-    Fault,
     Finish,
     Go,
     Inventory,
 )
 from drumline_trainer.agent.http_message import Request
 from drumline_trainer.agent.incidents import Recovery
+from drumline_trainer.agent.reports import Beat, Fault
 from drumline_trainer.agent.roster import Roster
 from drumline_trainer.agent.rounds import Orders, Plan, plan
 from drumline_trainer.agent.service import first

@@ -22,7 +22,6 @@ from drumline_trainer.agent.gang import LocalGang
 from drumline_trainer.agent.gang_words import (
     Abandon,
     Break,
-    Fault,
     Finish,
     Go,
     Inventory,
@@ -33,6 +32,7 @@ from drumline_trainer.agent.gang_words import (
     membership_of,
 )
 from drumline_trainer.agent.http_message import HttpError
+from drumline_trainer.agent.reports import Fault
 from drumline_trainer.agent.roster import SILENT_BEATS, beat_seconds
 from drumline_trainer.agent.transfers import Replicator, fetch_shard
 from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord, Incident

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent import faults
-from drumline_trainer.agent.gang_words import Fault
+from drumline_trainer.agent.reports import Fault
 from drumline_trainer.agent.verdict import pod_code
 from drumline_trainer.contract import ExitCode, FaultClass
 

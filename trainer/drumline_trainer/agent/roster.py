@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from drumline_trainer.contract import MAX_SILENT, Silence
 
 if TYPE_CHECKING:
-    from drumline_trainer.agent.gang_words import Beat, Membership, RankView
+    from drumline_trainer.agent.gang_words import Membership
+    from drumline_trainer.agent.reports import Beat, RankView
     from drumline_trainer.contract import GenerationRecord
 
 BEAT_SECONDS = 1.0

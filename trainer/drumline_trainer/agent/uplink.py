@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.events import Event, log
 from drumline_trainer.agent.fanout import ask_for_record
-from drumline_trainer.agent.gang_words import BEAT_PATH, FAULTS_PATH, Beat, Fault, encode
+from drumline_trainer.agent.gang_words import encode
 from drumline_trainer.agent.http_client import Unreachable, fetch
 from drumline_trainer.agent.http_message import Request
+from drumline_trainer.agent.reports import BEAT_PATH, FAULTS_PATH, Beat, Fault
 from drumline_trainer.agent.roster import SILENT_BEATS, beat_seconds
 from drumline_trainer.contract import SIGNATURE_HEADER, Silence, sign
 

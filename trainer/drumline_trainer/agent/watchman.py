@@ -12,8 +12,9 @@ import time
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.events import Event, log
-from drumline_trainer.agent.gang_words import Fault, Kill
+from drumline_trainer.agent.gang_words import Kill
 from drumline_trainer.agent.hangs import Hung, Stalled, judge
+from drumline_trainer.agent.reports import Fault
 from drumline_trainer.contract import ExitCode, FaultClass
 
 if TYPE_CHECKING:
