@@ -40,6 +40,8 @@ REQUESTS_PER_SECOND = 250.0
 PACE_SECONDS = 0.1
 """At least this long between two requests about one job, and longer the more jobs there are."""
 RETRY_SECONDS = 0.25
+IDLE_SECONDS = 0.5
+"""While no member has an address."""
 TRIES = 2
 """Failures in a row before a leader counts as not answering."""
 DEPUTIES = 3
@@ -177,13 +179,15 @@ class AgentWatch:
         unheard = sum(other.heard is None for other in self._eyes.values())
         await asyncio.sleep(unheard / REQUESTS_PER_SECOND)  # an operator starts with all at once
         while True:
+            if not eye.gang.members:
+                await asyncio.sleep(IDLE_SECONDS)
+                continue
             started = self._clock()
-            if eye.gang.members:
-                try:
-                    await self._look(eye)
-                except Exception:  # whatever one tenant's agent answered, the others are watched
-                    log.exception("agent_look_failed", job=eye.gang.key)
-                    eye.failures += 1
+            try:
+                await self._look(eye)
+            except Exception:  # whatever one tenant's agent answered, the others are watched
+                log.exception("agent_look_failed", job=eye.gang.key)
+                eye.failures += 1
             pace = PACE_SECONDS if eye.failures == 0 else RETRY_SECONDS
             pace = max(pace, len(self._eyes) * PACE_SECONDS / REQUESTS_PER_SECOND)
             await asyncio.sleep(max(0.0, started + pace - self._clock()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -35,32 +37,110 @@ def save(gang: Trainers, *, step: int) -> None:
     agent.change(notice=NoticeAnswer(id=agent.notices[-1].id, step=step, digest=f"d{step}"))
 
 
-def taint(gang: Trainers, node: str, key: str, *, value: str = "") -> None:
-    """As a node termination handler does: cordon, then taint."""
-    gang.site.kube.patch("nodes", node, {"spec": {"unschedulable": True}})
-    mark = {"key": key, "value": value, "effect": "NoSchedule"}
-    gang.site.kube.patch("nodes", node, {"spec": {"taints": [mark]}})
+@dataclass(frozen=True)
+class Component:
+    """How one component announces a node's end: its patches in order, and what it means."""
+
+    patches: tuple[Json, ...]
+    kind: str
+    seconds: float
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    conditions: tuple[Json, ...] = ()
 
 
-def test_a_spot_node_that_is_reclaimed_is_left_before_it_goes(gang: Trainers) -> None:
-    before = gang.uids()
+def tainted(key: str, value: str = "") -> Json:
+    return {"spec": {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}}
+
+
+def condition(kind: str, *, status: str = "True", reason: str = "", message: str = "") -> Json:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    return {"type": kind, "status": status, "reason": reason, "message": message, **times}
+
+
+CORDON: Json = {"spec": {"unschedulable": True}}
+
+
+def components() -> dict[str, Component]:
+    now = datetime.now(UTC)
+    termination = (now + timedelta(seconds=60)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    hard = {"karpenter.sh/nodeclaim-termination-timestamp": termination}
+    since = str(int(now.timestamp()))
+    return {
+        "AWS node termination handler": Component(
+            (CORDON, tainted("aws-node-termination-handler/spot-itn", "spot-itn-0a1b")),
+            *("SpotReclaim", 120),
+        ),
+        "Karpenter takes spot capacity away": Component(
+            (tainted("karpenter.sh/disrupted"),),
+            *("SpotReclaim", 120),
+            labels={"karpenter.sh/capacity-type": "spot"},
+        ),
+        "Karpenter with a hard deadline": Component(
+            ({**tainted("karpenter.sh/disrupted"), "metadata": {"annotations": hard}},),
+            *("ScaleDown", 60),
+        ),
+        "GKE spot": Component(
+            (tainted("cloud.google.com/impending-node-termination"),),
+            *("SpotReclaim", 15),
+            labels={"cloud.google.com/gke-spot": "true"},
+        ),
+        "Azure spot": Component(
+            (),
+            *("SpotReclaim", 30),
+            conditions=(condition("PreemptScheduled", reason="PreemptScheduled"),),
+        ),
+        "cluster autoscaler": Component(
+            (tainted("ToBeDeletedByClusterAutoscaler", since), CORDON), *("ScaleDown", 600)
+        ),
+        "node problem detector": Component(
+            (), *("Unhealthy", 300), conditions=(condition("KernelDeadlock"),)
+        ),
+        "EKS node monitoring": Component(
+            (),
+            *("Hardware", 600),
+            conditions=(
+                condition("AcceleratedHardwareReady", status="False", reason="NvidiaXID79Error"),
+            ),
+        ),
+    }
+
+
+def announce(site: Site, node: str, component: Component) -> None:
+    for patch in component.patches:
+        site.kube.patch("nodes", node, patch)
+    if component.conditions:
+        known = site.kube.get("nodes", node)["status"]["conditions"]
+        body = {"conditions": [*known, *component.conditions]}
+        site.kube.patch_status("nodes", node, body, None)
+
+
+@pytest.mark.parametrize("name", components())
+def test_a_node_that_announces_its_end_is_left_before_it_goes(gang: Trainers, name: str) -> None:
+    component, site, before = components()[name], gang.site, gang.uids()
     doomed = node_of(gang, "1-g1")
+    site.kube.patch("nodes", doomed, {"metadata": {"labels": dict(component.labels)}})
     announced = time.time()
-    taint(gang, doomed, "aws-node-termination-handler/spot-itn", value="spot-itn-0a1b")
+    announce(site, doomed, component)
+
+    def asked(job: Json | None) -> bool:
+        disruption = (job or {}).get("status", {}).get("disruption", {})
+        if disruption.get("kind") != component.kind:
+            return False
+        left = datetime.fromisoformat(disruption["deadline"]).timestamp() - announced
+        return component.seconds - 15 < left < component.seconds + 15
+
+    disruption = site.wait("gang", asked)["status"]["disruption"]
+    assert disruption["indices"] == [1]
     notice = gang.noticed("0-g1")
-    status = gang.site.job("gang")["status"]
-    assert status["disruption"]["id"] == notice.id
-    assert status["disruption"]["indices"] == [1]
-    assert not notice.leave
+    assert (notice.id, notice.leave) == (disruption["id"], False)
     save(gang, step=42)
     gang.attend("0-g1", "1-g2", "2-g1")
     job = gang.running(2)["status"]
-    assert announced + 100 < notice.deadline < announced + 125 or notice.deadline > announced + 250
     assert node_of(gang, "1-g2") != doomed
     after = gang.uids()
-    assert {name: after[name] for name in ("gang-0-g1", "gang-2-g1")} == {
-        name: before[name] for name in ("gang-0-g1", "gang-2-g1")
-    }
+    for stayed in ("gang-0-g1", "gang-2-g1"):
+        assert after[stayed] == before[stayed]
     record = gang.agents["gang-0-g1"].records[-1]
     assert (job["checkpoint"]["step"], record.restore_step) == (42, 42)
     assert "disruption" not in job
@@ -102,17 +182,8 @@ def test_an_announcement_that_is_taken_back_moves_nobody(gang: Trainers) -> None
 
 def test_nothing_new_is_placed_on_a_node_that_will_probably_go(site: Site) -> None:
     shaky = site.nodes[0]
-    condition = {
-        "type": "FrequentKubeletRestart",
-        "status": "True",
-        "reason": "FrequentKubeletRestart",
-        "message": "kubelet restarts a lot",
-        "lastHeartbeatTime": "2026-01-01T00:00:00Z",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    node = site.kube.get("nodes", shaky)
-    conditions = [*node["status"]["conditions"], condition]
-    site.kube.patch_status("nodes", shaky, {"conditions": conditions}, None)
+    restarts = condition("FrequentKubeletRestart", message="kubelet restarts a lot")
+    announce(site, shaky, Component((), *("Unhealthy", 0), conditions=(restarts,)))
     site.submit("wide", nodes=4, gpusPerNode=8)
     waits = site.wait("wide", phase_is("Pending"))
     assert "FrequentKubeletRestart" in waits["status"]["message"]
