@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 Json = dict[str, Any]
 
 
-def chart_values(*, progress_seconds: int, operator_node: str | None = None) -> Json:
+def chart_values(*, progress_seconds: int) -> Json:
     """Values for images built here; the trainer's packages come from a claim, not its image."""
     claim = {"claimName": SITE_PACKAGES_CLAIM, "readOnly": True}
     mount = {"name": "site-packages", "mountPath": "/opt/site-packages", "readOnly": True}
@@ -35,7 +35,6 @@ def chart_values(*, progress_seconds: int, operator_node: str | None = None) -> 
         "trainerImage": {"tag": "dev"},
         "podAnnotations": {"drumline.dev/sources": _sources()},
         "progressIntervalSeconds": progress_seconds,
-        "nodeSelector": {"kubernetes.io/hostname": operator_node} if operator_node else {},
         "trainerPod": {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
             "volumeMounts": [mount],
@@ -55,7 +54,7 @@ def install(
     say: Say,
     progress_seconds: int = 2,
     timeout_seconds: int = 180,
-    operator_node: str | None = None,
+    values: Json | None = None,
 ) -> None:
     """Install or upgrade the chart and wait until the operator is ready.
 
@@ -64,20 +63,20 @@ def install(
         say: told what is built on the way.
         progress_seconds: between two refreshes of a job's progress.
         timeout_seconds: for all of it.
-        operator_node: where the operator has to run; anywhere by default.
+        values: more values of the chart.
 
     Raises:
         ClusterError: Helm's own words.
     """
     helm = ensure_binaries(["helm"], say=say)["helm"]
     namespace(cluster, SYSTEM_NAMESPACE)
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
-        chart = chart_values(progress_seconds=progress_seconds, operator_node=operator_node)
-        json.dump(chart, values)
-        values.flush()
+    chart = {**chart_values(progress_seconds=progress_seconds), **(values or {})}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(chart, file)
+        file.flush()
         command = [str(helm), f"--kubeconfig={cluster.kubeconfig}", "upgrade", "--install"]
         command += ["drumline", str(CHART), "--namespace", SYSTEM_NAMESPACE]
-        command += ["--values", values.name, "--wait", f"--timeout={timeout_seconds}s"]
+        command += ["--values", file.name, "--wait", f"--timeout={timeout_seconds}s"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(f"helm upgrade --install: {done.stderr.strip()}")

@@ -10,7 +10,7 @@ import pytest
 from tests import install
 from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 from tests.e2e.rehearsals import REHEARSED, Outcome, rehearse
-from tests.e2e.site import OPERATOR_NODE, POOL, QUEUE, Site, close_site, open_site
+from tests.e2e.site import POOL, QUEUE, VALUES, Site, close_site, open_site
 from tests.kube import Kube
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def drumline(cluster: Cluster) -> Iterator[Kube]:
     """The cluster with Drumline installed by Helm, all GPUs one pool, one queue for all of them."""
-    install.install(cluster, say=print, progress_seconds=1, operator_node=OPERATOR_NODE)
+    install.install(cluster, say=print, progress_seconds=1, values=VALUES)
     install.pool_and_queue(cluster, pool=POOL, queue=QUEUE, gpus=6)
     kube = Kube(cluster.kubeconfig)
     yield kube

@@ -16,6 +16,12 @@ POOL = "gpus"
 QUEUE = "research"
 OPERATOR_NODE = "node-2"
 """The operator's own node: the others may die under the jobs."""
+PREEMPTION_SECONDS = 20
+VALUES: Json = {
+    "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE},
+    "preemptionSeconds": PREEMPTION_SECONDS,
+}
+"""Of the chart, beside those of any throwaway cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
