@@ -21,7 +21,7 @@ from typing import Self
 from drumline.controller.agents import AgentClient, AgentError
 from drumline.controller.agentwatch import AgentWatch, MemberAddress
 from drumline.controller.agentwatch import Gang as WatchedGang
-from drumline_trainer.contract import ContractError, Env, ExitCode, Progress
+from drumline_trainer.contract import AgentPhase, ContractError, Env, ExitCode, Progress
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
 from tests.faults.agent.gang import Gang
 from tests.matrix.cells import PODS, RANKS_PER_POD
@@ -44,7 +44,7 @@ class Ending:
     """Of all pods, replaced ones included, in the order they were made."""
     generations: int
     zombies_left: bool
-    """Whether something of a replaced pod still ran when the job was over."""
+    """Whether something of a replaced pod ran on for long after the job was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,7 @@ class StandIn:
                     await self._replace({agent.index})
                 case News():
                     await self._replace(self._lost())
+                    self._wake_zombies()
                 case _:
                     pass  # the end of a pod that is no member any more
             await self._push_when_all_are_ready()
@@ -245,6 +246,16 @@ class StandIn:
             return
         self._pushed = gang.generation
         self._follow()
+
+    def _wake_zombies(self) -> None:
+        """Once the gang trains without them."""
+        heard = self._watch.heard(JOB_UID)
+        if heard is None or heard.status.phase is not AgentPhase.RUNNING:
+            return
+        if self._paused and heard.status.generation == self.gang.generation > 1:
+            self._continue_zombies()
+
+    def _continue_zombies(self) -> None:
         for pid in self._paused:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -273,7 +284,7 @@ class StandIn:
     async def _finish(self, *, error: str = "") -> Ending:
         """Let the others end; after a failure delete them, as a failed job's pods are."""
         self._watch.leave(JOB_UID)
-        zombies = any(map(_runs, self._paused))
+        self._continue_zombies()
         for agent in [*self.gang.former, *(self.gang.agents.values() if error else ())]:
             agent.process.send_signal(signal.SIGTERM)
         with suppress(TimeoutError):
@@ -287,7 +298,7 @@ class StandIn:
                 for agent in self.gang.band.agents
             ),
             generations=self.gang.generation,
-            zombies_left=zombies and any(map(_runs, self._paused)),
+            zombies_left=any(map(_runs, self._paused)),
         )
 
     def _processes_of(self, index: int) -> list[int]:

@@ -10,12 +10,12 @@ with O_EXCL in the folder of the cell, holds when and in which membership.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -158,7 +158,7 @@ class Scene:
             case Deed.LEAVE:
                 os._exit(0)
             case Deed.SPIN:
-                ctypes.PyDLL(None).pause()  # as a bad extension: it waits and holds the GIL
+                re.match(r"(a+)+$", "a" * 64 + "b")  # longer than anyone lives, with the GIL held
             case Deed.POISON:
                 self._poisoned = True
             case Deed.KILL_AGENTS:
