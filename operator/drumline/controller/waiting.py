@@ -71,9 +71,10 @@ class WaitingTexts:
         if (before.reason, before.message) == (reason, message[:2048]):
             self._due.pop(job.uid, None)
             return
-        refresh_at = self._said_at.get(job.uid, 0.0) + REFRESH_SECONDS
-        if before.reason == reason and self._clock() < refresh_at:
-            return
+        if before.reason == reason:  # whoever wrote that, its words need not be the newest
+            now = self._clock()
+            if now < self._said_at.setdefault(job.uid, now) + REFRESH_SECONDS:
+                return
         self._due[job.uid] = Text(job.key, job.uid, reason, message)
         self._wake.set()
 

@@ -171,6 +171,11 @@ def created(site: Site, proxy: Proxy) -> int:
     return sum(write.about == "pods" and write.code == 201 for write in writes)
 
 
+def assert_at_least(count: int, site: Site, proxy: Proxy) -> None:
+    """So many writes there are in an undisturbed life: each can be crashed at."""
+    assert sum("events" not in write.about for write in proxy.of(site.namespace)) >= count
+
+
 def assert_replaced_alone(site: Site, proxy: Proxy) -> None:
     names = sorted(pod["metadata"]["name"] for pod in site.pods("life"))
     assert names == ["life-0-g1", "life-1-g2", "life-2-g1"]
@@ -200,6 +205,7 @@ def test_what_the_loss_of_a_member_costs(
     started(proxied)
     lose_a_member(site)
     assert_replaced_alone(site, proxy)
+    assert_at_least(LOSS_WRITES, site, proxy)
     done = [write for write in proxy.of(site.namespace) if write.code < 300]
     made = Counter(write.about for write in done)
     assert made.pop("events") <= 6
@@ -224,6 +230,16 @@ def give_way(site: Site) -> set[str]:
         high.attend("0-g1", "1-g1", after=low)
         high.running(1)
         return {notice.id for notice in agent.notices}
+
+
+def test_what_it_costs_to_give_way(site: Site, proxy: Proxy, proxied: OperatorProcess) -> None:
+    site.kube.ensure(HIGH_CLASS)
+    started(proxied)
+    give_way(site)
+    assert_at_least(YIELD_WRITES, site, proxy)
+    made = Counter(write.about for write in proxy.of(site.namespace) if write.code < 300)
+    # each is admitted and runs; a promise, a disruption, a release, and why it waits now
+    assert made["trainingjobs/status"] == 2 * 2 + 4
 
 
 @pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
@@ -253,6 +269,7 @@ def test_an_undisturbed_life_and_what_it_costs(
     started(proxied)
     live(site)
     assert state(site, proxy) == UNDISTURBED
+    assert_at_least(LIFE_WRITES, site, proxy)
     done = [write for write in proxy.of(site.namespace) if write.code < 300]
     made = Counter(write.about for write in done if write.method != "DELETE")
     assert made.pop("events") <= 8
