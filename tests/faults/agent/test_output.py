@@ -50,7 +50,7 @@ async def test_a_rank_finds_the_variables_of_torch_and_a_clean_process(band: Ban
         f"3 4 1 2 {band.address(0)} 29500",
         "True 2",
         "SIG_DFL SIG_DFL set()",
-        "/dev/null pipe pipe pipe",
+        "/dev/null pipe pipe pipe pipe",
     ]
 
 

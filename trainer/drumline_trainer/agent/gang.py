@@ -89,19 +89,19 @@ class LocalGang:
         """Rung when a rank is done, has parked or has ended."""
 
     @property
-    def done(self) -> bool:
-        """Every rank has finished its work."""
-        return bool(self._ranks) and all(rank.done for rank in self._ranks.values())
-
-    @property
     def left(self) -> bool:
         """Every rank has left on request."""
         ranks = self._ranks.values()
-        return bool(ranks) and all(rank.succeeded for rank in ranks) and not self.done
+        return all(rank.succeeded for rank in ranks) and any(rank.left for rank in ranks)
 
     def views(self) -> tuple[RankView, ...]:
-        """Every rank as it looks now."""
-        return tuple(self._view(rank, now=time.monotonic()) for rank in self._ranks.values())
+        """Every rank that is in the present attempt, as it looks now."""
+        present = (self._board.generation, self._board.attempt)
+        return tuple(
+            self._view(rank, now=time.monotonic())
+            for rank in self._ranks.values()
+            if rank.placement.membership == present
+        )
 
     def tell_all(self, order: Order) -> None:
         """Write an order to every rank."""

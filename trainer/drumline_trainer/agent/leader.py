@@ -215,10 +215,11 @@ class Leader:
 
     async def _finished(self, membership: Membership) -> Finish:
         def all_done() -> Finish | None:
-            if not self._member.gang.done:
+            board, others = self._service.board, self._roster.views(membership)
+            if others is None or (board.generation, board.attempt) != membership:
                 return None
-            views = self._roster.views(membership)
-            if views is None or not all(view.done for view in views):
+            done = [view for view in (*self._member.gang.views(), *others) if view.done]
+            if len(done) < self._record.world_size:
                 return None
             return Finish(generation=membership[0], attempt=membership[1])
 

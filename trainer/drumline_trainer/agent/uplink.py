@@ -70,11 +70,11 @@ class Uplink:
             seen = await bell.within(self._interval, after=seen)
 
     async def _beat(self) -> None:
-        generation, attempt = self._member.membership
+        board = self._service.board
         beat = Beat(
             index=self._service.settings.index,
-            generation=generation,
-            attempt=attempt,
+            generation=board.generation,
+            attempt=board.attempt,
             ranks=self._member.gang.views(),
         )
         answer = await self._put(BEAT_PATH, encode(beat), signed_as=b"beat")
