@@ -6,8 +6,8 @@ is. When the leader does not answer twice in a row, the next members are asked, 
 long they have not heard it.
 
 A member is *lost* when its peers have not heard it for `lost_after_seconds` and a look of our own
-fails too, or when they have not heard it for four times as long whatever our look says. Where no
-peer is left to ask, four times as long without an answer to us counts, but only on a node that
+fails too, or when they go on not to hear it for three times as long whatever our look says. Where
+no peer is left to ask, four times as long without an answer to us counts, but only on a node that
 the API server does not hear either: a partition between us and a healthy gang loses nobody. A node
 whose kubelet is dead and whose agent answers is none of this.
 
@@ -47,7 +47,7 @@ TRIES = 2
 DEPUTIES = 3
 """Members asked when the leader does not answer."""
 CERTAIN_FACTOR = 4.0
-"""Silence so many times longer than `lost_after_seconds` needs no second witness."""
+"""Silence so many times longer than `lost_after_seconds` is believed without a second witness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +99,8 @@ class _Eye:
     """Pods that did not answer us, by uid."""
     joined_at: dict[str, float] = field(default_factory=dict[str, float])
     """Pods that came while we watched, by uid: they cannot have been silent for longer."""
+    doubted_since: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods that their peers do not hear and that answered us, by uid."""
 
 
 class AgentWatch:
@@ -150,7 +152,7 @@ class AgentWatch:
         before = {member.pod_uid for member in eye.gang.members}
         now = {member.pod_uid for member in gang.members}
         eye.joined_at |= dict.fromkeys(now - before, self._clock())
-        for memory in (eye.joined_at, eye.unanswered_since):
+        for memory in (eye.joined_at, eye.unanswered_since, eye.doubted_since):
             for uid in memory.keys() - now:
                 del memory[uid]
         eye.gang = gang
@@ -216,23 +218,38 @@ class AgentWatch:
 
     async def _lost(self, eye: _Eye, answer: AgentStatus) -> frozenset[str]:
         """Of the silent members those that count as lost, each looked at once more."""
-        gang = eye.gang
-        by_index = {member.index: member for member in gang.members}
-        lost: set[str] = set()
-        for silence in answer.silent:
-            member = by_index.get(silence.index)
-            if member is None or member.birth > answer.generation:
-                continue  # its place was taken by a pod that this agent does not know
-            since = eye.joined_at.get(member.pod_uid)
-            known = silence.seconds if since is None else self._clock() - since
-            seconds = min(silence.seconds, known)
-            if seconds < gang.lost_after_seconds:
-                continue
-            certain = seconds >= CERTAIN_FACTOR * gang.lost_after_seconds
-            asked = member is gang.members[0] and eye.failures > 0
-            if certain or asked or await self._ask(eye, member, wait=False) is None:
-                lost.add(member.pod_uid)
+        by_index = {member.index: member for member in eye.gang.members}
+        silent = [
+            (by_index[one.index], one.seconds)
+            for one in answer.silent
+            # else its place was taken by a pod that this agent does not know
+            if one.index in by_index and by_index[one.index].birth <= answer.generation
+        ]
+        lost = {
+            member.pod_uid
+            for member, seconds in silent
+            if await self._is_lost(eye, member, seconds)
+        }
+        for uid in eye.doubted_since.keys() - {member.pod_uid for member, _ in silent}:
+            del eye.doubted_since[uid]
         return frozenset(lost)
+
+    async def _is_lost(self, eye: _Eye, member: MemberAddress, seconds: float) -> bool:
+        """Whether a member that its peers have not heard for so long is lost.
+
+        Against our own look its peers' word counts only once it has stood for long: a leader that
+        was frozen itself finds all others silent when it wakes up.
+        """
+        limit, now = eye.gang.lost_after_seconds, self._clock()
+        joined_at = eye.joined_at.get(member.pod_uid)
+        known = seconds if joined_at is None else min(seconds, now - joined_at)
+        if known < limit:
+            return False
+        asked = member is eye.gang.members[0] and eye.failures > 0
+        if asked or await self._ask(eye, member, wait=False) is None:
+            return True
+        doubted_since = eye.doubted_since.setdefault(member.pod_uid, now)
+        return now >= doubted_since + (CERTAIN_FACTOR - 1) * limit
 
     async def _unheard_by_all(self, eye: _Eye) -> frozenset[str]:
         """Nobody is left to ask: members on nodes that nobody hears either."""
@@ -276,8 +293,8 @@ class AgentWatch:
         spread = 0.8 + 0.2 * (zlib.crc32(eye.gang.uid.encode()) % 100) / 100
         wait = max(WAIT_SECONDS, len(self._eyes) / REQUESTS_PER_SECOND) * spread
         silent = eye.heard.status.silent if eye.heard else ()
-        limits = (eye.gang.lost_after_seconds, CERTAIN_FACTOR * eye.gang.lost_after_seconds)
-        left = [limit - one.seconds for one in silent for limit in limits if one.seconds < limit]
+        limit = eye.gang.lost_after_seconds
+        left = [limit - one.seconds for one in silent if one.seconds < limit]
         return min([wait, *(max(PACE_SECONDS, each) for each in left)])
 
     def _publish(self, eye: _Eye, answer: AgentStatus | None, lost: frozenset[str]) -> None:
