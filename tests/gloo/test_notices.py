@@ -69,12 +69,26 @@ def test_one_that_only_some_ranks_have_is_not_acted_on(gangs: GangStarter, tmp_p
         [_, heard] = gang.hear(past(2))
         assert isinstance(heard, Heartbeat)
         gang.hear(past(heard.step + 5))
-        gang.ranks[0].tell(notice("another", leave=True))
-        gang.hear(past(heard.step + 15))
         assert not any(saved(word) for rank in gang.ranks.values() for word in rank.said)
         assert list(folder.glob("step-*")) == []
         gang.ranks[0].tell(notice("n1", leave=False))
         assert answers(gang).notice == "n1"
+
+
+def test_two_that_ask_for_the_same_save_are_answered_by_one(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    with StandIn(gangs, config_of(tmp_path), world_size=2, folder=folder) as gang:
+        gang.start()
+        gang.hear(past(1))
+        for number, rank in gang.ranks.items():
+            rank.tell(notice(f"pod-{number}", leave=True))
+        words = gang.hear(saved)
+        assert gang.exit_codes() == {ExitCode.PREEMPTED}
+    answered = [word for word in words if isinstance(word, NoticeSaved)]
+    assert [word.notice for word in answered] == ["pod-0", "pod-1"]
+    assert len({(word.step, word.digest) for word in answered}) == 1
 
 
 def test_a_withdrawn_one_is_forgotten(gangs: GangStarter, tmp_path: Path) -> None:

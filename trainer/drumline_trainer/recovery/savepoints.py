@@ -7,8 +7,8 @@ nothing: the initial weights.
 
 A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
 alone: each rank's vote rides on the all-reduce of the step, and where there is one, all ranks
-compare what they were given. Only a notice that every rank has is acted on, at that very step
-boundary; a withdrawn one no longer is.
+compare what they were given. It is acted on once every rank has one, at that very step boundary; a
+withdrawn one no longer is.
 """
 
 from __future__ import annotations
@@ -218,11 +218,15 @@ class SavePoints:
         self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
 
     def _common_notice(self) -> SaveNotice | None:
-        """The notice that every rank has, if it is the same one."""
+        """This rank's notice, if every rank has one: two of them ask for the same save.
+
+        Pods that are told to end at the same moment bring one each, and none would wait for the
+        other's.
+        """
         mine = self.control.notice if self.control is not None else None
         own_id = mine.id if mine is not None else ""
         ids = gather_bytes(own_id.encode(), device=self.device)
-        return mine if len(set(ids)) == 1 else None
+        return mine if all(ids) else None
 
     def _answer(self, notice: SaveNotice) -> None:
         """Say what is saved, once it has been read back; leave if that was asked for."""
