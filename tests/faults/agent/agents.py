@@ -95,7 +95,7 @@ class Agent:
         """Read to the end; the exit code."""
         async with asyncio.timeout(HANG_SECONDS):
             if self._reader is not None:
-                await self._reader
+                await asyncio.shield(self._reader)
             return await self.process.wait()
 
     async def kill(self) -> None:

@@ -132,7 +132,8 @@ async def test_ranks_live_on_into_the_next_generation(gang: Gang) -> None:
 
 
 async def test_a_pod_that_was_replaced_while_it_was_away_ends_itself(gang: Gang) -> None:
-    line = "beat(3); hang(until=0, generation=2); done(9)"
+    gate = gang.band.gate()
+    line = f"beat(3); hang(until=0, generation=2); {gate.line}; done(9)"
     await gang.start(2, variables=script(r0=[line], r1=[line]))
     await gang.push()
     await gang.pids()
@@ -146,6 +147,8 @@ async def test_a_pod_that_was_replaced_while_it_was_away_ends_itself(gang: Gang)
 
     assert await zombie.ended() == ExitCode.PEER_LOST
     assert zombie.report.error == "another pod is member 1 of generation 2"
+    gate.open()
+    gate.open()
     assert await gang.ended() == [0, 0]
 
 
