@@ -78,14 +78,22 @@ class Diary:
                 losses.setdefault(line.step, set()).add(line.loss)
         return losses
 
-    def steps_lost(self, mark: Mark) -> int | None:
-        """Steps that were finished before the recovery and done again; None without a recovery."""
+    def steps_lost(self, mark: Mark) -> tuple[int, int] | None:
+        """Steps that were finished before the recovery and done again; None without a recovery.
+
+        Two counts: of steps that every rank had finished, and of steps that any rank had; who had
+        finished one more than the others may be the one that was lost.
+        """
         recovery = self.recovery(mark)
         if recovery is None:
             return None
         begun = min(line.membership for line in self.lines if self._recovers(line, mark))
-        finished = [line.step for line in self._steps() if line.membership < begun]
-        return max(0, max(finished, default=0) - recovery[0])
+        finished: dict[int, int] = {}
+        for line in self._steps():
+            if line.membership < begun:
+                finished[line.rank] = max(line.step, finished.get(line.rank, 0))
+        reached = [finished.get(rank, 0) for rank in {line.rank for line in self.lines}]
+        return max(0, min(reached) - recovery[0]), max(0, max(reached) - recovery[0])
 
     def stale_steps(self) -> list[Line]:
         """Steps that ranks of a membership finished after a newer one had begun to train."""
