@@ -127,7 +127,7 @@ class Snapshots:
         with ExitStack() as stack:
             try:
                 header, body = stack.enter_context(opened(path))
-                self._refuse_others(header, body, path)
+                self._refuse_others(header, body, path, step=step)
             except SnapshotError as error:
                 return agree(f"rank {self._placement.rank}: {error}")
             reason = agree("")
@@ -155,10 +155,15 @@ class Snapshots:
         """What a snapshot must share with this membership."""
         return (self._placement.world_size, self._config)
 
-    def _refuse_others(self, header: SnapshotHeader, body: memoryview, path: Path) -> None:
+    def _refuse_others(
+        self, header: SnapshotHeader, body: memoryview, path: Path, *, step: int
+    ) -> None:
         fits = (header.world_size, header.config) == self._kind
-        if not fits or header.rank != self._placement.rank:
-            raise SnapshotError(f"{path.name}: taken by another rank, gang size or configuration")
+        if not fits or (header.rank, header.step) != (self._placement.rank, step):
+            raise SnapshotError(
+                f"{path.name}: taken by another rank, at another step, or in another gang size or"
+                " configuration"
+            )
         if body[: len(self._head)] != self._head:
             raise SnapshotError(f"{path.name}: holds other shards")
 

@@ -155,6 +155,13 @@ def test_another_ranks_file_under_this_ranks_name_is_refused(tmp_path: Path) -> 
     assert "another rank" in answer
 
 
+def test_another_steps_file_under_this_steps_name_is_refused(tmp_path: Path) -> None:
+    taken(tmp_path, 7)
+    snapshot_file(tmp_path, rank=1, step=7).rename(snapshot_file(tmp_path, rank=1, step=8))
+    answer = snapshots(tmp_path, tensors()).restore(8, agree=lambda reason: reason)
+    assert "at another step" in str(answer)
+
+
 def test_abandoned_steps_other_gangs_and_leftovers_are_forgotten(tmp_path: Path) -> None:
     taker = taken(tmp_path, 3, 4)
     leftover = snapshot_file(tmp_path, rank=1, step=5).with_suffix(".snapshot.part")
