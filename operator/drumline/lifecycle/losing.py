@@ -163,7 +163,7 @@ def give_up(
 def _restart_or_fail(
     job: Job, gang: Gang, observed: Observed, cause: Failure, *, now: float, epoch: int
 ) -> TrainingJobStatus:
-    """New pods, where they were, for all members that ended; the others keep theirs."""
+    """New pods, where they were, for all members that ended or will; the others keep theirs."""
     job = replace(job, status=ledger.folded(job, observed, now=now, every=True))
     fault_class = CHARGED_TO[cause.failure_class]
     entry = incidents.entry_of(cause, job=job, fault_class=fault_class, now=now)
@@ -183,15 +183,26 @@ def _restart_or_fail(
     job = replace(job, status=budgets.charged(job.status, job.spec.recovery, fault_class, at=now))
     used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
     limit = budgets.limit_of(job.spec.recovery, fault_class)
-    ended = [pod.index for pod in gang.present if pod.end is not None]
     return to.restarting(
         job,
-        indices=ended if job.runs_trainer else [member.index for member in gang.members],
+        indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
         reason=cause.reason,
         message=f"{cause.sentence}; restart {used} of {limit}",
         epoch=epoch,
         now=now,
     )
+
+
+def _ending(gang: Gang) -> list[int]:
+    """Members whose pods ended, and those whose pods will.
+
+    Where the agents gave up, all that they knew of end, though their kubelets say so one by one.
+    """
+    ends = {pod.index: pod.end for pod in gang.present if pod.end is not None}
+    reports = (final_report(end) for end in ends.values())
+    if not any(report is not None and report.fault_class is not None for report in reports):
+        return list(ends)
+    return [each.index for each in gang.standing if each.index not in gang.joining - ends.keys()]
 
 
 def _exhausted(job: Job, status: TrainingJobStatus, fault_class: FaultClass, *, now: float) -> bool:

@@ -233,6 +233,32 @@ def test_all_that_ended_get_new_pods() -> None:
     assert result.actions == (DeletePods(generations=(1,)), CreateMembers(indices=(0, 1, 2)))
 
 
+def test_what_the_agents_gave_up_on_is_one_restart_of_all_however_late_the_others_show_it() -> None:
+    job = a_gang()
+    gave_up = {"error": "rank 2: ValueError: boom", "fault_class": FaultClass.APPLICATION}
+    culprit = a_pod(job, 1, end=ended(exit_code=1, message=words(**gave_up)))
+    up = ready_pods(job)
+    status = decided(job, observed(up[0], culprit, up[2]))
+    assert {member.birth for member in members_of(status)} == {2}
+    job = with_status(job, status)
+    end = ended(exit_code=ExitCode.PEER_LOST, message=words(**gave_up))
+    late = replace(up[0], ready=False, end=end)
+    result = planned(job, observed(late, culprit, up[2]), now=T0 + 30)
+    assert result.actions == (DeletePods(generations=(1,)), CreateMembers(indices=(0, 1)))
+    assert used(job.status) == {"Application": 1}
+
+
+def test_members_that_join_are_not_known_to_agents_that_give_up() -> None:
+    spec = {"minNodes": 1, "checkpoint": {"claimName": "shared"}}
+    job = a_job(nodes=3, trainer={"globalBatchSize": 12}, **spec)
+    job = running(admitted(job, nodes=NODES[:2]))
+    grown = to.resized(job, kept=[0, 1], added=[NODES[2]], epoch=EPOCH, now=T0 + 1)
+    job = with_status(job, grown)
+    end = ended(exit_code=1, message=words(error="boom", fault_class=FaultClass.APPLICATION))
+    status = decided(job, standing_with(job, 0, end=end))
+    assert [member.birth for member in members_of(status)] == [3, 3, 2]
+
+
 @pytest.mark.parametrize(
     ("end", "reason", "charged"),
     [
