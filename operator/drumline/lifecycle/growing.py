@@ -1,7 +1,8 @@
 """An elastic gang grows: the others train on until the new members stand.
 
 Then they save, as another number of ranks can only go on from a checkpoint, and all are told of the
-new membership. New members that do not come up, or a save that fails, cost nothing but the attempt.
+new membership. New members that do not come up, or a save that fails, cost nothing but the attempt;
+so does the announced end of a node, which leaves no time for growing.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def grow(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan:
     deadline = start_deadline(job)
     if observed.acknowledged_generation == job.status.generation:
         return _joined(job, observed, now=now) if gang.complete else Plan(requeue_at=deadline)
+    if observed.threats:
+        text = f"node {observed.threats[0].node} is about to go"
+        return Plan(status=to.not_joined(job, message=text, now=now))
     if now >= deadline:
         text = f"the others were not ready within {job.spec.start_deadline_seconds} s"
         return Plan(status=to.not_joined(job, message=text, now=now))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle import status as to
 from drumline.lifecycle.actions import (
@@ -19,7 +19,7 @@ from drumline.lifecycle.actions import (
     PushRecord,
 )
 from drumline.lifecycle.growing import notice_id
-from drumline.lifecycle.job import Job, Observed
+from drumline.lifecycle.job import Job, Observed, Threat
 from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import plan
 from drumline_trainer.contract import Notice, NoticeAnswer
@@ -151,6 +151,30 @@ def test_growing_that_comes_to_nothing_costs_nothing(why: str) -> None:
     result = planned(job, seen, now=now)
     assert result.status is None
     assert DeletePods(generations=(2,)) in result.actions
+
+
+@pytest.mark.parametrize("node", ["a", "d"])
+def test_the_announced_end_of_a_node_comes_before_growing(node: str) -> None:
+    job = a_growing_gang()
+    threat = Threat(node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=T0 + 20)
+    old = ready_pods(job)[:2]
+    status = decided(job, observed(*old, threats=(threat,)))
+    assert (indices(status), status.phase, status.restarts) == ([0, 1], Phase.RUNNING, 0)
+    assert f"node {node} is about to go" in (status.message or "")
+    if node == "a":
+        status = decided(with_status(job, status), observed(*old, threats=(threat,)))
+        assert status.disruption is not None
+        assert status.disruption.indices == [0]
+
+
+def test_a_gang_that_was_told_of_its_new_members_first_takes_them_in() -> None:
+    job = a_growing_gang()
+    threat = Threat(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
+    told = observed(*ready_pods(job), threats=(threat,), acknowledged_generation=2, protected=True)
+    status = decided(job, told)
+    assert (indices(status), status.disruption) == ([0, 1, 2, 3], None)
+    status = decided(with_status(job, status), told)
+    assert status.disruption is not None
 
 
 def test_a_loss_among_those_that_train_ends_the_growing_not_the_new_members() -> None:
