@@ -44,7 +44,7 @@ bench-recovery: setup  ## time to recover, and what snapshots cost, beside a bar
 	@$(PYTHON) -m tests.bench.recovery
 
 matrix: setup  ## every fault at every moment in every role; writes docs/kill-matrix.md
-	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK))
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK)) $(if $(AGAIN),--again)
 
 lint: setup  ## style, types, arrows
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .

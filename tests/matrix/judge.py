@@ -214,7 +214,8 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
     if not blamed:
         yield f"the ledger blames rank {incident.culprit_rank} of pod {incident.culprit_index}"
     lost = seen.diary.steps_lost(mark) or (0, 0)
-    said = sum(one.failed_step - one.restored_step for one in seen.incidents)
+    # a fault in a recovery ends with the same restore: the steps are those of the first
+    said = max(one.failed_step - one.restored_step for one in seen.incidents)
     if not lost[0] <= said <= lost[1]:
         yield f"the ledger says {said} steps lost, and {lost[1]} were"
     patience = LAST_SIGN_SECONDS if cell.hits_pods else 0.0
