@@ -181,3 +181,22 @@ async def test_orders_of_a_lower_membership_are_refused(gang: Gang) -> None:
     assert await gang.order("prepare", generation=1, attempt=0) == 409
     assert await gang.order("kill", generation=1, attempt=0, ranks=[0], reason="") == 409
     assert await gang.order("finish", generation=1) == 400
+
+
+async def test_no_attempt_goes_on_from_less_than_was_saved_in_an_earlier_one(gang: Gang) -> None:
+    """Also where the one before it ended without a word, and whatever the record says."""
+    floor = "print('floor', now().acknowledged_step, now().acknowledged_digest)"
+    saves = [
+        floor,
+        "if placement.attempt == 0: beat(9, checkpoint_step=7, checkpoint_digest='seven')",
+        "if placement.attempt < 2: raise ValueError('ab'[placement.attempt])",
+        "done(9)",
+    ]
+    gang.record_fields = {"restore_step": 4, "restore_digest": "four"}
+    await gang.start(2, variables=script(r0=saves, r1=["hang(until=2)", floor, "done(9)"]))
+    await gang.push()
+
+    assert await gang.ended() == [0, 0]
+    floors = [line for line in gang.leader.printed(0) if line.startswith("floor")]
+    assert floors == ["floor 4 four", "floor 7 seven", "floor 7 seven"]
+    assert gang.agents[1].printed(1) == ["floor 7 seven"]

@@ -135,7 +135,7 @@ RECORD = GenerationRecord(job_uid="job", generation=3, epoch=1, members=MEMBERS)
 
 
 def inventory(index: int, **changes: Any) -> Inventory:
-    fields: dict[str, Any] = {"previous_generation": 2, "broken": None, "step": 40}
+    fields: dict[str, Any] = {"previous_generation": 2, "broken": None, "step": 40, "saved": None}
     fields |= {"shards": (), "incidents": (), **changes}
     return Inventory(index=index, **fields)
 
@@ -169,8 +169,16 @@ def test_kills_for_memory_are_counted_by_the_kernel(tmp_path: Path) -> None:
     assert faults.memory_kills(tmp_path) == 2
 
 
+def test_kills_for_memory_counted_by_an_older_kernel(tmp_path: Path) -> None:
+    counts = "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n"
+    (tmp_path / "memory.oom_control").write_text(counts)
+    assert faults.memory_kills(tmp_path) == 4
+
+
 def test_the_own_control_group(tmp_path: Path) -> None:
     membership = tmp_path / "cgroup"
     membership.write_text("4:memory:/old\n0::/kubepods/pod7\n")
-    assert faults.own_cgroup(membership) == Path("/sys/fs/cgroup/kubepods/pod7")
-    assert faults.own_cgroup(tmp_path / "none") == Path("/sys/fs/cgroup")
+    assert faults.own_cgroup(membership, root=tmp_path) == tmp_path / "kubepods/pod7"
+    assert faults.own_cgroup(tmp_path / "none", root=tmp_path) == tmp_path
+    (tmp_path / "memory").mkdir()
+    assert faults.own_cgroup(membership, root=tmp_path) == tmp_path / "memory"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.gang_words import Inventory, Source
-from drumline_trainer.agent.rounds import Plan, plan
+from drumline_trainer.agent.gang_words import Inventory, Saved, Source, encode, parse_inventory
+from drumline_trainer.agent.rounds import Plan, floor_of, plan
 from drumline_trainer.agent.snapshots import Shard, Snapshots, newest_common_step
 from drumline_trainer.agent.transfers import partner_of
 from drumline_trainer.contract import ContractError, GenerationRecord, Member
@@ -36,7 +36,13 @@ def record(*nodes: str, ranks: int = 1) -> GenerationRecord:
 
 def inventory(index: int, *shards: Shard) -> Inventory:
     return Inventory(
-        index=index, previous_generation=1, broken=None, step=9, shards=shards, incidents=()
+        index=index,
+        previous_generation=1,
+        broken=None,
+        step=9,
+        saved=None,
+        shards=shards,
+        incidents=(),
     )
 
 
@@ -101,6 +107,18 @@ def test_a_plan_says_who_gets_what_from_whom() -> None:
     assert chosen.fetches
     assert plan(gang, inventories, saved_step=25) == Plan(restore_step=None, fetch={})
     assert plan(gang, inventories[1:], saved_step=None).restore_step is None
+
+
+def test_the_floor_is_the_newest_checkpoint_that_anybody_knows_of() -> None:
+    saved = Saved(step=20, digest="twenty")
+    heard = replace(inventory(1), saved=saved)
+    assert parse_inventory(encode(heard)) == heard
+
+    known = replace(record("a", "b"), restore_step=10, restore_digest="ten")
+    assert floor_of(record("a"), [inventory(0)]) is None
+    assert floor_of(known, [inventory(0)]) == Saved(step=10, digest="ten")
+    assert floor_of(known, [inventory(0), heard]) == saved
+    assert floor_of(replace(known, restore_step=30), [heard]) == Saved(step=30, digest="ten")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.bell import Bell
+from drumline_trainer.agent.gang_words import Saved
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
@@ -56,6 +57,8 @@ class Board:
         self.heard: dict[int, Heard] = {}
         self.step_seconds: float | None = None
         """Usual time of a step, checkpoints and restarts left out; outlives attempts."""
+        self.saved: Saved | None = None
+        """The newest checkpoint ever heard of; outlives attempts and generations."""
         self.silent: tuple[Silence, ...] = ()
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
@@ -88,9 +91,16 @@ class Board:
             self._learn(heartbeat.step_seconds)
         elif before is not None and heartbeat.step > before.heartbeat.step:
             self._learn((now - before.at) / (heartbeat.step - before.heartbeat.step))
+        if heartbeat.checkpoint_step is not None:
+            self.hear_of(Saved(step=heartbeat.checkpoint_step, digest=heartbeat.checkpoint_digest))
         if self._phase is AgentPhase.STARTING:
             self._phase = AgentPhase.RUNNING
         self.changed()
+
+    def hear_of(self, saved: Saved) -> None:
+        """Somebody of the gang knows of a committed checkpoint."""
+        if self.saved is None or saved.step > self.saved.step:
+            self.saved = saved
 
     def _learn(self, seconds: float) -> None:
         old = self.step_seconds

@@ -46,6 +46,15 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint that is known to be committed."""
+
+    step: int
+    digest: str
+    """Of its manifest; empty where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
     """Train in this membership, from here."""
 
@@ -56,6 +65,8 @@ class Go:
     """Step of the snapshots to go on from; None: whatever storage has."""
     fetch: tuple[Source, ...]
     """The snapshots of this member's ranks that it lacks, and who holds them."""
+    floor: Saved | None
+    """The newest checkpoint that anyone knows of: storage must not give an older one."""
     incidents: list[dict[str, Any]]
     """The leader's log: every agent of the gang has it."""
 
@@ -124,6 +135,8 @@ class Inventory:
     """How that ended; None: it had not."""
     step: int
     """Steps finished in that."""
+    saved: Saved | None
+    """The newest checkpoint that this pod has ever heard of."""
     shards: tuple[Shard, ...]
     incidents: tuple[Incident, ...]
 
@@ -155,6 +168,7 @@ def parse_order(body: bytes) -> Order:
                 store_port=read.integer(raw, "store_port", low=1, high=65535),
                 restore_step=read.optional_integer(raw, "restore_step"),
                 fetch=tuple(_source(item) for item in read.objects(raw, "fetch", limit=MAX_RANKS)),
+                floor=_saved(raw, "floor"),
                 incidents=read.objects(raw, "incidents", limit=64),
             )
         case "kill":
@@ -184,6 +198,7 @@ def parse_inventory(body: bytes) -> Inventory:
         previous_generation=read.integer(raw, "previous_generation"),
         broken=_break(raw.get("broken")),
         step=read.integer(raw, "step"),
+        saved=_saved(raw, "saved"),
         shards=tuple(
             Shard.parse(item) for item in read.objects(raw, "shards", limit=4 * MAX_RANKS)
         ),
@@ -198,6 +213,16 @@ def _break(item: object) -> Break | None:
         raise ContractError("broken: must be an object")
     raw = cast("dict[str, Any]", item)
     return Break(at=read.time_of(raw, "at"), noticed_at=read.time_of(raw, "noticed_at"))
+
+
+def _saved(whole: dict[str, Any], key: str) -> Saved | None:
+    item = whole.get(key)
+    if item is None:
+        return None
+    if not isinstance(item, dict):
+        raise ContractError(f"{key}: must be an object")
+    raw = cast("dict[str, Any]", item)
+    return Saved(step=read.integer(raw, "step"), digest=read.text(raw, "digest", limit=128))
 
 
 def _source(raw: dict[str, Any]) -> Source:

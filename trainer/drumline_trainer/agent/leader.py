@@ -30,13 +30,13 @@ from drumline_trainer.agent.http_message import Request
 from drumline_trainer.agent.incidents import Recovery
 from drumline_trainer.agent.reports import Beat, Fault
 from drumline_trainer.agent.roster import Roster
-from drumline_trainer.agent.rounds import Orders, Plan, plan
+from drumline_trainer.agent.rounds import Orders, Plan, floor_of, plan
 from drumline_trainer.agent.service import first
 from drumline_trainer.agent.watchman import Watchman
 from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, sign
 
 if TYPE_CHECKING:
-    from drumline_trainer.agent.gang_words import Membership
+    from drumline_trainer.agent.gang_words import Membership, Saved
     from drumline_trainer.agent.incidents import IncidentLog
     from drumline_trainer.agent.member import Member
     from drumline_trainer.agent.record_book import SignedRecord
@@ -161,7 +161,8 @@ class Leader:
             on_end=lambda reason: self.report(self._store_fault(membership, reason)),
         )
         inventories = await self._orders.prepare(membership)
-        chosen = self._decide(membership, inventories, incident)
+        floor = floor_of(self._record, inventories)
+        chosen = self._decide(membership, inventories, incident, floor=floor)
         orders = {
             member.index: Go(
                 generation=membership[0],
@@ -169,6 +170,7 @@ class Leader:
                 store_port=store_port,
                 restore_step=chosen.restore_step,
                 fetch=chosen.fetch.get(member.index, ()),
+                floor=floor,
                 incidents=self._incidents.to_json(),
             )
             for member in self._record.members
@@ -178,7 +180,12 @@ class Leader:
         )
 
     def _decide(
-        self, membership: Membership, inventories: list[Inventory], incident: Incident | None
+        self,
+        membership: Membership,
+        inventories: list[Inventory],
+        incident: Incident | None,
+        *,
+        floor: Saved | None,
     ) -> Plan:
         for inventory in inventories:
             self._incidents.merge(inventory.incidents)
@@ -186,11 +193,10 @@ class Leader:
             incident = replacement_of(self._record, inventories, now=time.time())
         if incident is not None:
             self._incidents.add(incident)
-        saved = [self._record.restore_step, self._service.board.progress.checkpoint_step]
         chosen = plan(
             self._record,
             inventories,
-            saved_step=max((step for step in saved if step is not None), default=None),
+            saved_step=None if floor is None else floor.step,
             refused=self._refused,
         )
         self._restore_step = chosen.restore_step

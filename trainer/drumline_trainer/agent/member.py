@@ -185,6 +185,7 @@ class Member:
             previous_generation=self._previous_generation,
             broken=self._broken,
             step=self._start_step if trained is None else trained,
+            saved=self._board.saved,
             shards=self._snapshots.all,
             incidents=self._incidents.all,
         )
@@ -194,6 +195,8 @@ class Member:
             raise HttpError(HTTPStatus.CONFLICT, "not prepared")
         if self._entering is None:
             self._incidents.merge([Incident.parse(raw) for raw in go.incidents])
+            if go.floor is not None:
+                self._board.hear_of(go.floor)
             self._entering = asyncio.create_task(self._enter(go, record))
         await asyncio.shield(self._entering)
 
@@ -234,7 +237,7 @@ class Member:
         )
 
     def _placements(self, go: Go, record: GenerationRecord) -> list[Placement]:
-        settings = self._settings
+        settings, floor = self._settings, go.floor
         here = next(member for member in record.members if member.index == settings.index)
         first = record.first_rank(settings.index)
         return [
@@ -249,8 +252,8 @@ class Member:
                 generation=go.generation,
                 attempt=go.attempt,
                 checkpoint_folder=settings.checkpoint_folder,
-                acknowledged_step=record.restore_step,
-                acknowledged_digest=record.restore_digest,
+                acknowledged_step=None if floor is None else floor.step,
+                acknowledged_digest="" if floor is None else floor.digest,
                 snapshot_folder=self._snapshots.folder,
                 restore_snapshot=go.restore_step,
                 address=here.address,

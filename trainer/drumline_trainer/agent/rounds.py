@@ -20,6 +20,7 @@ from drumline_trainer.agent.gang_words import (
     Inventory,
     Order,
     Prepare,
+    Saved,
     Source,
     encode,
     parse_inventory,
@@ -97,6 +98,14 @@ def plan(
             if member.index not in holders[rank]
         )
     return Plan(restore_step=step, fetch=fetch)
+
+
+def floor_of(record: GenerationRecord, inventories: Iterable[Inventory]) -> Saved | None:
+    """The newest checkpoint that anybody knows of: the operator, which may be late, or a pod."""
+    known = [one.saved for one in inventories if one.saved is not None]
+    if record.restore_step is not None:
+        known.insert(0, Saved(step=record.restore_step, digest=record.restore_digest))
+    return max(known, key=lambda saved: saved.step, default=None)
 
 
 class Orders:
