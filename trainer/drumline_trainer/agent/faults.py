@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ MAX_CORE_CHARS = 256
 _NEVER_AGAIN = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
+_KILL_COUNTERS = ("memory.events", "memory.oom_control")
+"""Of control groups version 2 and 1."""
 
 
 def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
@@ -103,19 +105,27 @@ def core_of(text: str) -> str:
 
 def memory_kills(cgroup: Path) -> int:
     """How many processes of a control group the kernel has killed for memory; 0 if unknown."""
-    try:
-        lines = (cgroup / "memory.events").read_text().splitlines()
-    except OSError:
-        return 0
-    counts = dict(line.split(maxsplit=1) for line in lines)
-    return int(counts.get("oom_kill", "0"))
+    for name in _KILL_COUNTERS:
+        with suppress(OSError):
+            lines = (cgroup / name).read_text().splitlines()
+            counts = dict(line.split(maxsplit=1) for line in lines)
+            return int(counts.get("oom_kill", "0"))
+    return 0
 
 
-def own_cgroup(membership: Path = Path("/proc/self/cgroup")) -> Path:
-    """Folder of this process's control group (version 2; in a container that is the root)."""
+def own_cgroup(
+    membership: Path = Path("/proc/self/cgroup"), *, root: Path = Path("/sys/fs/cgroup")
+) -> Path:
+    """Folder of this process's control group with the kernel's counts of memory.
+
+    In version 1 a container sees its own group as the root of the memory hierarchy, whatever
+    `membership` calls it; in version 2 it sees itself at the root of all.
+    """
+    if (root / "memory").is_dir():
+        return root / "memory"
     try:
         lines = membership.read_text().splitlines()
     except OSError:
-        return _CGROUP_ROOT
+        return root
     path = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    return _CGROUP_ROOT / path.lstrip("/")
+    return root / path.lstrip("/")
