@@ -37,6 +37,9 @@ test-integration: setup  ## the operator against a real API server
 test-e2e: setup  ## real nodes, real containers, real training (needs root and containerd)
 	@$(PYTHON) -m tests.suite e2e
 
+test-disruption: setup  ## every component that announces a node's end, on real nodes
+	@DRUMLINE_SIGNALS=all $(PYTEST) -q tests/e2e/test_disruption.py
+
 bench: setup  ## scheduling and write figures beside the raw limit of the same run
 	@$(PYTHON) -m tests.bench
 
@@ -60,4 +63,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e bench bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption bench bench-recovery matrix lint crds docs lock
