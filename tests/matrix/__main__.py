@@ -21,7 +21,7 @@ import structlog
 from tests.bench.report import FOLDER
 from tests.matrix.cells import Cell, every_cell, sample, shuffled
 from tests.matrix.judge import Result, Verdict
-from tests.matrix.report import Run, counts, keep, kept, publish
+from tests.matrix.report import Run, counts, kept, publish
 from tests.matrix.run import perform_all, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
@@ -49,8 +49,6 @@ def main() -> int:
         cells = sample(cells, seed=arguments.seed, count=arguments.cells)
     score = Score(earlier=green, seconds=seconds, keeps=keeps)
     results = asyncio.run(_perform(cells, score=score))
-    if len(score.results) == len(every_cell()):
-        publish(score.results, score.run)
     totals = counts(results)
     print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
     return 1 if totals[Verdict.RED] or not totals[Verdict.GREEN] else 0
@@ -73,13 +71,14 @@ class Score:
     def run(self) -> Run:
         """When and how long."""
         date = datetime.now(UTC).date().isoformat()
-        return Run(date=date, steps=STEPS, seconds=time.monotonic() - self._began)
+        seconds = time.monotonic() - self._began
+        return Run(date=date, cells=len(every_cell()), steps=STEPS, seconds=seconds)
 
     def add(self, result: Result) -> None:
         """One more."""
         self._by_cell[result.cell] = result
         if self._keeps:
-            keep(self.results, self.run)
+            publish(self.results, self.run)
 
 
 def _arguments() -> argparse.Namespace:

@@ -43,14 +43,10 @@ class Run:
     """What the results were measured with."""
 
     date: str
+    cells: int
+    """All there are; fewer results are of a run that is not over, or was stopped."""
     steps: int
     seconds: float
-
-
-def keep(results: Sequence[Result], run: Run) -> None:
-    """Write the file for programs."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(as_json(results, run))
 
 
 def kept() -> tuple[list[Result], float]:
@@ -63,7 +59,8 @@ def kept() -> tuple[list[Result], float]:
 
 def publish(results: Sequence[Result], run: Run) -> None:
     """Write both."""
-    keep(results, run)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    FILE.write_text(as_json(results, run))
     PAGE.write_text(as_page(results, run))
 
 
@@ -97,7 +94,7 @@ def _page(results: Sequence[Result], run: Run) -> Iterator[str]:
     yield "# Kill matrix\n"
     yield INTRODUCTION.format(command=COMMAND, steps=run.steps)
     totals = counts(results)
-    told = f"**{len(results)} cells: {totals['green']} green, {totals['red']} red"
+    told = f"**{len(results)} of {run.cells} cells: {totals['green']} green, {totals['red']} red"
     told += f", {totals['not run']} not run**" if totals["not run"] else "**"
     yield f"{told}, in {run.seconds / 60:.0f} min. {run.date}, {machine()}.\n"
     yield from _summary(results)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from tests.matrix.cells import Cell, Fault, Moment, Role
+from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell
 from tests.matrix.judge import Result, Verdict
-from tests.matrix.report import Run, as_json, as_page, counts
+from tests.matrix.report import PAGE, Run, as_json, as_page, counts
 
-RUN = Run(date="2001-02-03", steps=12, seconds=600.0)
+RUN = Run(date="2001-02-03", cells=9, steps=12, seconds=600.0)
 GREEN = Result(
     cell=Cell(fault=Fault.SIGKILL, moment=Moment.DATA, role=Role.RANK_0),
     verdict=Verdict.GREEN,
@@ -33,7 +33,7 @@ FAILS = Result(
 
 def test_the_page_shows_every_result_where_its_fault_meets_its_moment() -> None:
     page = as_page([GREEN, RED, FAILS], RUN)
-    assert "**3 cells: 2 green, 1 red**" in page
+    assert "**3 of 9 cells: 2 green, 1 red**" in page
     assert "| SIGKILL | 0 0.75 (1) |  |" in page
     assert "| SIGSTOP | 2 **✗** |  |" in page
     assert "| loss not finite |  | r fails |" in page
@@ -60,3 +60,7 @@ def test_a_program_finds_every_figure() -> None:
 
 def test_verdicts_are_counted() -> None:
     assert counts([GREEN, GREEN, RED]) == {"green": 2, "red": 1, "not run": 0}
+
+
+def test_the_page_in_the_documents_knows_all_cells() -> None:
+    assert f" of {len(every_cell())} cells: " in PAGE.read_text(), "run `make matrix`"
