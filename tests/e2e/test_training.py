@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -15,24 +14,6 @@ from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, phase_is, reason_is
 
 CHECKPOINT = {"claimName": "checkpoints", "everySteps": 10}
-
-
-KILL_A_RANK = """
-import glob, os
-children = {}
-for path in glob.glob("/proc/[0-9]*/stat"):
-    try:
-        parent = int(open(path).read().rpartition(")")[2].split()[1])
-    except OSError:
-        continue
-    children.setdefault(parent, []).append(int(path.split("/")[2]))
-ranks = [pid for zygote in children[1] for pid in children.get(zygote, [])]
-os.kill(max(ranks), 9)
-"""
-
-
-def generation_is(number: int) -> Callable[[Json | None], bool]:
-    return lambda job: (job or {}).get("status", {}).get("generation") == number
 
 
 def test_ten_lines_train_the_model_and_leave_verified_checkpoints(site: Site) -> None:
@@ -136,31 +117,6 @@ def test_an_operator_killed_while_a_job_trains_changes_nothing_for_the_job(site:
     status = site.finish("steady")
     assert status["generation"] == 1
     assert {pod["metadata"]["uid"] for pod in site.pods("steady")} == before
-
-
-def test_a_killed_rank_restarts_the_gang_from_its_last_verified_checkpoint(site: Site) -> None:
-    site.submit(
-        "wounded",
-        nodes=2,
-        trainer={"steps": 120},
-        checkpoint={**CHECKPOINT, "path": "wounded"},
-    )
-    site.wait(
-        "wounded",
-        lambda job: (job or {}).get("status", {}).get("checkpoint", {}).get("step", 0) >= 10,
-    )
-    kubectl(
-        site.cluster,
-        *("exec", "--namespace", site.namespace, "wounded-1-g1", "--"),
-        *("python3", "-c", KILL_A_RANK),
-    )
-    second = site.wait("wounded", generation_is(2))["status"]
-    assert second["restarts"] == 1
-    assert "signal" in second["incident"].lower() or "137" in second["incident"]
-    status = site.finish("wounded")
-    assert (status["step"], status["generation"]) == (120, 2)
-    losses = site.losses("wounded")
-    assert sorted(losses) == list(range(1, 121))
 
 
 def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(site: Site) -> None:
