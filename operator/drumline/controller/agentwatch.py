@@ -1,9 +1,9 @@
 """One eye on every gang that trains: a request to its leader that waits there for news.
 
-The leader of a gang is the agent of its lowest index: it hears all members, and its status says who
-has fallen silent, which faults were recovered in place, what became of a notice, how far training
-is. When the leader does not answer twice in a row, the next members are asked, who say for how
-long they have not heard it.
+The leader of a gang is the agent of the lowest index that its agents know of, and comes first in
+`Gang.members`: it hears all members, and its status says who has fallen silent, which faults were
+recovered in place, what became of a notice, how far training is. When the leader does not answer
+twice in a row, the next members are asked, who say for how long they have not heard it.
 
 A member is *lost* when its peers have not heard it for `lost_after_seconds` and a look of our own
 fails too, or when they go on not to hear it for three times as long whatever our look says. Where
@@ -72,7 +72,7 @@ class Gang:
     token: bytes
     lost_after_seconds: float
     members: tuple[MemberAddress, ...]
-    """By index; only those that have a pod with an address."""
+    """In the order in which they are asked; only those that have a pod with an address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from drumline.lifecycle.actions import (
     ProtectMembers,
     PushRecord,
 )
-from drumline.lifecycle.members import members_of
+from drumline.lifecycle.gang import agents_of
 from drumline.lifecycle.pods import PodSettings, pod_manifests
 from drumline.telemetry import logs
 
@@ -86,6 +86,8 @@ class Memory:
     """Sizes of the job whose disruption budget was made sure of."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
+    heard_generation: int = 0
+    """The newest that the agents spoke of."""
     notified: str = ""
     """Id of the notice that the agents have."""
     withdrawn: str = ""
@@ -95,6 +97,11 @@ class Memory:
     figures_at: float | None = None
     written_at: float = 0.0
     """Our last status write."""
+
+    @property
+    def known_generation(self) -> int:
+        """The newest that the agents were told, as far as we can tell."""
+        return max(self.acknowledged_generation or 0, self.heard_generation)
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
         """Names still to be expected; those shown or overdue are dropped."""
@@ -268,10 +275,14 @@ class Executor:
         raise RetryLater(0.0)
 
     async def _notify(self, job: Job, notice: Notice, memory: Memory) -> None:
-        """Tell the leader, or whoever of the gang can be told, in the order of indices."""
-        pods = sorted(self._members(job), key=lambda pod: pod.index)
+        """Tell the leader, or whoever comes after it, of the gang as its agents know it."""
+        joining = job.status.assignment.joining if job.status.assignment else None
+        if joining and not memory.known_generation:
+            error = AgentError("the gang was not heard yet: its leader may be a new member or not")
+            raise _agent_later(job, error, memory)
+        pods = agents_of(job.status, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
-        for pod in [pod for pod in pods if pod.ip and pod.end is None][:NOTICE_TRIES]:
+        for pod in pods[:NOTICE_TRIES]:
             try:
                 await self._agents.notify(pod.ip, notice, token=self.token(job))
             except AgentError as failure:
@@ -284,11 +295,6 @@ class Executor:
                 log.info("notice_given", job=job.key, notice=notice.id, withdrawn=withdrawn)
                 raise RetryLater(0.0)
         raise _agent_later(job, error, memory)
-
-    def _members(self, job: Job) -> Iterable[PodFacts]:
-        births = {(member.index, member.birth) for member in members_of(job.status)}
-        pods = self._pods_of(job)
-        return (pod for pod in pods if (pod.index, pod.generation) in births)
 
     async def _delete_job(self, job: Job) -> None:
         log.info("job_time_to_live_over", job=job.key)

@@ -17,6 +17,7 @@ from drumline.controller.notices import Notices
 from drumline.controller.statuswriter import StatusWriter
 from drumline.lifecycle import status as to
 from drumline.lifecycle.failures import refused
+from drumline.lifecycle.gang import agents_of
 from drumline.lifecycle.job import Job, Observed, seconds
 from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import plan
@@ -148,12 +149,14 @@ class Reconciler:
         if job.status.assignment is None or job.finished or not (trains or told):
             self._watch.leave(job.uid)
             return None
+        heard = self._watch.heard(job.uid)
+        if heard is not None:
+            memory.heard_generation = max(memory.heard_generation, heard.status.generation)
         if job.runs_trainer:
-            self._watch.follow(self._gang(job, pods))
-        return self._watch.heard(job.uid)
+            self._watch.follow(self._gang(job, pods, memory))
+        return heard
 
-    def _gang(self, job: Job, pods: tuple[PodFacts, ...]) -> Gang:
-        births = {(member.index, member.birth) for member in members_of(job.status)}
+    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Gang:
         return Gang(
             key=job.key,
             uid=job.uid,
@@ -167,8 +170,7 @@ class Reconciler:
                     birth=pod.generation,
                     node_ready=self._state.nodes.is_ready(pod.node),
                 )
-                for pod in sorted(pods, key=lambda pod: pod.index)
-                if (pod.index, pod.generation) in births and pod.ip and pod.end is None
+                for pod in agents_of(job.status, pods, known=memory.known_generation)
             ),
         )
 

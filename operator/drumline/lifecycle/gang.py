@@ -17,6 +17,7 @@ from drumline_trainer.contract import pod_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from drumline.api.jobstatus import TrainingJobStatus
     from drumline.lifecycle.job import Job, Observed, PodFacts
 
 
@@ -87,6 +88,27 @@ def gang_of(job: Job, observed: Observed) -> Gang:
         lost=lost,
         joining=frozenset((assignment.joining if assignment else None) or ()),
     )
+
+
+def agents_of(status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int) -> list[PodFacts]:
+    """The members' pods that can be asked about their gang, who leads it first. O(members + pods).
+
+    A gang is led by the lowest index of the membership that its agents know: pods that were born
+    later come last, and members that join are in no gang yet.
+
+    Args:
+        status: says who the members are.
+        pods: the job's.
+        known: the newest generation that the agents are known to have been told.
+    """
+    assignment = status.assignment
+    joining = (assignment.joining if assignment else None) or ()
+    absent = frozenset(joining) if known < (status.generation or 0) else frozenset[int]()
+    members = [member for member in members_of(status) if member.index not in absent]
+    members.sort(key=lambda member: (member.birth > known, member.index))
+    found = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
+    keys = ((member.index, member.birth) for member in members)
+    return [found[key] for key in keys if key in found]
 
 
 def deletion_of(strays: Iterable[PodFacts], *, beside: Collection[Member] = ()) -> list[Action]:

@@ -1,0 +1,60 @@
+"""Whose agents can be asked about a gang, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline.lifecycle import status as to
+from drumline.lifecycle.gang import agents_of
+from drumline.lifecycle.job import Job
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    a_pod,
+    admitted,
+    ended,
+    ready_pods,
+    running,
+    with_status,
+)
+
+SPEC = {"nodes": 3, "minNodes": 1, "trainer": {"globalBatchSize": 12}}
+
+
+def a_gang() -> Job:
+    return running(admitted(a_job(**SPEC), nodes=("a", "b", "c")))
+
+
+def asked(job: Job, *, known: int) -> list[int]:
+    return [pod.index for pod in agents_of(job.status, ready_pods(job), known=known)]
+
+
+@pytest.mark.parametrize(("known", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [0, 1, 2])])
+def test_a_new_pod_is_asked_last_until_the_others_know_it(known: int, order: list[int]) -> None:
+    nodes = ["d", "b", "c"]
+    status = to.replaced(a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1)
+    job = with_status(a_gang(), status)
+    assert asked(job, known=known) == order
+
+
+@pytest.mark.parametrize(("known", "order"), [(0, [1, 2]), (2, [1, 2]), (3, [0, 1, 2])])
+def test_who_joins_is_asked_only_when_it_has_joined(known: int, order: list[int]) -> None:
+    job = with_status(a_gang(), to.resized(a_gang(), kept=[1, 2], added=(), epoch=EPOCH, now=T0))
+    job = running(job)
+    job = with_status(job, to.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 1))
+    assert asked(job, known=known) == order
+
+
+def test_nobody_is_asked_who_cannot_answer_or_is_no_member() -> None:
+    job = a_gang()
+    first, second, third = ready_pods(job)
+    pods = [
+        replace(first, end=ended(exit_code=1)),
+        replace(second, ip=""),
+        replace(a_pod(job, 2, generation=4), ip="10.0.0.9"),
+        third,
+    ]
+    assert agents_of(job.status, pods, known=1) == [third]
