@@ -9,6 +9,7 @@ does not train. If a member is gone for good the operator ends the wait with a n
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from drumline_trainer.agent.gang_words import (
     ROUNDS_PATH,
     Go,
     Inventory,
+    Kill,
     Order,
     Prepare,
     Saved,
@@ -26,7 +28,7 @@ from drumline_trainer.agent.gang_words import (
     parse_inventory,
 )
 from drumline_trainer.agent.http_client import Unreachable, fetch
-from drumline_trainer.agent.http_message import Request
+from drumline_trainer.agent.http_message import HttpError, Request
 from drumline_trainer.agent.snapshots import newest_common_step
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, sign
 
@@ -43,6 +45,8 @@ PREPARE_SECONDS = 60.0
 """A member answers when its ranks rest: it gives them a few seconds, or two steps."""
 GO_SECONDS = 600.0
 """A member answers when its ranks have been started, and its missing snapshots fetched before."""
+KILL_SECONDS = 5.0
+"""Whoever cannot be reached for so long may be gone, and its ranks with it."""
 RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 1.0
 CONCURRENCY = 256
@@ -141,6 +145,20 @@ class Orders:
         async with asyncio.TaskGroup() as group:
             for member in self._record.members:
                 group.create_task(self.give(orders[member.index], member, seconds=GO_SECONDS))
+
+    async def kill(self, order: Kill, member: Member) -> bool:
+        """Have a member end ranks; False if it cannot be told, or has moved on meanwhile."""
+        with suppress(TimeoutError, HttpError):
+            async with asyncio.timeout(KILL_SECONDS):
+                if member.index == self._settings.index:
+                    await self._own.obey(order)
+                    return True
+                while True:
+                    with suppress(Unreachable):
+                        answer = await self._put(order, member, seconds=KILL_SECONDS)
+                        return answer.status == HTTPStatus.OK
+                    await asyncio.sleep(RETRY_SECONDS)
+        return False
 
     async def give(
         self, order: Order, member: Member, *, seconds: float = 5.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.gang_words import Membership
     from drumline_trainer.agent.roster import Roster
     from drumline_trainer.agent.rounds import Orders
-    from drumline_trainer.contract import GenerationRecord
+    from drumline_trainer.contract import GenerationRecord, Member
 
 LOOK_SECONDS = 0.5
 VERIFY_SECONDS = 1.0
@@ -99,17 +99,24 @@ class Watchman:
         if now - self._since < VERIFY_SECONDS or not heard_since:
             return
         self._suspected = ()
-        self.membership = None
         reason = f"silent for {silent_seconds:.1f} s while all others waited for it"
-        async with asyncio.TaskGroup() as group:
-            for member in self._record.members:
-                first = self._record.first_rank(member.index)
-                here = [rank for rank in ranks if first <= rank < first + member.ranks]
-                if here:
-                    order = Kill(
-                        generation=membership[0], attempt=membership[1], ranks=here, reason=reason
-                    )
-                    group.create_task(self._orders.give(order, member))
+        told = await asyncio.gather(
+            *(
+                self._kill(membership, member, ranks, reason=reason)
+                for member in self._record.members
+            )
+        )
+        if any(told) and self.membership == membership:
+            self.membership = None
+
+    async def _kill(
+        self, membership: Membership, member: Member, ranks: tuple[int, ...], *, reason: str
+    ) -> bool:
+        """End those ranks that are of this member; whether it heard of it."""
+        first = self._record.first_rank(member.index)
+        here = [rank for rank in ranks if first <= rank < first + member.ranks]
+        order = Kill(generation=membership[0], attempt=membership[1], ranks=here, reason=reason)
+        return bool(here) and await self._orders.kill(order, member)
 
     def _restart_all_after(self, membership: Membership, *, silent_seconds: float) -> None:
         limit = self._record.hang_timeout_seconds
