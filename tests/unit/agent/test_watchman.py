@@ -111,3 +111,19 @@ async def test_whoever_is_dead_when_its_rank_is_to_be_killed_is_still_seen_to_be
     watching.cancel()
     assert [one.index for one in gang.board.silent] == [1]
     assert gang.watchman.membership == (1, 0), "nobody was killed: it is looked at again"
+
+
+async def test_a_rank_that_not_even_a_kill_ends_breaks_the_attempt(gang: Gang) -> None:
+    """Member 1 obeys, and nothing comes of it."""
+    watching = asyncio.create_task(gang.watchman.keep_watch())
+    beating = asyncio.create_task(gang.beat_for_ever())
+    async with gang.server, asyncio.timeout(10):
+        fault = await gang.faults.get()
+        killed = await gang.heard.get()
+    watching.cancel()
+    beating.cancel()
+    assert isinstance(killed, Kill)
+    assert killed.ranks == [0]
+    assert (fault.fault_class, fault.index, fault.rank, fault.step) == ("Hang", 1, 0, 7)
+    assert fault.detected_at - fault.at >= 3.0
+    assert gang.watchman.membership is None

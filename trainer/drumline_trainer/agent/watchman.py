@@ -8,21 +8,26 @@ look, only when new reports of all members still say the same a moment later.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.events import Event, log
 from drumline_trainer.agent.gang_words import Kill
 from drumline_trainer.agent.hangs import Hung, Stalled, judge
 from drumline_trainer.agent.reports import Fault
+from drumline_trainer.agent.verdict import pod_code
 from drumline_trainer.contract import ExitCode, FaultClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from drumline_trainer.agent.board import Board
     from drumline_trainer.agent.gang import LocalGang
     from drumline_trainer.agent.gang_words import Membership
+    from drumline_trainer.agent.reports import RankView
     from drumline_trainer.agent.roster import Roster
     from drumline_trainer.agent.rounds import Orders
     from drumline_trainer.contract import GenerationRecord, Member
@@ -79,9 +84,11 @@ class Watchman:
         others = self._roster.views(membership)
         if others is None:
             return
-        match judge([*self._gang.views(), *others]):
+        views = [*self._gang.views(), *others]
+        match judge(views):
             case Hung(ranks=ranks, silent_seconds=seconds):
-                await self._suspect(membership, ranks, silent_seconds=seconds)
+                suspects = [view for view in views if view.rank in ranks]
+                await self._suspect(membership, suspects, silent_seconds=seconds)
             case Stalled(silent_seconds=seconds):
                 self._suspected = ()
                 self._restart_all_after(membership, silent_seconds=seconds)
@@ -89,9 +96,9 @@ class Watchman:
                 self._suspected = ()
 
     async def _suspect(
-        self, membership: Membership, ranks: tuple[int, ...], *, silent_seconds: float
+        self, membership: Membership, suspects: Sequence[RankView], *, silent_seconds: float
     ) -> None:
-        now = time.monotonic()
+        now, ranks = time.monotonic(), tuple(sorted(view.rank for view in suspects))
         if ranks != self._suspected:
             self._suspected, self._since = ranks, now
             return
@@ -102,21 +109,46 @@ class Watchman:
         reason = f"silent for {silent_seconds:.1f} s while all others waited for it"
         told = await asyncio.gather(
             *(
-                self._kill(membership, member, ranks, reason=reason)
+                self._kill(membership, member, suspects, reason=reason)
                 for member in self._record.members
             )
         )
         if any(told) and self.membership == membership:
             self.membership = None
+        for fault in itertools.chain(*told):
+            self._report(replace(fault, at=fault.detected_at - silent_seconds))
 
     async def _kill(
-        self, membership: Membership, member: Member, ranks: tuple[int, ...], *, reason: str
-    ) -> bool:
-        """End those ranks that are of this member; whether it heard of it."""
+        self, membership: Membership, member: Member, suspects: Sequence[RankView], *, reason: str
+    ) -> list[Fault]:
+        """End those that are of this member. Their faults, as not even a kill ends every process.
+
+        One that waits in the kernel (for a file server, for a driver) stays; the next attempt has
+        another in its place.
+        """
+        generation, attempt = membership
         first = self._record.first_rank(member.index)
-        here = [rank for rank in ranks if first <= rank < first + member.ranks]
-        order = Kill(generation=membership[0], attempt=membership[1], ranks=here, reason=reason)
-        return bool(here) and await self._orders.kill(order, member)
+        here = [view for view in suspects if first <= view.rank < first + member.ranks]
+        numbers = [view.rank for view in here]
+        order = Kill(generation=generation, attempt=attempt, ranks=numbers, reason=reason)
+        if not here or not await self._orders.kill(order, member):
+            return []
+        now = time.time()
+        return [
+            Fault(
+                generation=generation,
+                attempt=attempt,
+                index=member.index,
+                rank=view.rank,
+                fault_class=FaultClass.HANG,
+                cause=f"rank {view.rank}: {reason}",
+                at=now,
+                detected_at=now,
+                step=max(view.position[0], 0),
+                exit_code=pod_code(-signal.SIGKILL),
+            )
+            for view in here
+        ]
 
     def _restart_all_after(self, membership: Membership, *, silent_seconds: float) -> None:
         limit = self._record.hang_timeout_seconds
