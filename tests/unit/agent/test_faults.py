@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from drumline_trainer.agent import faults
-from drumline_trainer.agent.culprits import culprit_of, incident_of, replacement_of
-from drumline_trainer.agent.gang_words import Break, Inventory
-from drumline_trainer.agent.reports import Fault
+from drumline_trainer.agent.culprits import abandoned, culprit_of, incident_of, replacement_of
+from drumline_trainer.agent.gang_words import Break, Inventory, encode, parse_order
+from drumline_trainer.agent.reports import Fault, parse_fault
 from drumline_trainer.contract import ExitCode, FaultClass, GenerationRecord, Incident, Member
 
 BOOM = "rank 1: ValueError: boom at 0x7f [exit code 1 (APPLICATION)]"
@@ -28,6 +28,17 @@ def fault(**changes: Any) -> Fault:
         "exit_code": 1,
     }
     return Fault(**{**fields, **changes})
+
+
+def test_however_much_was_said_the_leader_and_the_members_can_read_it() -> None:
+    much = fault(cause=faults.cause(1, -11, words="x" * 16_384))
+    assert parse_fault(encode(much)) == much
+    assert much.cause.startswith("rank 1: xxx")
+    assert much.cause.endswith("x [killed by SIGSEGV]")
+
+    word = abandoned(fault(cause="y" * 2048), objection="no restart is left")
+    assert parse_order(encode(word)) == word
+    assert word.reason.endswith("(no restart is left)")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.faults import core_of
 from drumline_trainer.agent.gang_words import Abandon
-from drumline_trainer.contract import ExitCode, FaultClass, Incident
+from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass, Incident
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def abandoned(culprit: Fault, *, objection: str) -> Abandon:
         rank=culprit.rank,
         exit_code=culprit.exit_code,
         fault_class=culprit.fault_class,
-        reason=f"{culprit.cause} ({objection})",
+        reason=f"{culprit.cause[:MAX_CAUSE_CHARS]} ({objection})",
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.verdict import describe
-from drumline_trainer.contract import ExitCode, FaultClass, Incident
+from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass, Incident
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,8 +46,9 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
 
 
 def cause(rank: int, code: int, *, words: str) -> str:
-    """One line: which rank, what it said last, how it ended."""
+    """One line of bounded length: which rank, what it said last, how it ended."""
     reason = describe(code)
+    words = words[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
     return f"rank {rank}: {words} [{reason}]" if words else f"rank {rank}: {reason}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drumline_trainer.agent import faults
 from drumline_trainer.agent.reports import Fault
 from drumline_trainer.agent.verdict import pod_code
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.board import Board
@@ -30,7 +30,7 @@ class RankFaults:
         return self._fault(
             rank,
             fault_class=FaultClass.INFRASTRUCTURE,
-            cause=f"rank {rank.placement.rank}: lost its peers: {parked.reason}",
+            cause=f"rank {rank.placement.rank}: lost its peers: {parked.reason}"[:MAX_CAUSE_CHARS],
             exit_code=ExitCode.PEER_LOST,
             step=parked.step,
         )
