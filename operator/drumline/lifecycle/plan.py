@@ -14,7 +14,7 @@ from drumline.api.conditions import ConditionType, Reason
 from drumline.lifecycle import growing, leaving, ledger, starting
 from drumline.lifecycle import status as to
 from drumline.lifecycle.accounts import accrued
-from drumline.lifecycle.actions import DeleteJob, Plan
+from drumline.lifecycle.actions import Action, DeleteJob, DeleteStrays, Plan
 from drumline.lifecycle.deadlines import active_deadline
 from drumline.lifecycle.gang import Gang, deletion_of, gang_of
 from drumline.lifecycle.job import Job, Observed, seconds
@@ -81,7 +81,10 @@ def plan(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
 
 def _finished(job: Job, observed: Observed, *, now: float) -> Plan:
     """Pods that still run are deleted, ended ones stay for their logs until the TTL."""
-    actions = tuple(deletion_of(pod for pod in observed.pods if pod.end is None))
+    left = tuple(pod for pod in observed.pods if pod.end is None and not pod.terminating)
+    actions: tuple[Action, ...] = tuple(deletion_of(left))
+    if left and any(pod.end is not None for pod in observed.pods):
+        actions = (DeleteStrays(pods=left),)  # a whole generation would take the ended ones along
     ttl = job.spec.ttl_seconds_after_finished
     if ttl is None or job.status.finished_at is None:
         return Plan(actions=actions)

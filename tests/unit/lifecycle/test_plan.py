@@ -11,11 +11,12 @@ from drumline.lifecycle import status as to
 from drumline.lifecycle.actions import (
     DeleteJob,
     DeletePods,
+    DeleteStrays,
     Plan,
 )
 from drumline.lifecycle.job import Job, Observed
 from drumline.lifecycle.plan import is_queued, plan
-from drumline_trainer.contract import FaultClass, Incident, Progress
+from drumline_trainer.contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (
     EPOCH,
     T0,
@@ -103,6 +104,19 @@ def test_a_finished_job_keeps_its_ended_pods_until_the_ttl() -> None:
     job = with_status(job, planned(job, observed(*pods), now=T0).status)
     assert planned(job, observed(*pods), now=T0 + 1) == Plan(requeue_at=T0 + 60)
     assert planned(job, observed(*pods), now=T0 + 60).actions == (DeleteJob(),)
+
+
+def test_of_a_failed_job_only_the_pods_go_that_still_run() -> None:
+    job = running(admitted(a_job(nodes=3), nodes=("node-a", "node-b", "node-c")))
+    first, second, third = ready_pods(job)
+    refused = replace(first, ready=False, end=ended(exit_code=ExitCode.CONFIG))
+    job = with_status(job, planned(job, observed(refused, second, third)).status)
+    assert job.status.phase is Phase.FAILED
+    going = replace(third, terminating=True)
+    result = planned(job, observed(refused, second, going))
+    assert result.actions == (DeleteStrays(pods=(second,)),)
+    result = planned(job, observed(second, going))
+    assert result.actions == (DeletePods(generations=(1,)),)
 
 
 def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
