@@ -8,6 +8,7 @@ so a lost push heals.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -62,14 +63,13 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
 
 
 async def repeat_until_heard(request: Request, *, to: Member, port: int) -> None:
-    """Send a request to a member until it has answered, whatever that be."""
+    """Send a request to a member until it has taken or refused it, which a busy one does not."""
     while True:
-        try:
-            await fetch(request, address=to.address, port=port)
-        except Unreachable:
-            await asyncio.sleep(FIRST_RETRY_SECONDS)
-        else:
-            return
+        with suppress(Unreachable):
+            answer = await fetch(request, address=to.address, port=port)
+            if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                return
+        await asyncio.sleep(FIRST_RETRY_SECONDS)
 
 
 async def ask_for_record(

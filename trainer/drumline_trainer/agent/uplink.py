@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ class Uplink:
         """Beat and report until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._beat_for_ever())
-            group.create_task(self._report_all())
+            group.create_task(self.report_all())
 
     async def _beat_for_ever(self) -> None:
         bell, seen = self._member.gang.news, 0
@@ -98,15 +99,18 @@ class Uplink:
             board.silent = (Silence(index=self._leader.index, seconds=round(silent, 2)),)
         board.changed()
 
-    async def _report_all(self) -> None:
+    async def report_all(self) -> None:
+        """Tell the leader of every fault, one after the other, until cancelled."""
         while True:
             body = encode(await self._faults.get())
             while True:
-                try:
-                    await self._put(FAULTS_PATH, body, signed_as=b"fault")
-                    break  # it has it, or knows better
-                except Unreachable:
-                    await asyncio.sleep(RETRY_SECONDS)
+                with suppress(Unreachable):
+                    answer = await self._put(FAULTS_PATH, body, signed_as=b"fault")
+                    if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
+                        answer.status != HTTPStatus.CONFLICT
+                    ):
+                        break  # it has it, or refuses it; is neither busy nor yet to lead
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _put(self, path: str, body: bytes, *, signed_as: bytes) -> Response:
         settings = self._service.settings
