@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import AgentPhase, AgentStatus, ContractError, FinalReport, Progress
+from drumline_trainer.contract import (
+    MAX_CAUSE_CHARS,
+    MAX_SILENT,
+    AgentPhase,
+    AgentStatus,
+    ContractError,
+    FaultClass,
+    FinalReport,
+    Incident,
+    Progress,
+    Silence,
+)
 
 STATUS = AgentStatus(
     job_uid="job",
@@ -28,6 +40,26 @@ def said(**progress: Any) -> bytes:
 
 def test_what_is_encoded_is_read_back() -> None:
     assert AgentStatus.parse(STATUS.encode()) == STATUS
+
+
+@pytest.mark.parametrize(("letter", "kept"), [("\U0001f600", 16), ("\x01", 12)])
+def test_however_long_the_causes_a_status_can_be_read(letter: str, kept: int) -> None:
+    """What a program says when it fails is anything; who is silent must be known all the same."""
+    incidents = tuple(
+        Incident(
+            generation=1,
+            attempt=attempt,
+            fault_class=FaultClass.APPLICATION,
+            cause=letter * MAX_CAUSE_CHARS,
+            fault_at=1.0,
+            detected_at=2.0,
+        )
+        for attempt in range(16)
+    )
+    silent = tuple(Silence(index=index, seconds=1234.56) for index in range(MAX_SILENT))
+    status = AgentStatus.parse(replace(STATUS, incidents=incidents, silent=silent).encode())
+    assert (status.silent, status.incidents) == (silent, incidents[-len(status.incidents) :])
+    assert len(status.incidents) >= kept
 
 
 @pytest.mark.parametrize("field", ["loss", "tokens_per_second"])

@@ -14,6 +14,7 @@ from drumline_trainer.contract.reading import ContractError
 
 MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""
+MAX_STATUS_BYTES: Final = 64 * 1024
 MAX_INCIDENTS: Final = 32
 MAX_SILENT: Final = 256
 MAX_WAIT_SECONDS: Final = 30.0
@@ -88,13 +89,19 @@ class AgentStatus:
     notice: NoticeAnswer | None = None
 
     def encode(self) -> bytes:
-        """JSON bytes."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents make room."""
+        whole = asdict(self)
+        while True:
+            text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            body = text.encode(errors="replace")
+            if len(body) <= MAX_STATUS_BYTES or not whole["incidents"]:
+                return body
+            whole["incidents"] = whole["incidents"][1:]
 
     @classmethod
     def parse(cls, body: bytes) -> AgentStatus:
         """Read a status. Raises ContractError for anything malformed or oversized."""
-        raw = read.json_object(body, 64 * 1024)
+        raw = read.json_object(body, MAX_STATUS_BYTES)
         try:
             phase = AgentPhase(read.text(raw, "phase"))
         except ValueError as error:
