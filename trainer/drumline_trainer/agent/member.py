@@ -35,7 +35,15 @@ from drumline_trainer.agent.http_message import HttpError
 from drumline_trainer.agent.reports import Fault
 from drumline_trainer.agent.roster import SILENT_BEATS, beat_seconds
 from drumline_trainer.agent.transfers import Replicator, fetch_shard
-from drumline_trainer.contract import AgentPhase, ExitCode, FaultClass, GenerationRecord, Incident
+from drumline_trainer.contract import (
+    MAX_CAUSE_CHARS,
+    AgentPhase,
+    ContractError,
+    ExitCode,
+    FaultClass,
+    GenerationRecord,
+    Incident,
+)
 from drumline_trainer.placement import Placement
 
 if TYPE_CHECKING:
@@ -197,8 +205,15 @@ class Member:
             self._incidents.merge([Incident.parse(raw) for raw in go.incidents])
             if go.floor is not None:
                 self._board.hear_of(go.floor)
-            self._entering = asyncio.create_task(self._enter(go, record))
+            self._entering = asyncio.create_task(self._enter_or_report(go, record))
         await asyncio.shield(self._entering)
+
+    async def _enter_or_report(self, go: Go, record: GenerationRecord) -> None:
+        """Whatever this pod lacks for it (room, descriptors) is a fault of this attempt."""
+        try:
+            await self._enter(go, record)
+        except (OSError, ContractError) as error:
+            self.report(self._fetch_fault(str(error)))
 
     async def _enter(self, go: Go, record: GenerationRecord) -> None:
         self._snapshots.go_back(go.restore_step, world_size=record.world_size)
@@ -229,7 +244,7 @@ class Member:
             attempt=self.membership[1],
             index=self._settings.index,
             fault_class=FaultClass.INFRASTRUCTURE,
-            cause=reason,
+            cause=reason[:MAX_CAUSE_CHARS],
             at=now,
             detected_at=now,
             exit_code=ExitCode.PEER_LOST,
