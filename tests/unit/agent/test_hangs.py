@@ -64,6 +64,7 @@ def test_who_hangs(views: list[RankView], verdict: object) -> None:
         (Phase.CHECKPOINT, 0.1, 30.0),
         (Phase.CHECKPOINT, 5.0, 50.0),
         (Phase.RESTORING, 0.1, 30.0),
+        (Phase.SNAPSHOT, 0.1, 30.0),
         (Phase.FORWARD, None, 30.0),
     ],
 )

@@ -89,4 +89,4 @@ def _suspects(views: Sequence[RankView]) -> list[RankView]:
 
 
 def _takes_its_time(newest: Heartbeat) -> bool:
-    return newest.phase in ("starting", "restoring", "checkpoint")
+    return newest.phase in ("starting", "restoring", "snapshot", "checkpoint")
