@@ -1,0 +1,102 @@
+"""An elastic job loses a node, there is no spare, and it goes on smaller until the node is back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.nodes import boot, power_off
+from tests.e2e.rehearsals import REHEARSED, Rehearsal, rehearse
+
+if TYPE_CHECKING:
+    from tests.e2e.site import Site
+    from tests.kube import Json
+
+STEPS = 120
+BATCH = 12
+"""Divides by 6, 4 and 2 ranks."""
+TOLERANCE = 2e-3
+"""Of a loss, relative: another number of ranks adds the same numbers in another order."""
+SHAPE: Json = {**REHEARSED, "steps": STEPS, "nodes": 3, "note_samples": True}
+TRAINER: Json = {"globalBatchSize": BATCH, "overrides": {"log_every_steps": 1}}
+"""Without dropout, whose masks are each rank's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What was seen of the job that shrank and grew."""
+
+    job: Rehearsal
+    reference: Rehearsal
+    small: Json
+    """Its status while the node was away."""
+    large: Json
+    """... when it was back."""
+    pods: dict[str, dict[int, str]]
+    """Uids by index, at first, small and large."""
+
+
+@pytest.fixture(scope="module")
+def story(stage: Site) -> Story:
+    """Three nodes, then two, then three again."""
+    reference = rehearse(stage, "constant", trainer=TRAINER, **SHAPE)
+    reference.finish()
+    job = rehearse(stage, "elastic", trainer=TRAINER, minNodes=1, pace_seconds=0.05, **SHAPE)
+    job.reach(10)
+    node = next(node for node in stage.cluster.nodes if node.name == "node-1")
+    pods = {"first": uids(job)}
+
+    power_off(node, folder=stage.cluster.folder)
+    small = stage.wait(job.name, lambda found: runs_on(found, nodes=2))["status"]
+    job.goes_on()
+    pods["small"] = uids(job)
+
+    boot(node, folder=stage.cluster.folder)
+    large = stage.wait(job.name, lambda found: runs_on(found, nodes=3))["status"]
+    job.goes_on()
+    pods["large"] = uids(job)
+    job.hurry()
+    job.finish()
+    return Story(job=job, reference=reference, small=small, large=large, pods=pods)
+
+
+def runs_on(found: Json | None, *, nodes: int) -> bool:
+    status = (found or {}).get("status", {})
+    assignment = status.get("assignment") or {}
+    return (
+        status.get("phase") == "Running"
+        and len(assignment.get("nodes", [])) == nodes
+        and not assignment.get("joining")
+        and not assignment.get("lost")
+    )
+
+
+def uids(job: Rehearsal) -> dict[int, str]:
+    return {index: pod["metadata"]["uid"] for index, pod in job.members().items()}
+
+
+def test_it_goes_on_with_the_members_it_has(story: Story) -> None:
+    first, small = story.pods["first"], story.pods["small"]
+    live = set(small) - set(story.small["assignment"].get("absent") or [])
+    assert len(story.small["assignment"]["nodes"]) == 2
+    assert sum(small[index] == first[index] for index in live) == 2
+
+
+def test_it_grows_back_and_the_others_keep_their_pods(story: Story) -> None:
+    small, large = story.pods["small"], story.pods["large"]
+    assert len(story.large["assignment"]["nodes"]) == 3
+    assert sum(large[index] == uid for index, uid in small.items() if index in large) == 2
+
+
+def test_every_sample_is_used_exactly_once(story: Story) -> None:
+    assert story.job.samples() == {
+        step: list(range((step - 1) * BATCH, step * BATCH)) for step in range(1, STEPS + 1)
+    }
+
+
+def test_losses_stay_within_the_tolerance_of_the_undisturbed_run(story: Story) -> None:
+    wanted = {step: float(loss) for step, loss in story.reference.written()}
+    found = {step: float(loss) for step, loss in story.job.written()}
+    assert found == pytest.approx(wanted, rel=TOLERANCE)
