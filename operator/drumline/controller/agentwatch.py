@@ -210,11 +210,13 @@ class AgentWatch:
         self._publish(eye, answer, lost)
 
     async def _ask_deputies(self, eye: _Eye) -> AgentStatus | None:
-        for member in eye.gang.members[1 : 1 + DEPUTIES]:
-            answer = await self._ask(eye, member, wait=False)
-            if answer is not None:
-                return answer
-        return None
+        """Whoever answers of those next in line, and of some far from them: racks die whole."""
+        members = eye.gang.members
+        far = [members[len(members) * part // 4] for part in (1, 2, 3)]
+        chosen = dict.fromkeys([*members[1 : 1 + DEPUTIES], *far])
+        chosen.pop(members[0], None)
+        answers = await asyncio.gather(*(self._ask(eye, one, wait=False) for one in chosen))
+        return next((answer for answer in answers if answer is not None), None)
 
     async def _lost(self, eye: _Eye, answer: AgentStatus) -> frozenset[str]:
         """Of the silent members those that count as lost, each looked at once more."""
@@ -225,13 +227,18 @@ class AgentWatch:
             # else its place was taken by a pod that this agent does not know
             if one.index in by_index and by_index[one.index].birth <= answer.generation
         ]
-        lost = {
-            member.pod_uid
-            for member, seconds in silent
-            if await self._is_lost(eye, member, seconds)
-        }
+        verdicts = await asyncio.gather(*(self._is_lost(eye, *one) for one in silent))
+        lost = {one.pod_uid for (one, _), gone in zip(silent, verdicts, strict=True) if gone}
         for uid in eye.doubted_since.keys() - {member.pod_uid for member, _ in silent}:
             del eye.doubted_since[uid]
+        others = len(eye.gang.members) - 1
+        if (
+            len(lost) == others > 1
+            and lost <= eye.doubted_since.keys()
+            and answer.index in by_index
+        ):
+            # all the others answer us: it is the one that hears none of them that is cut off
+            return frozenset({by_index[answer.index].pod_uid})
         return frozenset(lost)
 
     async def _is_lost(self, eye: _Eye, member: MemberAddress, seconds: float) -> bool:

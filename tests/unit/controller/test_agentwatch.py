@@ -140,6 +140,16 @@ async def test_a_member_that_answers_us_is_lost_only_when_its_peers_go_on_not_to
     assert time.monotonic() - started > 0.6
 
 
+async def test_a_leader_that_hears_none_of_those_who_answer_us_is_the_one_that_is_lost(
+    eye: Eye, agents: list[FakeAgent]
+) -> None:
+    eye.watch.follow(gang(agents, lost_after=0.1))
+    await eye.until(lambda heard: heard.status.silent == ())
+    agents[0].change(silent=(Silence(index=1, seconds=60.0), Silence(index=2, seconds=60.0)))
+    heard = await eye.until(lambda heard: heard.lost != frozenset())
+    assert heard.lost == {"pod-0"}
+
+
 async def test_a_leader_that_was_frozen_itself_condemns_nobody_when_it_wakes_up(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
