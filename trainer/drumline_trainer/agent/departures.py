@@ -1,9 +1,7 @@
 """Who has left the gang: how the store's agent knows when nobody needs the store any more.
 
 An agent whose ranks ended tells the store's agent its exit code before it exits. The store's agent
-stays until each other member has said so, or has answered nobody for `peer_lost_seconds`. A
-departure with a non-zero code is also the earliest news of a failure that ranks on some backends
-would only learn by a timeout.
+stays until each other member has said so, or has answered nobody for `peer_lost_seconds`.
 """
 
 from __future__ import annotations
@@ -69,15 +67,6 @@ class Departures:
             log(Event.MEMBER_DEPARTED, **asdict(departure))
         codes[departure.index] = departure.exit_code
         self._bell.ring()
-
-    async def failure(self, membership: tuple[int, int]) -> tuple[int, int]:
-        """(index, exit code) of the first member heard of that left with a failure."""
-
-        def failed() -> tuple[int, int] | None:
-            codes = self._codes.get(membership, {})
-            return next(((index, code) for index, code in codes.items() if code), None)
-
-        return await self._bell.until(failed)
 
     async def of(self, index: int, membership: tuple[int, int]) -> int:
         """Exit code of one member, once it has left."""

@@ -143,13 +143,11 @@ class Leader:
             if isinstance(outcome, Finish):
                 return outcome
             culprit = culprit_of(outcome)
-            incident = None
-            if not culprit.leaving:
-                objection = self._objection(culprit)
-                if objection is not None:
-                    return abandoned(culprit, objection=objection)
-                incident = incident_of(outcome, culprit, now=time.time())
-                self._count(culprit)
+            objection = self._objection(culprit)
+            if objection is not None:
+                return abandoned(culprit, objection=objection)
+            incident = incident_of(outcome, culprit, now=time.time())
+            self._count(culprit)
             attempt += 1
 
     async def _attempt(

@@ -65,8 +65,6 @@ class Fault:
     """What the pod would end with."""
     consequence: bool = False
     """Of another fault, most likely: that one is waited for."""
-    leaving: bool = False
-    """The pod ends: the operator's business, nothing to count here."""
     in_restore: bool = False
     """While the state was being restored, by an error of its own."""
 
@@ -102,7 +100,6 @@ def parse_fault(body: bytes) -> Fault:
         step=read.integer(raw, "step"),
         exit_code=read.integer(raw, "exit_code", high=255),
         consequence=read.flag(raw, "consequence"),
-        leaving=read.flag(raw, "leaving"),
         in_restore=read.flag(raw, "in_restore"),
     )
 

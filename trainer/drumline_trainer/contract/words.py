@@ -9,7 +9,8 @@ AGENT_PORT: Final = 29400
 """TCP port of an agent's HTTP API on the pod's address."""
 STORE_PORT: Final = 29500
 """TCP port of the rendezvous store (torch TCPStore), served beside the agent of the lowest index.
-Attempt `a` of a generation uses STORE_PORT + a % STORE_PORTS."""
+The store of each attempt has a port of its own: a pod takes STORE_PORT and the STORE_PORTS - 1
+above it in turn, and the leader tells the others which."""
 STORE_PORTS: Final = 64
 SIGNATURE_HEADER: Final = "X-Drumline-Signature"
 GANG_FOLDER: Final = "/var/run/drumline/gang"
