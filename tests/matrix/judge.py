@@ -7,7 +7,7 @@ broken promise is one sentence. The promises:
 * the losses of all steps, each time they were trained, and the final weights are those of the
   undisturbed run to the last bit, and the file of losses is whole;
 * a rank that was not hit is the same process from beginning to end, and one that was hit was
-  started again once;
+  started again once (but while they connect to each other: `CONNECTING`);
 * ranks are recovered without the operator, pods by one new generation;
 * the ledger has the fault: who, of which class, how many steps were lost; its phases are in order
   and add up to the wall clock within 1 % or 50 ms;
@@ -34,6 +34,9 @@ CLOCK_SHARE = 0.1
 CLOCK_SECONDS = 0.25
 """A killed process takes a while to be gone, and on a busy machine its parent to hear of it. By how
 much the ledger was off is a figure of its own in the report."""
+CONNECTING = (Moment.JOINING, Moment.STARTING, Moment.RECOVERING)
+"""Gloo's own waiting for a peer that died while they connect cannot be called off: the agent starts
+ranks again that have not left it after two seconds."""
 LAST_SIGN_SECONDS = 1.25
 """How much earlier than its death the last sign of life of a pod may be: members ask their leader
 once a second."""
@@ -164,6 +167,8 @@ def _last_losses(file: bytes) -> dict[int, float | None]:
 def _wrong_processes(cell: Cell, seen: Observation) -> Iterator[str]:
     if cell.moment is Moment.TEARDOWN or cell.fault is Fault.DISK_FULL:
         return  # there is nothing to go on with, or every rank fails to save
+    if cell.moment in CONNECTING:
+        return
     hit = _ranks_hit(cell)
     for rank in range(WORLD_SIZE):
         pids = seen.diary.pids(rank)

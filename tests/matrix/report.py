@@ -22,7 +22,8 @@ INTRODUCTION = (
     " agents, the bundled trainer with Gloo, and a stand-in for the operator that makes new"
     " generations. A cell is a gang of its own that trains {steps} steps and is hit once. It is"
     " green when the losses of all steps and the final weights equal those of the undisturbed run"
-    " **bit for bit**, processes that were not hit kept their PIDs, the incident ledger names the"
+    " **bit for bit**, processes that were not hit kept their PIDs (but where ranks connect to each"
+    " other: those that Gloo does not let go are started again), the incident ledger names the"
     " culprit and its phases add up to the wall clock, and whatever was replaced trains no further"
     " (`tests/matrix/judge.py` has all promises). Written by `{command}`, never by hand.\n"
 )
