@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ SOAK_RATES = (15.0, 60.0)
 def main() -> int:
     """Run what the command line asks for; 1 if a cell is red."""
     arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # with all clean-up
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     if arguments.soak:
         return asyncio.run(_soak(arguments.soak, seed=arguments.seed))
