@@ -63,7 +63,7 @@ class Gate:
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._port = 0
 
     async def open(self) -> str:
@@ -73,19 +73,26 @@ class Gate:
 
     async def shut(self) -> None:
         self._server.close()
-        for writer in tuple(self._writers):
-            writer.transport.abort()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
         await self._server.wait_closed()
 
     async def _serve(self, down: asyncio.StreamReader, up: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        ends = [up]
         try:
             reader, writer = await asyncio.open_connection(*self._target)
+            ends.append(writer)
+            await asyncio.gather(_pump(down, writer), _pump(reader, up))
         except OSError:
-            up.transport.abort()
-            return
-        self._writers |= {up, writer}
-        await asyncio.gather(_pump(down, writer), _pump(reader, up))
-        self._writers -= {up, writer}
+            pass  # nobody answers there: nor does the gate
+        finally:
+            for end in ends:
+                end.transport.abort()
+            self._serving.discard(task)
 
 
 async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
