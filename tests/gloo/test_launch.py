@@ -90,6 +90,8 @@ def test_an_interrupt_ends_all_ranks_and_says_so_in_one_line(tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a shell that runs the tests in the background has it ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert launcher.stdout is not None
     assert "step 5/" in launcher.stdout.readline()
