@@ -43,8 +43,8 @@ test-disruption: setup  ## every component that announces a node's end, on real 
 bench: setup  ## scheduling and write figures beside the raw limit of the same run
 	@$(PYTHON) -m tests.bench
 
-test-mutants: setup  ## a mistake in the restore fails the comparison, on real nodes
-	@$(PYTEST) -q tests/e2e/test_mutants.py
+test-e2e-all: setup  ## the same with what is too long for every day
+	@$(PYTEST) -q tests/e2e
 
 bench-recovery: setup  ## time to recover, and what snapshots cost, beside a bare import of torch
 	@$(PYTHON) -m tests.bench.recovery
@@ -66,4 +66,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-mutants bench bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-recovery matrix lint crds docs lock

@@ -47,8 +47,15 @@ PARTS = (
         name="e2e",
         folders=("tests/e2e",),
         budget_minutes=8,
-        # `make test-mutants`; the same mistakes are looked for in the parts trainer and matrix
-        options=("--ignore=tests/e2e/test_mutants.py",),
+        # what waits longest, in `make test-e2e-all`; mutants are also in trainer and matrix, the
+        # deadline in integration
+        options=(
+            "--ignore=tests/e2e/test_mutants.py",
+            "--deselect=tests/e2e/test_preemption.py::"
+            "test_at_the_deadline_the_last_verified_step_counts",
+            "--deselect=tests/e2e/test_preemption.py::"
+            "test_nothing_up_to_the_last_verified_step_is_done_again",
+        ),
         needs_nodes=True,
     ),
 )
