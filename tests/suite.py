@@ -29,6 +29,13 @@ class Part:
     needs_nodes: bool = False
 
 
+LONG_STORIES = tuple(
+    f"--deselect=tests/e2e/test_preemption.py::{name}"
+    for name in (
+        "test_at_the_deadline_the_last_verified_step_counts",
+        "test_nothing_up_to_the_last_verified_step_is_done_again",
+    )
+)
 PARTS = (
     Part(
         name="unit",
@@ -49,13 +56,7 @@ PARTS = (
         budget_minutes=8,
         # what waits longest, in `make test-e2e-all`; mutants are also in trainer and matrix, the
         # deadline in integration
-        options=(
-            "--ignore=tests/e2e/test_mutants.py",
-            "--deselect=tests/e2e/test_preemption.py::"
-            "test_at_the_deadline_the_last_verified_step_counts",
-            "--deselect=tests/e2e/test_preemption.py::"
-            "test_nothing_up_to_the_last_verified_step_is_done_again",
-        ),
+        options=("--ignore=tests/e2e/test_mutants.py", *LONG_STORIES),
         needs_nodes=True,
     ),
 )
