@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from drumline_trainer.placement import Placement
     from drumline_trainer.recovery.orders import Order
 
-PARK_SECONDS = 2.0
-"""How long a rank may take to leave its collectives once it was told to; or two of its steps."""
+PARK_SECONDS = 5.0
+"""How long a rank may take to leave its collectives once it was told to; or two of its steps. It
+takes a tenth of a second where cores are free: who is killed for being late loses its process."""
 DRAIN_SECONDS = 2.0
 """How long the pipes of ended ranks are read on: a stray process may hold them open."""
 UNHEARD = (-1, 0, -1)
