@@ -57,8 +57,6 @@ class Story:
     """Before and after that."""
     dead_pod: Json = field(default_factory=dict)
     """The lost pod, as the API server had it while its node was dead."""
-    nodes_ready: dict[str, str] = field(default_factory=dict[str, str])
-    """What the API server believed of the lost member's node when its loss was decided, by loss."""
     status: Json = field(default_factory=dict)
 
 
@@ -157,7 +155,6 @@ def _lose(told: Story, what: str, index: int, act: Callable[[Json], None]) -> Lo
     before, generation = job.members(), job.generation()
     act(before[index])
     site.wait(job.name, lambda found: (found or {})["status"]["generation"] > generation)
-    told.nodes_ready[what] = _ready(site.kube.get("nodes", before[index]["spec"]["nodeName"]))
     site.wait(job.name, lambda found: (found or {})["status"]["phase"] == "Running")
     job.goes_on()
     loss = Loss(index=index, generation=job.generation(), before=before, after=job.members())
@@ -237,10 +234,6 @@ def test_the_pod_of_a_dead_node_is_asked_to_go_and_never_forced(story: Story) ->
     assert story.dead_pod["metadata"]["uid"] == lost.before[lost.index]["metadata"]["uid"]
     assert "deletionTimestamp" in story.dead_pod["metadata"]
     assert story.dead_pod["metadata"]["deletionGracePeriodSeconds"] > 0
-
-
-def test_silence_is_noticed_before_kubernetes_calls_the_node_lost(story: Story) -> None:
-    assert story.nodes_ready["cable pulled"] == "True"
 
 
 def test_ranks_that_come_back_are_refused(story: Story) -> None:
