@@ -48,6 +48,44 @@ class BlockReason(StrEnum):
     """Others were told to leave for it; its places are kept until they are gone."""
     BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
     """Under the strict rule: one that comes earlier waits for the same quota or pool."""
+    WOULD_DELAY_RESERVATION = "WouldDelayReservation"
+    """Under the backfill rule: it fits now, and one that comes earlier would start later for it."""
+    USER_LIMIT = "UserLimit"
+    """Its user already holds what one user may hold of the queue."""
+    WAITING_FOR_GROUP = "WaitingForGroup"
+    """It could start, and another gang of its group is not there or cannot."""
+
+
+class RemedyKind(StrEnum):
+    """What would have to change so that a refused gang starts."""
+
+    WAIT_FOR = "WaitFor"
+    """The `blockers` leave; nobody has to do anything."""
+    ASK_FOR_LESS = "AskForLess"
+    """The gang asks for at most `amount` pods."""
+    RAISE_QUOTA = "RaiseQuota"
+    """The queue's (`where`) nominal quota grows by `amount` GPUs."""
+    RAISE_USER_LIMIT = "RaiseUserLimit"
+    """The queue's (`where`) limit for each user grows by `amount` GPUs."""
+    ADD_NODES = "AddNodes"
+    """`amount` more nodes like the largest that is open to it, in `where`."""
+    RETURN_NODES = "ReturnNodes"
+    """`amount` of the nodes that are out of service come back, in `where`."""
+    RELAX_TOPOLOGY = "RelaxTopology"
+    """The gang asks for the level `where` ('' for none) instead of the one it requires."""
+    CORRECT_NAME = "CorrectName"
+    """A queue, pool, level, namespace or priority that can be used (`where`)."""
+    WAIT = "Wait"
+    """Time passes: a backoff, a minimum runtime, the rest of its group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """The smallest change that was found to unblock a gang, all else as in the snapshot."""
+
+    kind: RemedyKind
+    amount: int = 0
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +130,28 @@ class VictimReason(StrEnum):
     """It has a lower priority in the same queue."""
     BORROWED = "Borrowed"
     """Its queue holds more than its nominal quota, the other one's not yet its own."""
+    FAIR_SHARE = "FairShare"
+    """Its queue's weighted share stays the greater one without it."""
+    MOVED = "Moved"
+    """It only moves: it gets other places at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victim:
-    """A running gang that has to leave, as a whole."""
+    """A running gang that has to leave or to shrink."""
 
     key: str
     uid: str
     gpus: int
+    """What it gives up."""
     gpu_seconds_lost: float
     """Work since its last verified checkpoint, as of the snapshot."""
     why: VictimReason
+    kept: tuple[int, ...] = ()
+    """Positions that an elastic gang goes on with; empty: all of it leaves."""
+    moves_to: tuple[str, ...] = ()
+    """Where it starts again at once, by position; empty: it waits as any other."""
+    moves_to_pool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +172,46 @@ class Preemption:
     level: str | None = None
     domain: tuple[str, ...] = ()
     message: str = ""
+    replaced: tuple[int, ...] = ()
+    """The positions that are new, where a broken running gang is repaired; empty for a waiting one.
+    """
+
+
+class MoveReason(StrEnum):
+    """Why a running gang is asked to move though nobody waits for its places."""
+
+    DEFRAGMENTATION = "Defragmentation"
+    """More whole domains are free then."""
+    BETTER_POOL = "BetterPool"
+    """There is room in a pool that it would rather have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A running gang saves, leaves, and starts again in other places that are kept for it."""
+
+    key: str
+    uid: str
+    pool: str
+    assignment: tuple[str, ...]
+    """All its places then, by position."""
+    why: MoveReason
+    gpu_seconds_lost: float
+    """Work since its last verified checkpoint and the restart."""
+    domains_freed: int = 0
+    """How many more domains of the broadest level above nodes are free once all moves are done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Places on the timeline that are kept for a waiting gang under the backfill rule."""
+
+    key: str
+    uid: str
+    pool: str
+    assignment: tuple[str, ...]
+    start_at: float
+    """When all of them are expected to be free, on the clock of `now`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +229,8 @@ class Blocked:
     """What `needed` and `available` count."""
     needed: int = 0
     available: int = 0
+    remedy: Remedy | None = None
+    """The smallest change that would let it start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +242,8 @@ class Decisions:
     preemptions: tuple[Preemption, ...] = ()
     """New ones only; who waits for victims already is just blocked."""
     resized: tuple[Resized, ...] = ()
+    moves: tuple[Move, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""
     retry_at: float | None = None

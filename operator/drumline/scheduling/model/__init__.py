@@ -1,0 +1,54 @@
+"""The scheduler's input: nodes, pools, queues, what is admitted and what waits, as plain values.
+
+A `Snapshot` is everything one cycle may know. It is frozen: the cycle works on a view of its own
+(`view.View`) and gives back decisions (`decisions`). Nothing here reads a clock, and the order of
+the tuples in a snapshot never changes a decision: names, priorities and ages do.
+
+Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
+is bound to the node, foreign and terminating ones too; `Admitted.reserved` names the places whose
+pods are not yet there.
+"""
+
+from drumline.scheduling.model.gangs import (
+    Admitted,
+    Gang,
+    NodeOperator,
+    NodeRequirement,
+    Role,
+    Slice,
+)
+from drumline.scheduling.model.nodes import (
+    Node,
+    Pool,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
+from drumline.scheduling.model.policy import MoveBudget, Ordering, Policy, WaitingRule
+from drumline.scheduling.model.queues import PreemptionRule, Queue, Reclaim, WithinQueue
+from drumline.scheduling.model.snapshot import Snapshot
+
+__all__ = [
+    "Admitted",
+    "Gang",
+    "MoveBudget",
+    "Node",
+    "NodeOperator",
+    "NodeRequirement",
+    "Ordering",
+    "Policy",
+    "Pool",
+    "PreemptionRule",
+    "Queue",
+    "Reclaim",
+    "Role",
+    "Slice",
+    "Snapshot",
+    "Taint",
+    "TaintEffect",
+    "Toleration",
+    "TolerationOperator",
+    "WaitingRule",
+    "WithinQueue",
+]

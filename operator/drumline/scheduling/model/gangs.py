@@ -1,0 +1,226 @@
+"""Gangs: jobs as the scheduler sees them, waiting and admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from drumline.scheduling.model.nodes import Toleration
+from drumline.scheduling.resources import Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """Pods of a gang that are unlike its main ones, such as a launcher."""
+
+    name: str
+    pods: int
+    per_pod: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Every `pods` consecutive main pods in one domain of a level, such as one NVLink clique."""
+
+    level: str
+    pods: int
+    required: bool = True
+    """False: as far as it can be had now, otherwise without."""
+
+
+class NodeOperator(StrEnum):
+    """How a node's label is compared, as in core/v1 node selector requirements."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER_THAN = "Gt"
+    LESS_THAN = "Lt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRequirement:
+    """One condition on a node's labels."""
+
+    key: str
+    operator: NodeOperator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A job as the scheduler sees it: pods that start together or not at all.
+
+    All its main pods are equal. Positions count the pods of its `roles` first, in their order, then
+    the main ones by rank.
+    """
+
+    key: str
+    """`namespace/name` of the TrainingJob."""
+    uid: str
+    queue: str
+    nodes: int
+    """How many main pods it wants; two of them may share a node that has room for both."""
+    per_pod: Resources
+    queued_at: float
+    """When it began to wait (seconds); a preempted job keeps its place."""
+    priority: int = 0
+    pool: str | None = None
+    """The only pool it may run in; None: see `pools`."""
+    pools: tuple[str, ...] = ()
+    """The pools it may run in, in the order of trying (first the ones it would rather have); empty:
+    any pool its queue has quota in, by name."""
+    required_level: str | None = None
+    """All pods in one domain of this level, or the job waits."""
+    preferred_level: str | None = None
+    """All pods in one domain of this level if that fits now, else in the next wider one."""
+    slices: tuple[Slice, ...] = ()
+    """Broadest level first; the pods of each divide those of the one before, and every size."""
+    balanced_level: str | None = None
+    """Over the domains of this level that it uses, its main pods (or slices) are spread as evenly
+    as these have room. It never keeps a gang from starting."""
+    roles: tuple[Role, ...] = ()
+    """Its pods that are unlike the main ones."""
+    selector: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels a node must have with these values."""
+    affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
+    """Required node affinity: all requirements of at least one term; empty: any node."""
+    tolerations: tuple[Toleration, ...] = ()
+    excluded_nodes: frozenset[str] = frozenset()
+    retry_at: float = 0.0
+    """After a rejected create: not tried again before this time."""
+    retry_cause: str = ""
+    """Why it backs off, in the words of whoever rejected it."""
+    sizes: tuple[int, ...] = ()
+    """The numbers of main pods it can run with, ascending, `nodes` the last; empty: only that."""
+    resizable: bool = True
+    """Whether it can change between its sizes while it runs; else it keeps what it started with."""
+    user: str = ""
+    """Who pays, where a queue limits each user; '' is a user like any other."""
+    group: str = ""
+    """Gangs of one namespace and group start together or not at all; '': it is alone."""
+    group_gangs: int = 1
+    """How many gangs its group has."""
+    max_runtime_seconds: float | None = None
+    """It is ended when it has run that long; None: nobody knows how long it will run."""
+    nominated: tuple[str, ...] = ()
+    """While it waits for victims: the nodes that are kept for it, by pod index."""
+    nominated_pool: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what no admission may ever count: empty gangs and negative requests.
+
+        Raises:
+            ValueError: with the job and the field that is wrong.
+        """
+        if self.nodes < 1:
+            raise ValueError(f"{self.key}: nodes must be at least 1, not {self.nodes}")
+        if self.sizes and (
+            self.sizes != tuple(sorted(set(self.sizes)))
+            or self.sizes[0] < 1
+            or self.sizes[-1] != self.nodes
+        ):
+            raise ValueError(f"{self.key}: sizes must ascend from 1 to nodes, not {self.sizes}")
+        for request in (self.per_pod, *(role.per_pod for role in self.roles)):
+            if request.pods != 1 or request.has_negative():
+                raise ValueError(
+                    f"{self.key}: per_pod must ask for 1 pod slot and nothing negative"
+                )
+        if any(role.pods < 1 for role in self.roles):
+            raise ValueError(f"{self.key}: a role must have at least 1 pod")
+        if self.pool is not None and self.pools:
+            raise ValueError(f"{self.key}: pool and pools are not asked for together")
+        whole = self.nodes
+        for piece in self.slices:
+            if piece.pods < 1 or whole % piece.pods:
+                raise ValueError(
+                    f"{self.key}: slices of {piece.pods} pods do not divide {whole} pods"
+                )
+            whole = piece.pods
+        if self.slices and any(size % self.slices[0].pods for size in self.sizes):
+            raise ValueError(f"{self.key}: every size must be made of whole slices")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace part of the key."""
+        return self.key.partition("/")[0]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole gang at the size it wants."""
+        return self.gpus_at(self.nodes)
+
+    @property
+    def extras(self) -> int:
+        """How many pods of its roles come before the main ones."""
+        return sum(role.pods for role in self.roles)
+
+    def gpus_at(self, size: int) -> int:
+        """GPUs of the whole gang with that many main pods."""
+        return sum(role.pods * role.per_pod.gpus for role in self.roles) + size * self.per_pod.gpus
+
+    def request_of(self, position: int) -> Resources:
+        """What the pod at a position asks for."""
+        for role in self.roles:
+            if position < role.pods:
+                return role.per_pod
+            position -= role.pods
+        return self.per_pod
+
+    @property
+    def legal_sizes(self) -> tuple[int, ...]:
+        """The numbers of pods it can run with, ascending."""
+        return self.sizes or (self.nodes,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A gang that has its places.
+
+    A place that is `lost` holds nothing and is to be filled again: the cycle looks for a
+    replacement before it looks at any waiting gang, and leaves the other places alone.
+
+    Positions count through `assignment`; they are not the pods' own indices once an elastic gang
+    has lost some in the middle.
+    """
+
+    gang: Gang
+    pool: str
+    assignment: tuple[str, ...]
+    """Node names by position: as many as it runs with, which for an elastic gang may be fewer than
+    it wants."""
+    reserved: frozenset[int] = frozenset()
+    """Positions whose pods are not in `Node.used` yet: promised, so the view counts them."""
+    lost: frozenset[int] = frozenset()
+    """Positions whose pod or node is gone for good; what still terminates there is in `Node.used`.
+    """
+    leaving: bool = False
+    """Told to go, for a job that waits for its places: never a victim again, nor repaired."""
+    preemptible: bool = True
+    """Whether it may be told to go at all."""
+    admitted_at: float = 0.0
+    """When it got its places, on the clock of `now`."""
+    gpu_seconds_at_risk: float = 0.0
+    """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
+
+    def __post_init__(self) -> None:
+        """Refuse an assignment of a size that the gang cannot have.
+
+        Raises:
+            ValueError: with the job and both sizes.
+        """
+        size, wanted = self.size, self.gang.nodes
+        if size != wanted and not (self.gang.sizes and size > 0):
+            raise ValueError(f"{self.gang.key}: {size} places for {wanted} pods")
+
+    @property
+    def size(self) -> int:
+        """How many main pods it runs with, lost ones counted."""
+        return len(self.assignment) - self.gang.extras
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its places, lost ones counted: what its queue pays."""
+        return self.gang.gpus_at(self.size)

@@ -1,0 +1,90 @@
+"""Nodes and pools: what there is to be placed on.
+
+Capacity is counted twice over nothing and forgotten for nothing: `Node.used` holds every pod that
+is bound to the node, foreign and terminating ones too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from drumline.scheduling.resources import NOTHING, Resources
+
+
+class TaintEffect(StrEnum):
+    """The effects Kubernetes knows; only the last two keep a pod off a node."""
+
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's mark that only pods with a matching toleration may ignore."""
+
+    key: str
+    value: str = ""
+    effect: TaintEffect
+
+
+class TolerationOperator(StrEnum):
+    """How a toleration compares its value with a taint's."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A pod's leave to ignore taints; an empty key with `Exists` matches every key."""
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: TaintEffect | None = None
+    """None matches every effect."""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration covers `taint` (the rules of Kubernetes' core/v1)."""
+        if self.effect not in (None, taint.effect):
+            return False
+        if self.operator is TolerationOperator.EXISTS:
+            return self.key in ("", taint.key)
+        return self.key == taint.key and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node of a pool."""
+
+    name: str
+    pool: str
+    allocatable: Resources
+    used: Resources = NOTHING
+    """The requests of all pods bound to it: ours, foreign ones, terminating ones."""
+    domains: tuple[str, ...] = ()
+    """Its topology domain at each level of the pool, broadest first; '' where the label is missing.
+    A domain is known by its whole path: rack `r1` of block `b1` is not rack `r1` of block `b2`."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    """Cordoned. No toleration overrides it: a drain has to come to an end."""
+    ready: bool = True
+    distrusted: bool = False
+    """Its kubelet refused a pod that fitted here: not used before its next update."""
+    closed: str = ""
+    """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
+    terminating: Resources = NOTHING
+    """The part of `used` whose pods are being deleted: nobody's capacity yet, but soon free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A kind of nodes that quota is counted in."""
+
+    name: str
+    levels: tuple[str, ...] = ()
+    """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""

@@ -1,0 +1,73 @@
+"""Queues: a team's share of the cluster, and what its jobs may do to others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class WithinQueue(StrEnum):
+    """Whom a job may send away in its own queue."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+
+
+class Reclaim(StrEnum):
+    """Whom a job may send away in other queues of its cohort, to use its own queue's quota."""
+
+    NEVER = "Never"
+    ANY = "Any"
+    """Any job of a queue that holds more than its nominal quota, whatever its priority."""
+    FAIR_SHARE = "FairShare"
+    """Those, and also to borrow itself: as long as the other queue's weighted share of what is
+    borrowed stays the greater one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRule:
+    """What jobs of a queue may do to running ones; by default they wait."""
+
+    within_queue: WithinQueue = WithinQueue.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A team's share of the cluster. Its usage is what `Snapshot.admitted` says.
+
+    Queues that name the same parent form a cohort with it: each may use what the others leave of
+    their nominal quota. A queue whose parent does not exist, or that is its own ancestor, stands
+    alone.
+    """
+
+    name: str
+    nominal: Mapping[str, int]
+    """GPUs by pool. A pool that is not listed is closed to the queue's jobs; 0 opens it for what
+    can be borrowed there."""
+    max_priority: int | None = None
+    namespaces: frozenset[str] | None = None
+    """Which namespaces may use it; None means all."""
+    parent: str | None = None
+    borrowing_limit: Mapping[str, int] | None = None
+    """How many GPUs of a pool it may hold above its quota; None, or a pool left out: no limit."""
+    lending_limit: Mapping[str, int] | None = None
+    """How many GPUs of its quota others may use; None, or a pool left out: all of it."""
+    preemption: PreemptionRule = PreemptionRule()
+    min_runtime_seconds: float = 0.0
+    """Its jobs are sent away for no one before they have run that long."""
+    weight: float = 1.0
+    """How much of what is shared it is due beside its siblings; above 0."""
+    user_limit: Mapping[str, int] | None = None
+    """The most GPUs of a pool that one user's jobs may hold in it; None, or a pool left out: no
+    limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse a weight that no share can be divided by.
+
+        Raises:
+            ValueError: with the queue.
+        """
+        if not self.weight > 0:
+            raise ValueError(f"queue {self.name}: weight must be above 0, not {self.weight}")

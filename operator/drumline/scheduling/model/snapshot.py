@@ -1,0 +1,40 @@
+"""Everything one cycle may know, at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drumline.scheduling.model.gangs import Admitted
+from drumline.scheduling.model.nodes import Node, Pool
+from drumline.scheduling.model.queues import Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything one cycle may know, at one moment."""
+
+    nodes: tuple[Node, ...]
+    pools: tuple[Pool, ...]
+    queues: tuple[Queue, ...]
+    admitted: tuple[Admitted, ...] = ()
+    history: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By queue: the dominant share of the cluster it has had, times seconds, older use decayed."""
+
+    def __post_init__(self) -> None:
+        """Refuse two things of one name: which of them counts would depend on their order.
+
+        Raises:
+            ValueError: with the kind and the name that stands there twice.
+        """
+        _refuse_twins(kind="node", names=[node.name for node in self.nodes])
+        _refuse_twins(kind="pool", names=[pool.name for pool in self.pools])
+        _refuse_twins(kind="queue", names=[queue.name for queue in self.queues])
+        _refuse_twins(kind="admitted job", names=[held.gang.uid for held in self.admitted])
+
+
+def _refuse_twins(*, kind: str, names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        twin = next(name for name, count in Counter(names).items() if count > 1)
+        raise ValueError(f"{kind} {twin} is in the snapshot twice")
