@@ -204,6 +204,14 @@ class Admitted:
     """When it got its places, on the clock of `now`."""
     gpu_seconds_at_risk: float = 0.0
     """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
+    giving_up: frozenset[int] = frozenset()
+    """Positions that it was told to give up for a job that waits: its own until the pods are gone.
+    """
+    nominated: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Nodes that are kept for it, by position: of its lost ones while others leave for its repair,
+    of all where it is `leaving` to move."""
+    nominated_pool: str = ""
+    """Where it moves to; '' where it stays in its pool."""
 
     def __post_init__(self) -> None:
         """Refuse an assignment of a size that the gang cannot have.
