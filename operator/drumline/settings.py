@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from drumline.api.load import ApiError, parse
+from drumline.api.policy import SchedulingPolicy
+
 
 class SettingsError(ValueError):
     """A variable that cannot be used; names it and says what would do."""
@@ -36,6 +39,8 @@ class Settings:
     """DRUMLINE_PROGRESS_SECONDS: at least this long between two refreshes of a job's figures."""
     preemption_seconds: float = 300.0
     """DRUMLINE_PREEMPTION_SECONDS: how long a job that gives way to another may take to save."""
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    """DRUMLINE_SCHEDULING: JSON with the owner's choices: waiting, order, reservations, ..."""
     log_level: str = "info"
     """DRUMLINE_LOG_LEVEL: debug, info, warning or error."""
     log_format: str = "json"
@@ -81,6 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         lease_seconds=int(read.number("LEASE_SECONDS", defaults.lease_seconds, low=13)),
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
+        scheduling=read.scheduling(),
         log_level=log_level,
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),
@@ -113,11 +119,14 @@ class _Reader:
             raise SettingsError(f"DRUMLINE_{name}={value!r}: must be one of {', '.join(allowed)}")
         return value
 
+    def scheduling(self) -> SchedulingPolicy:
+        try:
+            return parse(SchedulingPolicy, self._object("SCHEDULING"))
+        except ApiError as error:
+            raise SettingsError(f"DRUMLINE_SCHEDULING: {error}") from None
+
     def trainer_pod(self) -> dict[str, Any]:
-        parsed = self._json("TRAINER_POD", "{}")
-        if not isinstance(parsed, dict):
-            raise SettingsError("DRUMLINE_TRAINER_POD: must be a JSON object")
-        additions = cast("dict[str, Any]", parsed)
+        additions = self._object("TRAINER_POD")
         unknown = sorted(set(additions) - set(TRAINER_POD_KEYS))
         if unknown:
             known = ", ".join(TRAINER_POD_KEYS)
@@ -134,6 +143,12 @@ class _Reader:
                 "DRUMLINE_METRICS_FROM: every peer must be an object with a selector"
             )
         return cast("list[dict[str, Any]]", peers)
+
+    def _object(self, name: str) -> dict[str, Any]:
+        parsed = self._json(name, "{}")
+        if not isinstance(parsed, dict):
+            raise SettingsError(f"DRUMLINE_{name}: must be a JSON object")
+        return cast("dict[str, Any]", parsed)
 
     def _json(self, name: str, default: str) -> object:
         try:

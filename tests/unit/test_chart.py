@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
+from drumline.api.policy import SchedulingPolicy
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
 
@@ -132,6 +133,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         leaderElection={"leaseSeconds": 20},
         progressIntervalSeconds=5,
         preemptionSeconds=90,
+        scheduling={"waiting": "Strict", "reservations": 2},
         logLevel="debug",
         logFormat="console",
         trainingPriorityClass={"name": "other-class"},
@@ -145,6 +147,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         lease_seconds=20,
         progress_seconds=5,
         preemption_seconds=90,
+        scheduling=SchedulingPolicy(waiting="Strict", reservations=2),
         log_level="debug",
         log_format="console",
         trainer_pod=additions,

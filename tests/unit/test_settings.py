@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.api.policy import SchedulingPolicy
 from drumline.settings import Settings, SettingsError, from_environment
 
 EVERYTHING = {
@@ -21,6 +22,7 @@ EVERYTHING = {
     "DRUMLINE_LEASE_SECONDS": "20",
     "DRUMLINE_PROGRESS_SECONDS": "2.5",
     "DRUMLINE_PREEMPTION_SECONDS": "120",
+    "DRUMLINE_SCHEDULING": '{"waiting": "Strict", "historyHalfLifeSeconds": 3600}',
     "DRUMLINE_LOG_LEVEL": "DEBUG",
     "DRUMLINE_LOG_FORMAT": "console",
     "DRUMLINE_HTTP_HOST": "127.0.0.1",
@@ -45,6 +47,7 @@ def test_every_variable_arrives() -> None:
         lease_seconds=20,
         progress_seconds=2.5,
         preemption_seconds=120.0,
+        scheduling=SchedulingPolicy(waiting="Strict", history_half_life_seconds=3600),
         log_level="debug",
         log_format="console",
         http_host="127.0.0.1",
@@ -76,6 +79,10 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("HTTP_PORT", "-1", "must be at least 0"),
         ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
         ("LOG_FORMAT", "xml", "must be one of json, console"),
+        ("SCHEDULING", "[]", "must be a JSON object"),
+        ("SCHEDULING", '{"waiting": "Never"}', "waiting: Input should be 'BestEffort'"),
+        ("SCHEDULING", '{"reservations": 0}', "reservations: Input should be greater than"),
+        ("SCHEDULING", '{"wait": "Strict"}', "wait: Extra inputs are not permitted"),
         ("TRAINER_POD", "{", "not JSON"),
         ("TRAINER_POD", "[]", "must be a JSON object"),
         ("TRAINER_POD", '{"hostNetwork": true}', "unknown key 'hostNetwork'; known: volumes"),

@@ -16,7 +16,10 @@ from drumline.api.base import Rule
 ONLY_WHILE_SUSPENDED: Final = (
     "queue",
     "gpuPool",
+    "gpuPools",
     "topology",
+    "group",
+    "user",
     "nodes",
     "minNodes",
     "gpusPerNode",

@@ -23,6 +23,7 @@ from drumline.api.base import (
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
+from drumline.api.topology import SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
 
 __all__ = [
@@ -30,7 +31,9 @@ __all__ = [
     "CheckpointSpec",
     "CheckpointStatus",
     "DataSpec",
+    "GroupSpec",
     "RecoverySpec",
+    "SliceRequest",
     "TopologyRequest",
     "TrainerSpec",
     "TrainingJob",
@@ -39,28 +42,6 @@ __all__ = [
 ]
 
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
-
-
-class TopologyRequest(ApiModel):
-    """Where in the network the gang must or should sit; level names come from the GpuPool."""
-
-    required: Name | None = None
-    """Level the whole gang must share one domain of, for instance rack: it waits otherwise."""
-    preferred: Name | None = None
-    """Level the gang should share one domain of; it is spread over as few as possible otherwise."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="has(self.required) || has(self.preferred)",
-            message="topology needs required, preferred or both; name a level of the GpuPool",
-        ),
-        Rule(
-            rule="!has(self.required) || !has(self.preferred) || self.required != self.preferred",
-            message="preferred is the level that required demands already; name a narrower one or"
-            " remove it",
-            field_path=".preferred",
-        ),
-    )
 
 
 class DataSpec(ApiModel):
@@ -150,6 +131,18 @@ class RecoverySpec(ApiModel):
     5."""
 
 
+class GroupSpec(ApiModel):
+    """Jobs of one namespace that start together or not at all, such as actors and a learner.
+
+    Only the first start is shared: whoever loses its places later comes back by itself.
+    """
+
+    name: Name
+    """What the jobs of the group have in common; not used again while one of them exists."""
+    jobs: Annotated[int, Field(ge=2, le=256)]
+    """How many jobs the group has: none starts before all of them wait and fit."""
+
+
 _RESOURCE_NAME = (
     "key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-')"
     " || (key.contains('/') && !key.matches('^([^/]*[.])?kubernetes[.]io/'))"
@@ -178,15 +171,27 @@ class TrainingJobSpec(ApiModel):
     min_nodes: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Makes the gang elastic: it starts and goes on with as few pods as this when there is no room
     for nodes, and grows back to them; the global batch stays the same. Sizes that do not divide
-    trainer.globalBatchSize are left out. Needs trainer and checkpoint. Absent: always nodes.
-    Changes only while suspended."""
+    trainer.globalBatchSize, or that cut a slice of topology, are left out. Needs trainer and
+    checkpoint. Absent: always nodes. Changes only while suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
     gpu_pool: Name | None = None
     """GpuPool the gang must run in; absent: any pool the queue has quota in. Changes only while
     suspended."""
+    gpu_pools: Annotated[list[Name] | None, Field(min_length=1, max_length=16)] = None
+    """GpuPools the gang may run in, the one it would rather have first: it starts in the first
+    that has room. Instead of gpuPool. Changes only while suspended."""
     topology: TopologyRequest | None = None
-    """Where in the network the gang must or should sit. Changes only while suspended."""
+    """Where in the network the gang must or should sit, and which pods belong together. Changes
+    only while suspended."""
+    group: GroupSpec | None = None
+    """Other jobs with which this one starts together or not at all. Changes only while
+    suspended."""
+    user: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s]+$")] | None = None
+    """Who the job is for, where its queue limits what each user may hold (userLimitGpus). Believed
+    as written: Kubernetes does not keep who created an object, so the chart's userPolicy can have
+    the API server insist on it. Absent: all such jobs share one limit. Changes only while
+    suspended."""
     resources: ResourceList | None = None
     """What each pod requests and is limited to besides its GPUs, for instance {cpu: 8, memory:
     64Gi, rdma/hca: 1}. Changes only while suspended."""
@@ -213,7 +218,8 @@ class TrainingJobSpec(ApiModel):
     GPUs back and queues again. Default: 600."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
     """Seconds the job may run before it fails, since it last started on its places: suspension and
-    waiting do not count, and after them it begins anew, as in a batch/v1 Job. Absent: no limit."""
+    waiting do not count, and after them it begins anew, as in a batch/v1 Job. Also by when the
+    scheduler counts on its GPUs again. Absent: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after its end until the job is deleted; absent: it stays."""
     managed_by: (
@@ -246,6 +252,25 @@ class TrainingJobSpec(ApiModel):
             rule=f"{_RANKS} <= 100000",
             message="nodes x gpusPerNode is over 100000 GPUs; lower one of them",
             field_path=".nodes",
+        ),
+        Rule(
+            rule="!has(self.gpuPool) || !has(self.gpuPools)",
+            message="gpuPool and gpuPools are not given together; keep gpuPools, the preferred one"
+            " first",
+            field_path=".gpuPools",
+        ),
+        Rule(
+            rule="!has(self.gpuPools) || self.gpuPools.all(one,"
+            " self.gpuPools.exists_one(other, other == one))",
+            message="gpuPools: a pool is named twice; keep the first",
+            field_path=".gpuPools",
+        ),
+        Rule(
+            rule="!has(self.topology) || !has(self.topology.slices)"
+            " || self.topology.slices.all(one, self.nodes % one.nodes == 0)",
+            message="topology.slices: nodes of the job must be a multiple of nodes of each slice;"
+            " change one of them",
+            field_path=".topology.slices",
         ),
         Rule(
             rule="!has(self.minNodes) || self.minNodes <= self.nodes",

@@ -22,6 +22,9 @@ class PoolQuota(ApiModel):
     lending_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
     """GPUs of nominalGpus that other queues of its cohort may use while this one does not; absent:
     all. Needs parent."""
+    user_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    """GPUs that the jobs of one user (spec.user of the job) may hold together in this queue;
+    absent: no limit."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -38,9 +41,10 @@ class PreemptionRules(ApiModel):
     within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
     """Jobs of its own queue and of those it shares a cohort with that have a lower priority and
     hold its quota. Default: LowerPriority."""
-    reclaim: Literal["Never", "Any"] = "Any"
+    reclaim: Literal["Never", "Any", "FairShare"] = "Any"
     """Jobs of any priority by which other queues of the cohort hold more than their nominal quota,
-    when this queue is under its own. Default: Any."""
+    when this queue is under its own. FairShare: also when this queue borrows itself, as long as the
+    others' share of what is borrowed, by weight, stays the larger one. Default: Any."""
 
 
 class TrainingQueueSpec(ApiModel):
@@ -59,6 +63,9 @@ class TrainingQueueSpec(ApiModel):
     """Namespaces whose jobs may use this queue; absent: all."""
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Highest priority value a job in this queue may have; absent: no limit."""
+    weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """What the queue is due of what is shared, beside the weights of its siblings: it counts where
+    the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
     preemption: PreemptionRules = PreemptionRules()
     """For whom jobs of this queue may make others give way."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0

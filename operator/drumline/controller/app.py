@@ -29,7 +29,7 @@ from drumline.controller.reconciler import Reconciler
 from drumline.controller.reporter import Reporter
 from drumline.controller.scheduler import SchedulerLoop
 from drumline.controller.statuswriter import StatusWriter
-from drumline.controller.translate import platform_tolerations
+from drumline.controller.translate import platform_tolerations, policy_of
 from drumline.controller.waiting import WaitingTexts
 from drumline.controller.workers import work
 from drumline.controller.workqueue import WorkQueue
@@ -205,6 +205,7 @@ class Operator:
                 metrics=self._metrics,
                 clock=time.time,
                 wake=wake,
+                policy=policy_of(self._settings.scheduling),
             )
             reporter = Reporter(
                 client=client,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline.api.load import parse
 from drumline.api.podtemplate import Toleration as ApiToleration
+from drumline.api.policy import SchedulingPolicy
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.offers import resources_of
@@ -16,12 +17,16 @@ from drumline.lifecycle.pods import JOIN_CONTAINER, JOIN_REQUESTS
 from drumline.lifecycle.sizes import legal_sizes
 from drumline.scheduling.model import (
     Gang,
+    Ordering,
+    Policy,
     PreemptionRule,
     Queue,
     Reclaim,
+    Slice,
     TaintEffect,
     Toleration,
     TolerationOperator,
+    WaitingRule,
     WithinQueue,
 )
 from drumline.scheduling.resources import Resources
@@ -30,6 +35,7 @@ from drumline_trainer.contract import pod_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from drumline.api.topology import TopologyRequest
     from drumline.kube.views import ObjectView, PodView
 
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
@@ -124,6 +130,25 @@ def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
             reclaim=Reclaim(spec.preemption.reclaim),
         ),
         min_runtime_seconds=float(spec.min_runtime_seconds),
+        weight=float(spec.weight),
+        user_limit={
+            quota.gpu_pool: quota.user_limit_gpus
+            for quota in quotas
+            if quota.user_limit_gpus is not None
+        },
+    )
+
+
+def policy_of(policy: SchedulingPolicy) -> Policy:
+    """The owner's choices as the scheduler sees them."""
+    return Policy(
+        waiting=WaitingRule(policy.waiting),
+        restart_seconds=policy.restart_seconds,
+        priority_seconds=policy.priority_seconds,
+        order=Ordering(policy.order),
+        history_weight=policy.history_weight,
+        history_seconds=policy.history_half_life_seconds,
+        reservations=policy.reservations,
     )
 
 
@@ -146,7 +171,8 @@ def gang_of(
     """
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
-    sizes = legal_sizes(spec)
+    sizes, deadline = legal_sizes(spec), spec.active_deadline_seconds
+    group = spec.group if status.generation is None else None  # it has had its common start
     extra = platform_tolerations if job.runs_trainer else ()
     return Gang(
         key=job.key,
@@ -157,13 +183,20 @@ def gang_of(
         queued_at=seconds(status.queued_at) if status.queued_at else job.created_at,
         priority=priority,
         pool=spec.gpu_pool,
+        pools=tuple(spec.gpu_pools or ()),
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
+        slices=_slices(topology),
+        balanced_level=topology.balanced if topology else None,
         selector=dict(spec.node_selector or {}),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
         retry_at=retry_at,
         retry_cause=retry_cause,
         sizes=sizes if len(sizes) > 1 else (),
+        user=spec.user or "",
+        group=group.name if group else "",
+        group_gangs=group.jobs if group else 1,
+        max_runtime_seconds=None if deadline is None else float(deadline),
         nominated=() if nominated is None else nominated.node_names(),
         nominated_pool="" if nominated is None else nominated.gpu_pool,
     )
@@ -185,6 +218,15 @@ def _per_pod(job: Job) -> Resources:
         for name, text in JOIN_REQUESTS.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
+
+
+def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:
+    """The largest first: every smaller one lies within it."""
+    asked = (topology.slices if topology else None) or []
+    return tuple(
+        Slice(level=one.level, pods=one.nodes, required=one.required)
+        for one in sorted(asked, key=lambda one: -one.nodes)
+    )
 
 
 def _toleration(toleration: ApiToleration) -> Toleration:

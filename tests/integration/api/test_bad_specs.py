@@ -239,6 +239,57 @@ JOBS = [
         topology={"required": "rack", "preferred": "rack"},
     ),
     job(
+        "slices of nothing",
+        "spec.topology.slices",
+        "at least 1 items",
+        topology={"slices": []},
+    ),
+    job(
+        "slices that cut the gang",
+        "spec.topology.slices",
+        "must be a multiple of nodes of each slice",
+        nodes=4,
+        topology={"slices": [{"level": "rack", "nodes": 3}]},
+    ),
+    job(
+        "slices that cut each other",
+        "spec.topology.slices",
+        "lie within each other",
+        nodes=12,
+        trainer={"globalBatchSize": 12},
+        topology={"slices": [{"level": "rack", "nodes": 6}, {"level": "host", "nodes": 4}]},
+    ),
+    job(
+        "two slices of one size",
+        "spec.topology.slices",
+        "lie within each other",
+        nodes=2,
+        topology={"slices": [{"level": "rack", "nodes": 2}, {"level": "host", "nodes": 2}]},
+    ),
+    job(
+        "a slice of no level",
+        "spec.topology.slices[0].level",
+        "Required value",
+        topology={"slices": [{"nodes": 1}]},
+    ),
+    job(
+        "one pool and several",
+        "spec.gpuPools",
+        "keep gpuPools, the preferred one first",
+        gpuPool="a",
+        gpuPools=["a", "b"],
+    ),
+    job("a pool twice", "spec.gpuPools", "keep the first", gpuPools=["a", "b", "a"]),
+    job("no pool at all", "spec.gpuPools", "at least 1 items", gpuPools=[]),
+    job(
+        "a group of one",
+        "spec.group.jobs",
+        "greater than or equal to 2",
+        group={"name": "rl", "jobs": 1},
+    ),
+    job("a group without a name", "spec.group.name", "Required value", group={"jobs": 2}),
+    job("a user with a space", "spec.user", "should match", user="Ann B"),
+    job(
         "GPUs as a resource",
         "spec.resources",
         "asked for with gpusPerNode",
@@ -438,6 +489,16 @@ PLATFORM = [
     queue("no namespace at all", "spec.namespaces", "at least 1 items", namespaces=[]),
     queue(
         "priority of the system", "spec.maxPriority", "less than or equal", maxPriority=2 * 10**9
+    ),
+    queue("a weight of nothing", "spec.weight", "greater than or equal to 1", weight=0),
+    queue(
+        "reclaim by whim", "spec.preemption.reclaim", '"FairShare"', preemption={"reclaim": "All"}
+    ),
+    queue(
+        "a user's limit below 0",
+        "spec.quotas[0].userLimitGpus",
+        "greater than or equal to 0",
+        quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "userLimitGpus": -1}],
     ),
     queue("its own parent", "spec.parent", "name the queue above this one", parent="probe"),
     queue("parent in capitals", "spec.parent", "[a-z0-9]", parent="Team"),

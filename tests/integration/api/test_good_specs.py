@@ -61,6 +61,22 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a required and a narrower preferred level": manifest(
         "TrainingJob", topology={"required": "block", "preferred": "rack"}
     ),
+    "slices, the smaller ones within the larger": manifest(
+        "TrainingJob",
+        nodes=8,
+        topology={
+            "required": "block",
+            "slices": [{"level": "clique", "nodes": 2}, {"level": "rack", "nodes": 4}],
+            "balanced": "rack",
+        },
+    ),
+    "an even spread alone": manifest("TrainingJob", topology={"balanced": "rack"}),
+    "pools in order, for somebody, with others": manifest(
+        "TrainingJob",
+        gpuPools=["reserved", "spot"],
+        user="oidc:ann@example.com",
+        group={"name": "rl", "jobs": 2},
+    ),
     "a label with a long prefix": manifest(
         "TrainingJob", nodeSelector={f"{'a' * 253}/{'b' * 63}": ""}
     ),
@@ -116,9 +132,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 "nominalGpus": 8,
                 "borrowingLimitGpus": 0,
                 "lendingLimitGpus": 8,
+                "userLimitGpus": 0,
             }
         ],
-        preemption={"withinQueue": "Never", "reclaim": "Never"},
+        weight=3,
+        preemption={"withinQueue": "Never", "reclaim": "FairShare"},
         minRuntimeSeconds=600,
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),

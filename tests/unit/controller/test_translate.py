@@ -7,23 +7,29 @@ from typing import Any
 import pytest
 
 from drumline.api.load import ApiError
+from drumline.api.policy import SchedulingPolicy
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.translate import (
     facts_of,
     gang_of,
     job_of,
     platform_tolerations,
+    policy_of,
     queue_of,
 )
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.job import PodEnd, PodFacts
 from drumline.scheduling.model import (
+    Ordering,
+    Policy,
     PreemptionRule,
     Queue,
     Reclaim,
+    Slice,
     TaintEffect,
     Toleration,
     TolerationOperator,
+    WaitingRule,
     WithinQueue,
 )
 from drumline.scheduling.resources import Resources
@@ -186,17 +192,20 @@ def test_a_queue() -> None:
         borrowing_limit={},
         lending_limit={},
         preemption=PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY),
+        user_limit={},
     )
 
 
 def test_a_queue_of_a_cohort() -> None:
     quota = {"nominalGpus": 16, "borrowingLimitGpus": 8, "lendingLimitGpus": 4}
+    quota["userLimitGpus"] = 2
     spec = TrainingQueueSpec.model_validate(
         {
             "parent": "all",
             "quotas": [{"gpuPool": "h100", **quota}, {"gpuPool": "a100", "nominalGpus": 0}],
-            "preemption": {"withinQueue": "Never", "reclaim": "Never"},
+            "preemption": {"withinQueue": "Never", "reclaim": "FairShare"},
             "minRuntimeSeconds": 60,
+            "weight": 3,
         }
     )
     assert queue_of("research", spec) == Queue(
@@ -205,8 +214,32 @@ def test_a_queue_of_a_cohort() -> None:
         parent="all",
         borrowing_limit={"h100": 8},
         lending_limit={"h100": 4},
-        preemption=PreemptionRule(within_queue=WithinQueue.NEVER, reclaim=Reclaim.NEVER),
+        preemption=PreemptionRule(within_queue=WithinQueue.NEVER, reclaim=Reclaim.FAIR_SHARE),
         min_runtime_seconds=60.0,
+        weight=3.0,
+        user_limit={"h100": 2},
+    )
+
+
+def test_the_owner_s_choices() -> None:
+    assert policy_of(SchedulingPolicy()) == Policy()
+    chosen = SchedulingPolicy(
+        waiting="Backfill",
+        order="FairShare",
+        reservations=3,
+        history_half_life_seconds=60,
+        history_weight=0.5,
+        restart_seconds=1,
+        priority_seconds=2,
+    )
+    assert policy_of(chosen) == Policy(
+        waiting=WaitingRule.BACKFILL,
+        order=Ordering.FAIR_SHARE,
+        reservations=3,
+        history_seconds=60.0,
+        history_weight=0.5,
+        restart_seconds=1.0,
+        priority_seconds=2.0,
     )
 
 
@@ -252,6 +285,34 @@ def test_a_gang() -> None:
         Toleration(key="team", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),
         *extra,
     )
+
+
+def test_a_gang_of_slices_in_pools_of_its_choice() -> None:
+    slices = [{"level": "host", "nodes": 2, "required": False}, {"level": "rack", "nodes": 4}]
+    job = job_of(
+        job_view(
+            nodes=8,
+            gpuPools=["h100", "a100"],
+            topology={"slices": slices, "balanced": "rack"},
+            user="ann",
+            activeDeadlineSeconds=60,
+        )
+    )
+    gang = gang_of(job, priority=0)
+    assert (gang.pool, gang.pools) == (None, ("h100", "a100"))
+    assert gang.slices == (
+        Slice(level="rack", pods=4),
+        Slice(level="host", pods=2, required=False),
+    )
+    assert (gang.balanced_level, gang.user, gang.max_runtime_seconds) == ("rack", "ann", 60.0)
+
+
+def test_a_group_starts_together_once() -> None:
+    group = {"name": "rl", "jobs": 2}
+    fresh = gang_of(job_of(job_view(group=group)), priority=0)
+    assert (fresh.group, fresh.group_gangs) == ("rl", 2)
+    again = gang_of(job_of(job_view(group=group, status={"generation": 1})), priority=0)
+    assert (again.group, again.group_gangs) == ("", 1)
 
 
 def test_a_job_that_never_waited_stands_where_it_was_made() -> None:

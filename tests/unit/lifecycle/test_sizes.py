@@ -31,3 +31,15 @@ def test_sizes_are_within_the_range_and_split_the_batch(
 
 def test_a_template_has_one_size() -> None:
     assert legal_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
+
+
+def test_no_size_cuts_a_slice_and_the_smaller_ones_lie_within_the_largest() -> None:
+    slices = [{"level": "clique", "nodes": 2}, {"level": "rack", "nodes": 4, "required": False}]
+    job = a_job(
+        nodes=12,
+        gpusPerNode=1,
+        minNodes=2,
+        topology={"slices": slices},
+        trainer={"globalBatchSize": 48},
+    )
+    assert legal_sizes(job.spec) == (4, 8, 12)

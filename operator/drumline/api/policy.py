@@ -1,0 +1,38 @@
+"""The choices of a cluster's owner about scheduling: `scheduling` in the chart's values.
+
+Not a kind of its own: the operator gets it from its Deployment, and `drumline decide --policy` from
+a file with the same keys. Unlike a kind it refuses keys it does not know, as nobody else would.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from drumline.api.base import ApiModel
+
+
+class SchedulingPolicy(ApiModel):
+    """How waiting jobs are ordered, and what one that cannot start does to those behind it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    waiting: Literal["BestEffort", "Strict", "Backfill"] = "BestEffort"
+    """BestEffort: whatever fits starts, and a large job can starve behind small ones. Strict: a job
+    that waits holds back those behind it. Backfill: the first ones get reservations, and others
+    start only if none of these slips. Default: BestEffort."""
+    order: Literal["Priority", "FairShare"] = "Priority"
+    """Priority: higher priority first, then who has waited longer. FairShare: queues take turns,
+    the one with the smallest share by weight first. Default: Priority."""
+    reservations: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Jobs of a pool that get reservations under Backfill. Default: 16."""
+    history_half_life_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
+    """After so long half of what a queue has used is forgotten, under FairShare. Default: 86400, a
+    day."""
+    history_weight: Annotated[float, Field(ge=0, le=1000)] = 1.0
+    """What past use counts beside what a queue holds now; 0: nothing. Default: 1."""
+    restart_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """What preempting a job is taken to cost each of its GPUs beside lost work. Default: 60."""
+    priority_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """What each step of a victim's priority is taken to cost each of its GPUs. Default: 60."""
