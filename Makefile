@@ -43,6 +43,9 @@ test-disruption: setup  ## every component that announces a node's end, on real 
 bench: setup  ## scheduling and write figures beside the raw limit of the same run
 	@$(PYTHON) -m tests.bench
 
+bench-engine: setup  ## what a cycle of the scheduling engine costs, beside the peers' figures
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.bench.engine $(GROUPS)
+
 test-e2e-all: setup  ## the same with what is too long for every day
 	@$(PYTEST) -q tests/e2e
 
@@ -66,4 +69,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine bench-recovery matrix lint crds docs lock
