@@ -98,16 +98,16 @@ class Desk:
         )
         found = self._replacements(held=held, view=view, beside=beside)
         if isinstance(found, Refusal):
-            shrunk = self._resizer.shrink(held=held, beside=beside)
+            shrunk = self._resizer.shrink(held=held)
             if shrunk is None:
                 self._backlog.want(gang=gang, pool=held.pool, reason=found.reason)
                 return found.of(gang)
             self._preemptor.exempt(held)
             return shrunk
         self._preemptor.exempt(held)
-        self._horizon.take(gang=gang, pool=held.pool, nodes=found)
         assignment = list(held.assignment)
         replaced = tuple(sorted(held.lost))
+        self._horizon.take(gang=gang, pool=held.pool, nodes=found, positions=replaced)
         for index, name in zip(replaced, found, strict=True):
             assignment[index] = name
         return placed(gang=gang, view=view, assignment=assignment, replaced=replaced)
@@ -187,13 +187,14 @@ class Desk:
         self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]
     ) -> list[str] | Refusal:
         gang = held.gang
-        if len(held.lost) < held.size and _astray(gang=gang, view=view, ordinals=beside):
+        if len(held.lost) < len(held.assignment) and _astray(gang=gang, view=view, ordinals=beside):
             return Refusal(
                 reason=BlockReason.NODES_UNAVAILABLE,
                 message=f"has to stay in one {gang.required_level}, but no node of its other pods"
                 " carries that label any more",
             )
-        return self._seating.find(gang=gang, pool=held.pool, pods=len(held.lost), beside=beside)
+        kept = {i: name for i, name in enumerate(held.assignment) if i not in held.lost}
+        return self._seating.find(gang=gang, pool=held.pool, pods=held.size, kept=kept)
 
     def _anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
         """The largest of some sizes, in the first pool that has the places and the quota."""

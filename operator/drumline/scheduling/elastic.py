@@ -28,22 +28,21 @@ class Resizer:
     horizon: Horizon
     seating: Seating
 
-    def shrink(self, *, held: Admitted, beside: tuple[int, ...]) -> Resized | None:
+    def shrink(self, *, held: Admitted) -> Resized | None:
         """The largest legal size below the present one that can be had now."""
         survivors = [i for i in range(held.size) if i not in held.lost]
         for size in reversed(held.gang.sizes):
             if size >= held.size:
                 continue
             kept = survivors[:size]
-            added = self._find(held=held, pods=size - len(kept), beside=beside)
+            added = self._find(held=held, size=size, kept=kept)
             if added is not None:
                 return self._resized(held=held, kept=kept, added=added)
         return None
 
     def grow(self, *, held: Admitted, queue: Queue) -> Resized | None:
         """The largest legal size above the present one that can be had now."""
-        view, gang = self.horizon.now.views[held.pool], held.gang
-        beside = tuple(view.ordinal_of[n] for n in held.assignment if n in view.ordinal_of)
+        gang = held.gang
         for size in reversed(gang.sizes):
             pods = size - held.size
             if pods <= 0:
@@ -51,20 +50,22 @@ class Resizer:
             gpus = pods * gang.per_pod.gpus
             if not self.horizon.has_quota(queue=queue, pool=held.pool, gpus=gpus):
                 continue
-            added = self._find(held=held, pods=pods, beside=beside)
+            added = self._find(held=held, size=size, kept=range(held.size))
             if added is not None:
                 self.horizon.charge(gang=gang, pool=held.pool, gpus=gpus)
                 return self._resized(held=held, kept=range(held.size), added=added)
         return None
 
-    def _find(self, *, held: Admitted, pods: int, beside: tuple[int, ...]) -> list[str] | None:
-        if not pods:
+    def _find(self, *, held: Admitted, size: int, kept: Sequence[int]) -> list[str] | None:
+        if size == len(kept):
             return []
-        return self.seating.glimpse(gang=held.gang, pool=held.pool, pods=pods, beside=beside)
+        stays = {new: held.assignment[old] for new, old in enumerate(kept)}
+        return self.seating.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
 
     def _resized(self, *, held: Admitted, kept: Sequence[int], added: list[str]) -> Resized:
         gang, pool = held.gang, held.pool
-        self.horizon.take(gang=gang, pool=pool, nodes=added)
+        positions = range(len(kept), len(kept) + len(added))
+        self.horizon.take(gang=gang, pool=pool, nodes=added, positions=positions)
         nodes = [*(held.assignment[index] for index in kept), *added]
         level, domain, where = whereabouts(view=self.horizon.now.views[pool], nodes=nodes)
         verb = "shrinks" if len(nodes) < held.size else "grows"

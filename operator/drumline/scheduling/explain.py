@@ -15,13 +15,12 @@ O(nodes + holders of the pool), once per shape and cycle.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from drumline.scheduling.blockers import who_has_to_leave
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.eligibility import Closed
 from drumline.scheduling.model import Gang, Node
-from drumline.scheduling.placement import Demand, Places, candidates
 from drumline.scheduling.refusals import (
     Refusal,
     amount,
@@ -29,71 +28,27 @@ from drumline.scheduling.refusals import (
     named,
     request_text,
 )
-from drumline.scheduling.slots import Shape, SlotIndex, domain_slots
-from drumline.scheduling.topology import Domain
-from drumline.scheduling.view import PoolView
+from drumline.scheduling.search import Search
+from drumline.scheduling.slots import domain_slots
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """A search for places, as it was made: the question that a refusal answers."""
+def needs(search: Search) -> str:
+    """The head of every message: what is asked for, and how near together."""
+    where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
+    beside = " beside its other pods" if search.demand.beside and search.depth else ""
+    return f"needs {request_text(gang=search.gang, pods=search.demand.pods)} in {where}{beside}"
 
-    view: PoolView
-    index: SlotIndex
-    shape: Shape
-    gang: Gang
-    demand: Demand
 
-    @property
-    def depth(self) -> int:
-        """Depth of the domains of which one has to hold all the pods."""
-        return self.demand.required_depth
-
-    @property
-    def level(self) -> str:
-        """Its name, as in `the best rack`."""
-        return self.view.tree.level_name(self.depth) or "pool"
-
-    @property
-    def ids(self) -> list[int]:
-        """The domains that may hold the pods."""
-        return candidates(index=self.index, demand=self.demand, depth=self.depth)
-
-    def domain(self, identity: int) -> Domain:
-        """A domain of the depth that is searched."""
-        return self.view.tree.domains[self.depth][identity]
-
-    def emptied(self, *, everywhere: bool) -> list[int]:
-        """Slots by domain if nobody else held anything; a gang's own places never make room."""
-        return domain_slots(
-            view=self.view,
-            shape=self.shape,
-            amounts=self.view.emptied_but_for(self.gang),
-            depth=self.depth,
-            everywhere=everywhere,
-        )
-
-    def names(self, places: Places) -> list[str]:
-        """Node names by pod: in the order of the tree, so that neighbours sit together."""
-        nodes = self.view.tree.nodes
-        return [nodes[i].name for i in sorted(places) for _ in range(places[i])]
-
-    def needs(self) -> str:
-        """The head of every message: what is asked for, and how near together."""
-        where = f"one {self.level}" if self.depth else f"pool {self.view.tree.pool.name}"
-        beside = " beside its other pods" if self.demand.beside and self.depth else ""
-        return f"needs {request_text(gang=self.gang, pods=self.demand.pods)} in {where}{beside}"
-
-    def refuse(self, reason: BlockReason, tail: str, *, available: int) -> Refusal:
-        """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
-        each = self.gang.per_pod.gpus
-        return Refusal(
-            reason=reason,
-            message=f"{self.needs()}; {tail}",
-            resource="gpus" if each else "pods",
-            needed=self.demand.pods * (each or 1),
-            available=available,
-        )
+def _refuse(*, search: Search, reason: BlockReason, tail: str, available: int) -> Refusal:
+    """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
+    each = search.gang.per_pod.gpus
+    return Refusal(
+        reason=reason,
+        message=f"{needs(search)}; {tail}",
+        resource="gpus" if each else "pods",
+        needed=search.demand.pods * (each or 1),
+        available=available,
+    )
 
 
 def never_fits(search: Search) -> Refusal | None:
@@ -111,9 +66,10 @@ def never_fits(search: Search) -> Refusal | None:
         tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
-    return search.refuse(
-        BlockReason.EXCEEDS_CLUSTER,
-        f"{tail}: ask for less or add nodes",
+    return _refuse(
+        search=search,
+        reason=BlockReason.EXCEEDS_CLUSTER,
+        tail=f"{tail}: ask for less or add nodes",
         available=room * (search.gang.per_pod.gpus or 1),
     )
 
@@ -156,9 +112,10 @@ def _unavailable(*, search: Search, slots: list[int]) -> Refusal:
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     room = max((slots[i] for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
-    return search.refuse(
-        BlockReason.NODES_UNAVAILABLE,
-        f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
+    return _refuse(
+        search=search,
+        reason=BlockReason.NODES_UNAVAILABLE,
+        tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
         f" {where} has room for {counted(room, 'such pod')} when empty",
         available=room * (search.gang.per_pod.gpus or 1),
     )
@@ -191,15 +148,15 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
         index=search.index,
         own=search.gang.uid,
         domain=search.domain(best),
-        fits=lambda: search.index.slots[search.depth][best] >= search.demand.pods,
+        fits=lambda: search.holds(best),
     )
     held = [blocker.text(scarce) for blocker in blockers]
-    needs = search.needs()
+    head = needs(search)
     if resource not in ("gpus", "pods"):
-        needs += f" and {amount(resource=resource, count=needed)}"
+        head += f" and {amount(resource=resource, count=needed)}"
     return Refusal(
         reason=reason,
-        message=f"{needs}; {tail}; {named(held)}",
+        message=f"{head}; {tail}; {named(held)}",
         blockers=tuple(key for blocker in blockers for key in blocker.keys),
         resource=resource,
         needed=needed,

@@ -59,11 +59,18 @@ class Horizon:
                 self.now.views[pool].later = view.free
         return self._soon
 
-    def take(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
-        """Give a gang places, beside those it may have."""
-        self.now.take(gang=gang, pool=pool, nodes=nodes)
+    def take(
+        self,
+        *,
+        gang: Gang,
+        pool: str,
+        nodes: Sequence[str],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        """Give a gang places, beside those it may have; `positions`: which (None: the first)."""
+        self.now.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
         if self._soon is not None:
-            self._soon.take(gang=gang, pool=pool, nodes=nodes)
+            self._soon.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
 
     def charge(self, *, gang: Gang, pool: str, gpus: int) -> None:
         """Count GPUs in the gang's queue, beside those it may have."""

@@ -7,17 +7,21 @@ places that are kept for them (`horizon`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.eligibility import admission_of
-from drumline.scheduling.explain import Search
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.placement import Demand
 from drumline.scheduling.quota import QuotaBook
 from drumline.scheduling.refusals import Refusal, named
+from drumline.scheduling.search import Search
 from drumline.scheduling.slots import Shape, SlotIndex
 from drumline.scheduling.view import PoolView, Undo
+
+_NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Picture:
@@ -34,15 +38,15 @@ class Picture:
         return Picture(views=views, quota=self.quota.copy())
 
     def search(
-        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
     ) -> Search | Refusal:
         """The search for some places of a gang, or why nothing like it can be searched for.
 
         Args:
             gang: whose pods they are.
             pool: where.
-            pods: how many.
-            beside: ordinals of its other pods, where only some places are to be filled.
+            pods: how many main pods it has when all are found.
+            kept: nodes by position of the pods that stay where they are.
         """
         view = self.views[pool]
         levels = [level for level in (gang.required_level, gang.preferred_level) if level]
@@ -51,11 +55,12 @@ class Picture:
                 return _level_unknown(view=view, level=level)
         required = view.tree.depth_of(gang.required_level or "") or 0
         preferred = view.tree.depth_of(gang.preferred_level or "") or 0
+        ordinals = (view.ordinal_of.get(name) for name in kept.values())
         demand = Demand(
-            pods=pods,
+            pods=gang.extras + pods - len(kept),
             required_depth=required,
             start_depth=max(required, preferred),
-            beside=beside,
+            beside=tuple(sorted(i for i in ordinals if i is not None)),
         )
         shape = Shape(request=view.axis.vector(gang.per_pod), admission=admission_of(gang))
         key = (pool, shape)
@@ -65,7 +70,7 @@ class Picture:
 
     def fits(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> bool:
         """Whether exactly these nodes are there, open to the gang and free for it now."""
-        search = self.search(gang=gang, pool=pool, pods=len(nodes))
+        search = self.search(gang=gang, pool=pool, pods=len(nodes) - gang.extras)
         if isinstance(search, Refusal):
             return False
         view, index = search.view, search.index
@@ -78,10 +83,24 @@ class Picture:
         depth, domain = view.tree.common(list(places))
         return depth >= search.depth and domain.known_at(search.depth)
 
-    def take(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
-        """Give a gang places, beside those it may have."""
+    def take(
+        self,
+        *,
+        gang: Gang,
+        pool: str,
+        nodes: Sequence[str],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        """Give a gang places, beside those it may have.
+
+        Args:
+            gang: who gets them.
+            pool: where.
+            nodes: by position.
+            positions: which positions these are; None: the first ones.
+        """
         view = self.views[pool]
-        view.occupy(view.holder(gang=gang, nodes=nodes))
+        view.occupy(view.holder(gang=gang, nodes=nodes, positions=positions))
 
     def dismiss(self, *, gang: Gang, pool: str) -> Undo:
         """Take everything from a gang that holds places and quota."""

@@ -11,7 +11,7 @@ step of priority among the candidates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,6 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.explain import Search
 from drumline.scheduling.horizon import Horizon, Nomination
 from drumline.scheduling.model import (
     Admitted,
@@ -35,9 +34,8 @@ from drumline.scheduling.model import (
     Snapshot,
     WithinQueue,
 )
-from drumline.scheduling.placement import Demand, find_places
 from drumline.scheduling.refusals import Refusal, bounded, counted, named
-from drumline.scheduling.slots import Shape
+from drumline.scheduling.search import Search
 from drumline.scheduling.victims import Candidate, Trial, least_victims
 
 HELPED_BY_LEAVING: Final = frozenset(
@@ -81,7 +79,7 @@ class Preemptor:
         for held in snapshot.admitted:
             if held.preemptible and not held.leaving:
                 self._running.setdefault(held.pool, {})[held.gang.uid] = held
-        self._in_vain: set[tuple[str, Shape, Demand, str, int]] = set()
+        self._in_vain: set[tuple[Hashable, str, int]] = set()
         """Questions asked without an answer since the last preemption."""
         self.retry_at: list[float] = []
         """When minimum runtimes end that protected somebody."""
@@ -128,7 +126,7 @@ class Preemptor:
         search = soon.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Refusal):
             return None
-        question = (pool, search.shape, search.demand, gang.queue, gang.priority)
+        question = (search.question, gang.queue, gang.priority)
         if question in self._in_vain:
             return None
         claim = Claim(
@@ -198,12 +196,11 @@ class Preemptor:
             del self._running[pool][one.held.gang.uid]
         horizon.dismiss(one.held for one in found.victims)
         self._in_vain.clear()
-        places = find_places(index=search.index, demand=search.demand)
-        if places is None:
+        nodes = search.find()
+        if nodes is None:
             raise AssertionError(f"{gang.key} was to be placed once its victims are gone")
-        nodes = search.names(places)
         horizon.nominate(Nomination(gang=gang, pool=pool, nodes=tuple(nodes)))
-        depth, domain = search.view.tree.common(list(places))
+        depth, domain = search.view.tree.common([search.view.ordinal_of[n] for n in nodes])
         return Preemption(
             key=gang.key,
             uid=gang.uid,

@@ -7,18 +7,18 @@ memories are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from drumline.scheduling.decisions import Placed
-from drumline.scheduling.explain import Search, never_fits, why_blocked
+from drumline.scheduling.explain import never_fits, why_blocked
 from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.model import Gang
-from drumline.scheduling.placement import Demand, find_places
 from drumline.scheduling.refusals import Refusal, counted
-from drumline.scheduling.slots import Shape
 from drumline.scheduling.view import PoolView
 
-Question = tuple[str, Shape, Demand]
+_NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Seating:
@@ -26,51 +26,50 @@ class Seating:
 
     def __init__(self, horizon: Horizon) -> None:
         self._horizon = horizon
-        self._refused: dict[Question, Refusal] = {}
-        self._never: dict[Question, Refusal | None] = {}
+        self._refused: dict[Hashable, Refusal] = {}
+        self._never: dict[Hashable, Refusal | None] = {}
 
     def find(
-        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
     ) -> list[str] | Refusal:
-        """Nodes for some pods of a gang, in the order of the tree, or why there are none.
+        """Nodes for the positions of a gang that have none, in their order, or why there are none.
 
         Args:
             gang: whose pods they are.
             pool: where.
-            pods: how many.
-            beside: ordinals of its other pods, where only some places are to be filled.
+            pods: how many main pods it has when all are found.
+            kept: nodes by position of the pods that stay where they are.
         """
-        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, beside=beside)
+        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Refusal):
             return search
-        question = _question(search)
+        question = search.question
         if question in self._refused:
             return self._refused[question]
-        places = find_places(index=search.index, demand=search.demand)
-        if places is not None:
-            return search.names(places)
+        found = search.find()
+        if found is not None:
+            return found
         refusal = why_blocked(search)
-        if not beside:
+        if not kept:
             # A repair's refusal leaves its own pods out of the count: it is nobody else's.
             self._refused[question] = refusal
         return refusal
 
     def glimpse(
-        self, *, gang: Gang, pool: str, pods: int, beside: tuple[int, ...] = ()
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
     ) -> list[str] | None:
         """The same without the reason, which costs more than the look."""
-        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, beside=beside)
-        if isinstance(search, Refusal) or _question(search) in self._refused:
+        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        if isinstance(search, Refusal) or search.question in self._refused:
             return None
-        places = find_places(index=search.index, demand=search.demand)
-        return None if places is None else search.names(places)
+        return search.find()
 
     def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Refusal | None:
         """The refusal of a gang that does not even fit into the empty pool."""
         search = self._horizon.now.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Refusal):
             return search
-        question = _question(search)
+        question = search.question
         if question not in self._never:
             self._never[question] = never_fits(search)
         return self._never[question]
@@ -85,8 +84,9 @@ def placed(
 ) -> Placed:
     """The answer to a gang that has all its places."""
     level, domain, where = whereabouts(view=view, nodes=assignment)
-    fewer = len(assignment) < gang.nodes and not replaced
-    size = f" with {len(assignment)} of {counted(gang.nodes, 'pod')}" if fewer else ""
+    pods = len(assignment) - gang.extras
+    fewer = pods < gang.nodes and not replaced
+    size = f" with {pods} of {counted(gang.nodes, 'pod')}" if fewer else ""
     return Placed(
         key=gang.key,
         uid=gang.uid,
@@ -106,7 +106,3 @@ def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tu
     level = view.tree.level_name(depth)
     words = f"in {level} {domain.name}" if level else f"across pool {view.tree.pool.name}"
     return level, domain.path, words
-
-
-def _question(search: Search) -> Question:
-    return (search.view.tree.pool.name, search.shape, search.demand)

@@ -23,8 +23,8 @@ from typing import Final
 
 from drumline.scheduling.claim import Claim
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.explain import Search
 from drumline.scheduling.model import Admitted
+from drumline.scheduling.search import Search
 from drumline.scheduling.view import Holder, Undo
 
 MAX_EXACT_CANDIDATES: Final = 12
@@ -83,10 +83,7 @@ class Trial:
 
     def roomy(self, ids: Iterable[int]) -> list[int]:
         """Those of some domains that can hold the pods."""
-        search = self.search
-        search.index.catch_up()
-        slots = search.index.slots[search.depth]
-        return [identity for identity in ids if slots[identity] >= search.demand.pods]
+        return self.search.roomy(ids)
 
     def enough(self, ids: Iterable[int]) -> bool:
         """Whether the gang may and can take places in one of some domains."""
@@ -205,8 +202,7 @@ def _price(trial: Trial, ordinal: int, there: Mapping[str, Candidate]) -> float:
     view, shape = trial.search.view, trial.search.shape
     free = whole = view.free[ordinal]
     for one in there.values():
-        pods = one.holder.places[ordinal]
-        whole = tuple(map(add, whole, (pods * n for n in one.holder.request)))
+        whole = tuple(map(add, whole, one.holder.amounts[ordinal]))
     gain = shape.slots_in(whole) - shape.slots_in(free)
     cost = sum(one.cost for one in sorted(there.values(), key=lambda one: one.order))
     return cost / gain if gain else float("inf")

@@ -9,11 +9,10 @@ reading the log from where they left off instead of looking at every node again.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from operator import add, mul, sub
+from operator import add, sub
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
@@ -47,18 +46,22 @@ class Axis:
 
 def axis_of(gangs: Iterable[Gang]) -> Axis:
     """The axis on which all requests of these gangs can be written."""
-    extended = {name for gang in gangs for name, _ in gang.per_pod.extended}
+    extended: set[str] = set()
+    for gang in gangs:
+        for request in (gang.per_pod, *(role.per_pod for role in gang.roles)):
+            extended.update(name for name, _ in request.extended)
     return Axis(names=(*PLAIN_RESOURCES, *sorted(extended)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A gang that holds capacity of a pool, by node ordinal."""
+    """A gang that holds capacity of a pool, lost places and vanished nodes left out."""
 
     gang: Gang
-    request: Vector
     places: Mapping[int, int]
-    """Pods by ordinal, lost places and vanished nodes left out."""
+    """Pods by node ordinal."""
+    amounts: Mapping[int, Vector]
+    """What all of them hold there, by the same ordinals."""
 
     def pods_in(self, domain: Domain) -> int:
         """How many of its pods are in a domain."""
@@ -66,7 +69,21 @@ class Holder:
 
     def held_in(self, domain: Domain, resource: int) -> int:
         """How much of a resource it holds in a domain."""
-        return self.pods_in(domain) * self.request[resource]
+        return sum(
+            amount[resource]
+            for i, amount in self.amounts.items()
+            if domain.start <= i < domain.stop
+        )
+
+    def __add__(self, other: Holder) -> Holder:
+        amounts = dict(self.amounts)
+        for ordinal, more in other.amounts.items():
+            before = amounts.get(ordinal)
+            amounts[ordinal] = tuple(map(add, before, more)) if before else more
+        places = dict(self.places)
+        for ordinal, pods in other.places.items():
+            places[ordinal] = places.get(ordinal, 0) + pods
+        return Holder(gang=other.gang, places=places, amounts=amounts)
 
 
 class PoolView:
@@ -101,37 +118,65 @@ class PoolView:
         twin.kept_back, twin.leaving, twin.later = {}, set(), None
         return twin
 
-    def holder(self, *, gang: Gang, nodes: Iterable[str]) -> Holder:
-        """The holder of one place on each named node; nodes that are gone hold nothing."""
-        known = (self.ordinal_of[name] for name in nodes if name in self.ordinal_of)
-        request = self.axis.vector(gang.per_pod)
-        return Holder(gang=gang, request=request, places=Counter(known))
+    def holder(
+        self, *, gang: Gang, nodes: Sequence[str], positions: Iterable[int] | None = None
+    ) -> Holder:
+        """The holder of one place on each named node; nodes that are gone hold nothing.
+
+        Args:
+            gang: whose places they are.
+            nodes: by position.
+            positions: which positions these are; None: the first ones.
+        """
+        places: dict[int, int] = {}
+        amounts: dict[int, Vector] = {}
+        requests = self._requests(gang)
+        for position, name in zip(
+            range(len(nodes)) if positions is None else positions, nodes, strict=True
+        ):
+            ordinal = self.ordinal_of.get(name)
+            if ordinal is None:
+                continue
+            request = requests[min(position, len(requests) - 1)]
+            before = amounts.get(ordinal)
+            if before is None:
+                places[ordinal], amounts[ordinal] = 1, request
+            else:
+                places[ordinal] += 1
+                amounts[ordinal] = tuple(map(add, before, request))
+        return Holder(gang=gang, places=places, amounts=amounts)
+
+    def _requests(self, gang: Gang) -> list[Vector]:
+        """By position; all from the last one on are main pods."""
+        requests: list[Vector] = []
+        for role in gang.roles:
+            requests += [self.axis.vector(role.per_pod)] * role.pods
+        return [*requests, self.axis.vector(gang.per_pod)]
 
     def seat(self, admitted: Admitted) -> None:
         """Enter a gang that was admitted before this cycle."""
-        kept = {i: name for i, name in enumerate(admitted.assignment) if i not in admitted.lost}
-        promised = [name for i, name in kept.items() if i in admitted.reserved]
-        self._shift(self.holder(gang=admitted.gang, nodes=promised), sign=-1)
-        holder = self.holder(gang=admitted.gang, nodes=kept.values())
-        self.holders[admitted.gang.uid] = holder
-        bound = self.holder(
-            gang=admitted.gang, nodes=(n for i, n in kept.items() if i not in admitted.reserved)
-        )
-        for ordinal, pods in bound.places.items():
-            ours = (amount * pods for amount in holder.request)
-            self.used[ordinal] = tuple(map(sub, self.used[ordinal], ours))
+        gang, names = admitted.gang, admitted.assignment
+        kept = [i for i in range(len(names)) if i not in admitted.lost]
+        promised = [i for i in kept if i in admitted.reserved]
+        bound = [i for i in kept if i not in admitted.reserved]
+        if promised:
+            self.shift(self._part(gang=gang, names=names, positions=promised), sign=-1)
+        self.holders[gang.uid] = self._part(gang=gang, names=names, positions=kept)
+        ours = self._part(gang=gang, names=names, positions=bound) if promised else None
+        for ordinal, amount in (ours or self.holders[gang.uid]).amounts.items():
+            self.used[ordinal] = tuple(map(sub, self.used[ordinal], amount))
+
+    def _part(self, *, gang: Gang, names: Sequence[str], positions: Sequence[int]) -> Holder:
+        return self.holder(gang=gang, nodes=[names[i] for i in positions], positions=positions)
 
     def occupy(self, holder: Holder) -> Undo:
         """Give a gang its places, beside those it may hold already. O(places)."""
         before = self.holders.get(holder.gang.uid)
-        held = Counter(before.places if before else {}) + Counter(holder.places)
-        self.holders[holder.gang.uid] = Holder(
-            gang=holder.gang, request=holder.request, places=held
-        )
-        self._shift(holder, sign=-1)
+        self.holders[holder.gang.uid] = before + holder if before else holder
+        self.shift(holder, sign=-1)
 
         def undo() -> None:
-            self._shift(holder, sign=1)
+            self.shift(holder, sign=1)
             if before is None:
                 del self.holders[holder.gang.uid]
             else:
@@ -145,12 +190,12 @@ class PoolView:
         Where it was told to go, others may have been promised what it leaves.
         """
         del self.holders[holder.gang.uid]
-        self._shift(holder, sign=1)
+        self.shift(holder, sign=1)
         if holder.gang.uid in self.leaving:
             self.withhold(holder.places)
 
         def undo() -> None:
-            self._shift(holder, sign=-1)
+            self.shift(holder, sign=-1)
             if holder.gang.uid in self.leaving:
                 self.withhold(holder.places)
             self.holders[holder.gang.uid] = holder
@@ -210,8 +255,8 @@ class PoolView:
         if own is None:
             return self.capacity
         left = list(self.capacity)
-        for ordinal, pods in own.places.items():
-            left[ordinal] = tuple(map(sub, left[ordinal], (n * pods for n in own.request)))
+        for ordinal, amount in own.amounts.items():
+            left[ordinal] = tuple(map(sub, left[ordinal], amount))
         return left
 
     def foreign(self, ordinal: int) -> Vector:
@@ -232,12 +277,27 @@ class PoolView:
 
         return undo
 
-    def _shift(self, holder: Holder, *, sign: int) -> None:
-        request = tuple(sign * amount for amount in holder.request)
-        for ordinal, pods in holder.places.items():
-            change = request if pods == 1 else map(mul, request, (pods,) * len(request))
-            self.free[ordinal] = tuple(map(add, self.free[ordinal], change))
-        self.log.extend(holder.places)
+    def shift(self, holder: Holder, *, sign: int) -> None:
+        """Free what a holder has (`sign` 1) or take it (-1), without a word on who holds it."""
+        change = add if sign > 0 else sub
+        for ordinal, amount in holder.amounts.items():
+            self.free[ordinal] = tuple(map(change, self.free[ordinal], amount))
+        self.log.extend(holder.amounts)
+
+    def close(self, ordinals: Iterable[int]) -> Undo:
+        """Imagine that nothing were free on some nodes."""
+        before = {ordinal: self.free[ordinal] for ordinal in ordinals}
+        nothing = (0,) * len(self.axis.names)
+        for ordinal in before:
+            self.free[ordinal] = nothing
+        self.log.extend(before)
+
+        def undo() -> None:
+            for ordinal, free in before.items():
+                self.free[ordinal] = free
+            self.log.extend(before)
+
+        return undo
 
 
 def build_views(*, snapshot: Snapshot, pending: Iterable[Gang]) -> dict[str, PoolView]:

@@ -93,7 +93,7 @@ def bound(name: str, held: Iterable[Admitted]) -> Resources:
     for one in held:
         for index, place in enumerate(one.assignment):
             if place == name and index not in one.reserved and index not in one.lost:
-                total += one.gang.per_pod
+                total += one.gang.request_of(index)
     return total
 
 
