@@ -27,6 +27,7 @@ _NEAREST_FIRST: Final = (
     BlockReason.INSUFFICIENT_RESOURCES,
     BlockReason.TOPOLOGY_DOES_NOT_FIT,
     BlockReason.QUOTA_EXHAUSTED,
+    BlockReason.USER_LIMIT,
     BlockReason.BEHIND_HIGHER_PRIORITY,
     BlockReason.NODES_UNAVAILABLE,
     BlockReason.EXCEEDS_CLUSTER,

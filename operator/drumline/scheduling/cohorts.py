@@ -16,6 +16,7 @@ O(depth of the tree).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from drumline.scheduling.model import Queue
@@ -31,13 +32,15 @@ class Branch:
     nominal: Mapping[str, int]
     borrowing_limit: Mapping[str, int]
     lending_limit: Mapping[str, int]
+    weight: float
+    """What it is due of what is shared, beside its siblings; 1 for a cohort's own jobs."""
 
 
 class QueueTree:
     """The branches of all queues; parents have lower ids than their children."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
-        named = {queue.name: queue for queue in queues}
+        self.queues = named = {queue.name: queue for queue in queues}
         parents = {name: _parent(queue=queue, queues=named) for name, queue in named.items()}
         cohorts = {parent for parent in parents.values() if parent is not None}
         self.branches: list[Branch] = []
@@ -66,6 +69,7 @@ class QueueTree:
                 nominal={} if cohort else queue.nominal,
                 borrowing_limit=(not inner and queue.borrowing_limit) or {},
                 lending_limit=(not inner and queue.lending_limit) or {},
+                weight=1.0 if inner else queue.weight,
             )
         )
         return path
@@ -80,14 +84,19 @@ class Balance:
         self.quota = [branch.nominal.get(pool, 0) for branch in branches]
         self.kept = [0] * len(branches)
         self.limit = [branch.borrowing_limit.get(pool) for branch in branches]
+        self.lent = [branch.lending_limit.get(pool) for branch in branches]
         self.usage = [0] * len(branches)
         for identity in reversed(range(len(branches))):  # children before their parents
-            lent = branches[identity].lending_limit.get(pool)
             if len(self.paths[identity]) > 1:
-                if lent is not None:
-                    self.kept[identity] = max(0, self.quota[identity] - lent)
+                self.kept[identity] = self._keeps(branch=identity, quota=self.quota[identity])
                 parent = self.paths[identity][1]
                 self.quota[parent] += self.quota[identity] - self.kept[identity]
+
+    def copy(self) -> Balance:
+        """The same accounts with a usage of their own."""
+        twin = copy(self)
+        twin.usage = list(self.usage)
+        return twin
 
     def add(self, *, leaf: int, gpus: int) -> None:
         """Count GPUs (taken away: a negative number) for a leaf and all above it."""
@@ -128,11 +137,57 @@ class Balance:
         self.add(leaf=leaf, gpus=-gpus)
         return max(above, default=0)
 
+    def shortfall(self, *, leaf: int, gpus: int) -> int:
+        """By how much the leaf's quota would have to grow before it may take so many GPUs more."""
+        low, high = 0, max(1, gpus)
+        while self._room_with(leaf=leaf, raised=high) < gpus:
+            low, high = high, 2 * high
+        while low < high:
+            middle = (low + high) // 2
+            if self._room_with(leaf=leaf, raised=middle) < gpus:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _room_with(self, *, leaf: int, raised: int) -> int:
+        """The leaf's room if its quota were that much larger."""
+        more, less = raised, 0
+        stations: list[tuple[int, int, int, int]] = []
+        for branch in self.paths[leaf]:
+            quota, usage = self.quota[branch] + more, self.usage[branch] - less
+            kept = self._keeps(branch=branch, quota=quota)
+            stations.append((branch, quota, kept, usage))
+            more -= kept - self.kept[branch]
+            less = max(0, self.usage[branch] - self.kept[branch]) - max(0, usage - kept)
+        _, quota, _, usage = stations.pop()
+        room = quota - usage
+        for branch, quota, kept, usage in reversed(stations):
+            room = _room_below(
+                quota=quota, kept=kept, limit=self.limit[branch], usage=usage, above=room
+            )
+        return room
+
+    def _keeps(self, *, branch: int, quota: int) -> int:
+        """What a branch of such a quota never lends."""
+        lent = self.lent[branch]
+        return 0 if lent is None else max(0, quota - lent)
+
     def _room_below(self, *, branch: int, above: int, usage: int) -> int:
-        quota, kept, limit = self.quota[branch], self.kept[branch], self.limit[branch]
-        if limit is not None:
-            above = min(above, quota - kept + limit - max(0, usage - kept))
-        return max(0, kept - usage) + max(0, above)
+        return _room_below(
+            quota=self.quota[branch],
+            kept=self.kept[branch],
+            limit=self.limit[branch],
+            usage=usage,
+            above=above,
+        )
+
+
+def _room_below(*, quota: int, kept: int, limit: int | None, usage: int, above: int) -> int:
+    """What a branch may still take if the one above it may take so many."""
+    if limit is not None:
+        above = min(above, quota - kept + limit - max(0, usage - kept))
+    return max(0, kept - usage) + max(0, above)
 
 
 def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:

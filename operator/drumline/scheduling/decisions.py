@@ -86,6 +86,8 @@ class Remedy:
     kind: RemedyKind
     amount: int = 0
     where: str = ""
+    pool: str = ""
+    """The pool that this is about, where it is about one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

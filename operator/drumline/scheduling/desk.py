@@ -13,11 +13,13 @@ from drumline.scheduling.backlog import Backlog
 from drumline.scheduling.cohorts import QueueTree
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
 from drumline.scheduling.elastic import Resizer
+from drumline.scheduling.entry import Gate
 from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.picture import picture_of
+from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.preemption import Preemptor
-from drumline.scheduling.quota import QuotaBook, entry_refusal, open_pools, queue_not_found
+from drumline.scheduling.quota import QuotaBook
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.view import PoolView, build_views
@@ -29,8 +31,8 @@ class Desk:
     def __init__(
         self, *, snapshot: Snapshot, pending: Sequence[Gang], policy: Policy, now: float
     ) -> None:
-        self._pools = snapshot.pools
         self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._gate = Gate(self._queues)
         self._now = now
         picture = picture_of(
             snapshot=snapshot,
@@ -38,6 +40,7 @@ class Desk:
             quota=QuotaBook(_tree_of(snapshot)),
         )
         self._views = picture.views
+        self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
         self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
         self._seating = Seating(self._horizon)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
@@ -76,7 +79,7 @@ class Desk:
         queue = self._queues.get(gang.queue)
         if queue is None:
             return 0
-        pools = open_pools(gang=gang, queue=queue, pools=self._pools)
+        pools = self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Refusal):
             return 0
         return min(self._horizon.borrows(queue=queue, pool=p, gpus=gang.gpus) for p in pools)
@@ -121,9 +124,9 @@ class Desk:
             return self._backlog.back_off(gang=gang, pools=())
         self._horizon.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
-        larger = [size for size in sizes if size > len(nodes)]
+        larger = [size for size in sizes if size > nomination.size]
         found = self._anywhere(gang=gang, queue=queue, sizes=larger)
-        may = self._horizon.has_quota(queue=queue, pool=pool, gpus=nomination.gpus)
+        may = self._horizon.has_quota(gang=gang, pool=pool, size=nomination.size)
         if found is None and may and self._horizon.now.fits(gang=gang, pool=pool, nodes=nodes):
             return self._start(gang=gang, pool=pool, nodes=nodes)
         found = found or self._anywhere(gang=gang, queue=queue, sizes=sizes)
@@ -141,13 +144,11 @@ class Desk:
 
     def admit(self, gang: Gang) -> Placed | Blocked | Preemption:
         """Places for a waiting gang, now or once others have left for it, or why there are none."""
-        queue = self._queues.get(gang.queue)
-        if queue is None:
-            return queue_not_found(gang).of(gang)
-        refusal = entry_refusal(gang=gang, queue=queue)
+        refusal = self._gate.refusal(gang)
         if refusal:
             return refusal.of(gang)
-        pools = open_pools(gang=gang, queue=queue, pools=self._pools)
+        queue = self._queues[gang.queue]
+        pools = self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Refusal):
             return pools.of(gang)
         if gang.retry_at > self._now:
@@ -158,7 +159,7 @@ class Desk:
             return found
         refusals: dict[str, Refusal] = {}
         for pool in pools:
-            nodes = self._look(gang=gang, queue=queue, pool=pool, pods=smallest)
+            nodes = self._look(gang=gang, pool=pool, pods=smallest)
             if not isinstance(nodes, Refusal):
                 return self._start(gang=gang, pool=pool, nodes=nodes)
             refusals[pool] = nodes
@@ -181,7 +182,7 @@ class Desk:
             return None
         if self._backlog.wants(gang=gang, pool=held.pool):
             return None
-        return self._resizer.grow(held=held, queue=queue)
+        return self._resizer.grow(held)
 
     def _replacements(
         self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]
@@ -198,12 +199,11 @@ class Desk:
 
     def _anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
         """The largest of some sizes, in the first pool that has the places and the quota."""
-        pools = open_pools(gang=gang, queue=queue, pools=self._pools)
+        pools = self._pools.of(gang=gang, queue=queue)
         for size in reversed(sizes):
-            for pool in [] if isinstance(pools, Refusal) else pools:
-                gpus = size * gang.per_pod.gpus
+            for pool in () if isinstance(pools, Refusal) else pools:
                 if self._backlog.behind(gang=gang, pool=pool) or not self._horizon.has_quota(
-                    queue=queue, pool=pool, gpus=gpus
+                    gang=gang, pool=pool, size=size
                 ):
                     continue
                 nodes = self._seating.glimpse(gang=gang, pool=pool, pods=size)
@@ -211,14 +211,13 @@ class Desk:
                     return self._start(gang=gang, pool=pool, nodes=nodes)
         return None
 
-    def _look(self, *, gang: Gang, queue: Queue, pool: str, pods: int) -> list[str] | Refusal:
-        gpus = pods * gang.per_pod.gpus
+    def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Refusal:
         refusal = self._horizon.now.quota.never(
-            queue=queue, pool=pool, gpus=gpus
+            gang=gang, pool=pool, size=pods
         ) or self._backlog.behind(gang=gang, pool=pool)
         if refusal:
             return refusal
-        refusal = self._horizon.exhausted(queue=queue, pool=pool, gpus=gpus)
+        refusal = self._horizon.exhausted(gang=gang, pool=pool, size=pods)
         if refusal:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
             return self._seating.hopeless(gang=gang, pool=pool, pods=pods) or refusal
@@ -226,7 +225,7 @@ class Desk:
 
     def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
         self._horizon.take(gang=gang, pool=pool, nodes=nodes)
-        self._horizon.charge(gang=gang, pool=pool, gpus=len(nodes) * gang.per_pod.gpus)
+        self._horizon.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Resized
 from drumline.scheduling.horizon import Horizon
-from drumline.scheduling.model import Admitted, Queue
+from drumline.scheduling.model import Admitted
 from drumline.scheduling.refusals import counted
 from drumline.scheduling.seating import Seating, whereabouts
 
@@ -40,19 +40,18 @@ class Resizer:
                 return self._resized(held=held, kept=kept, added=added)
         return None
 
-    def grow(self, *, held: Admitted, queue: Queue) -> Resized | None:
+    def grow(self, held: Admitted) -> Resized | None:
         """The largest legal size above the present one that can be had now."""
         gang = held.gang
         for size in reversed(gang.sizes):
             pods = size - held.size
             if pods <= 0:
                 return None
-            gpus = pods * gang.per_pod.gpus
-            if not self.horizon.has_quota(queue=queue, pool=held.pool, gpus=gpus):
+            if not self.horizon.has_quota(gang=gang, pool=held.pool, size=size):
                 continue
             added = self._find(held=held, size=size, kept=range(held.size))
             if added is not None:
-                self.horizon.charge(gang=gang, pool=held.pool, gpus=gpus)
+                self.horizon.hold(gang=gang, pool=held.pool, size=size)
                 return self._resized(held=held, kept=range(held.size), added=added)
         return None
 

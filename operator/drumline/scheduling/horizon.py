@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from drumline.scheduling.entry import entry_refusal
 from drumline.scheduling.model import Admitted, Gang, Queue
 from drumline.scheduling.picture import Picture
-from drumline.scheduling.quota import entry_refusal
+from drumline.scheduling.pools import wishes
 from drumline.scheduling.refusals import Refusal
 
 
@@ -31,7 +32,12 @@ class Nomination:
     @property
     def gpus(self) -> int:
         """GPUs its queue will pay."""
-        return len(self.nodes) * self.gang.per_pod.gpus
+        return self.gang.gpus_at(self.size)
+
+    @property
+    def size(self) -> int:
+        """How many main pods it will start with."""
+        return len(self.nodes) - self.gang.extras
 
 
 class Horizon:
@@ -72,28 +78,28 @@ class Horizon:
         if self._soon is not None:
             self._soon.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
 
-    def charge(self, *, gang: Gang, pool: str, gpus: int) -> None:
-        """Count GPUs in the gang's queue, beside those it may have."""
-        self.now.quota.charge(gang=gang, pool=pool, gpus=gpus)
+    def hold(self, *, gang: Gang, pool: str, size: int) -> None:
+        """Count a gang in its queue with so many main pods, whatever it held there before."""
+        self.now.quota.hold(gang=gang, pool=pool, size=size)
         if self._soon is not None:
-            self._soon.quota.charge(gang=gang, pool=pool, gpus=gpus)
+            self._soon.quota.hold(gang=gang, pool=pool, size=size)
 
-    def has_quota(self, *, queue: Queue, pool: str, gpus: int) -> bool:
-        """Whether a queue may take GPUs, now and once those start who wait for victims."""
+    def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
+        """Whether a gang may hold so many main pods, now and once those start who wait."""
         pictures = [self.now, self.soon] if self._nominations else [self.now]
-        return all(one.quota.has_room(queue=queue, pool=pool, gpus=gpus) for one in pictures)
+        return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in pictures)
 
     def borrows(self, *, queue: Queue, pool: str, gpus: int) -> int:
         """How far down the tree a queue would borrow for so many more GPUs."""
         quota = self.now.quota
         return quota.balance(pool).borrows(leaf=quota.tree.leaf_of[queue.name], gpus=gpus)
 
-    def exhausted(self, *, queue: Queue, pool: str, gpus: int) -> Refusal | None:
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
         """The refusal of a gang for which there is no quota, now or once those start who wait."""
-        refusal = self.now.quota.exhausted(queue=queue, pool=pool, gpus=gpus)
+        refusal = self.now.quota.exhausted(gang=gang, pool=pool, size=size)
         if refusal or not self._nominations:
             return refusal
-        return self.soon.quota.exhausted(queue=queue, pool=pool, gpus=gpus)
+        return self.soon.quota.exhausted(gang=gang, pool=pool, size=size)
 
     def recall(self, *, gang: Gang, queue: Queue) -> None:
         """Keep the places that an earlier cycle promised a gang, if they can still be its."""
@@ -101,13 +107,13 @@ class Horizon:
         if (
             pool not in self.now.views
             or pool not in queue.nominal
-            or gang.pool not in (None, pool)
-            or len(nodes) not in gang.legal_sizes
+            or pool not in (wishes(gang) or (pool,))
+            or len(nodes) - gang.extras not in gang.legal_sizes
             or entry_refusal(gang=gang, queue=queue)
         ):
             return
-        gpus = len(nodes) * gang.per_pod.gpus
-        if self.soon.quota.has_room(queue=queue, pool=pool, gpus=gpus) and self.soon.fits(
+        size = len(nodes) - gang.extras
+        if self.soon.quota.has_room(gang=gang, pool=pool, size=size) and self.soon.fits(
             gang=gang, pool=pool, nodes=nodes
         ):
             self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
@@ -131,7 +137,7 @@ class Horizon:
         view = self.now.views[pool]
         self._nominations[gang.uid] = nomination
         self.soon.take(gang=gang, pool=pool, nodes=nomination.nodes)
-        self.soon.quota.charge(gang=gang, pool=pool, gpus=nomination.gpus)
+        self.soon.quota.hold(gang=gang, pool=pool, size=nomination.size)
         holder = view.holder(gang=gang, nodes=nomination.nodes)
         view.nominees[gang.uid] = holder
         self.now.views[pool].withhold(holder.places)

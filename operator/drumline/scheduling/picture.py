@@ -118,7 +118,7 @@ class Picture:
 def picture_of(*, snapshot: Snapshot, views: dict[str, PoolView], quota: QuotaBook) -> Picture:
     """The picture of now."""
     for held in snapshot.admitted:
-        quota.charge(gang=held.gang, pool=held.pool, gpus=held.gpus)
+        quota.hold(gang=held.gang, pool=held.pool, size=held.size)
     return Picture(views=views, quota=quota)
 
 

@@ -44,6 +44,7 @@ HELPED_BY_LEAVING: Final = frozenset(
         BlockReason.INSUFFICIENT_RESOURCES,
         BlockReason.TOPOLOGY_DOES_NOT_FIT,
         BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.USER_LIMIT,
     }
 )
 """Only who waits for one of these can gain by others' leaving."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason
+from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy
 from drumline.scheduling.model import Gang
 from drumline.scheduling.view import Undo
 
@@ -27,6 +27,7 @@ class Refusal:
     resource: str = "gpus"
     needed: int = 0
     available: int = 0
+    remedy: Remedy | None = None
 
     def of(self, gang: Gang) -> Blocked:
         """This refusal as the answer to `gang`."""
@@ -39,6 +40,7 @@ class Refusal:
             resource=self.resource,
             needed=self.needed,
             available=self.available,
+            remedy=self.remedy,
         )
 
 
@@ -84,7 +86,7 @@ Leaver = TypeVar("Leaver")
 
 def necessary(
     *,
-    leavers: Sequence[Leaver],
+    leavers: Iterable[Leaver],
     leave: Callable[[Leaver], Undo],
     fits: Callable[[], bool],
 ) -> list[Leaver]:

@@ -13,6 +13,8 @@ from drumline.scheduling import (
     BlockReason,
     Gang,
     Queue,
+    Remedy,
+    RemedyKind,
     Resources,
     Snapshot,
 )
@@ -117,6 +119,7 @@ def test_quota_that_others_of_the_queue_hold() -> None:
         blockers=("training/l",),
         needed=3,
         available=1,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR),
     )
     assert refusal(snapshot, gang("a", nodes=4)).blockers == ("training/l", "training/s")
 
