@@ -1,0 +1,109 @@
+"""Carrying out what a cycle decided, as the operator does: in words of the simulated world.
+
+A preempted job gets its notice at once and is gone `save_seconds` later; until then it holds its
+places and does nothing but save. Whoever it leaves for has the promised places `nominated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from drumline.scheduling import Decisions, Placed, Preemption, Resized, Victim
+from drumline.simulator.arrivals import Execution
+from drumline.simulator.life import Life
+from drumline.simulator.outcome import Eviction
+from drumline.simulator.world import World
+
+
+class Carrier:
+    """Puts decisions into effect."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        execution: Execution,
+        ends: Callable[[Life], None],
+        gone: Callable[[Life, float], None],
+    ) -> None:
+        """Tell it what to call.
+
+        Args:
+            world: what changes.
+            execution: how long saving takes.
+            ends: a job has places and will end at `Life.ends_at`.
+            gone: a job was told to go and will be gone at that time.
+        """
+        self._world = world
+        self._execution = execution
+        self._ends = ends
+        self._gone = gone
+        self.evictions: list[Eviction] = []
+        self.moved = 0
+        self.resized = 0
+
+    def carry_out(self, decisions: Decisions, now: float) -> None:
+        """Everything one cycle decided."""
+        for placed in decisions.placed:
+            self._place(placed, now)
+        for resized in decisions.resized:
+            self._resize(resized, now)
+        for preemption in decisions.preemptions:
+            self._preempt(preemption, now)
+
+    def _place(self, placed: Placed, now: float) -> None:
+        world = self._world
+        life = world.waiting.get(placed.uid)
+        if life is not None:
+            world.start(life, pool=placed.pool, nodes=placed.assignment, now=now)
+        else:
+            life = world.running[placed.uid]
+            world.reseat(life, nodes=placed.assignment, now=now)
+        self._ends(life)
+
+    def _resize(self, resized: Resized, now: float) -> None:
+        life = self._world.running[resized.uid]
+        held = life.admitted.assignment if life.admitted else ()
+        nodes = (*(held[position] for position in resized.kept), *resized.added)
+        life.save(now)
+        self._world.reseat(life, nodes=nodes, now=now)
+        self.resized += 1
+        self._ends(life)
+
+    def _preempt(self, preemption: Preemption, now: float) -> None:
+        life = self._world.waiting.get(preemption.uid)
+        if life is not None:
+            life.gang = replace(
+                life.gang, nominated=preemption.assignment, nominated_pool=preemption.pool
+            )
+        for victim in preemption.victims:
+            self._send_away(victim, now)
+        self.evictions.append(
+            Eviction(
+                at=now,
+                key=preemption.key,
+                victims=tuple(victim.key for victim in preemption.victims),
+                gpus=sum(victim.gpus for victim in preemption.victims),
+            )
+        )
+
+    def _send_away(self, victim: Victim, now: float) -> None:
+        life = self._world.running[victim.uid]
+        if victim.kept:
+            held = life.admitted.assignment if life.admitted else ()
+            life.save(now)
+            self._world.reseat(life, nodes=[held[position] for position in victim.kept], now=now)
+            self.resized += 1
+            self._ends(life)
+            return
+        life.preempted += 1
+        self._notify(life, now)
+
+    def _notify(self, life: Life, now: float) -> None:
+        if self._execution.save_seconds:
+            life.save(now)
+        else:
+            life.fall_back(now=now, execution=self._execution)
+        self._world.tell_to_go(life)
+        self._gone(life, now + self._execution.save_seconds)

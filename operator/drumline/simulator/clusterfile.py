@@ -1,0 +1,210 @@
+"""The cluster file: what a simulation runs on, by which policy, and what time passes in it.
+
+::
+
+    pools:
+      - name: h100
+        levels: [block, rack]          # broadest first
+        nodes:
+          - {count: 64, gpus: 8, domainNodes: {block: 32, rack: 8}}
+    queues:
+      - {name: org}
+      - name: research
+        parent: org
+        quota: {h100: 256}
+        preemption: {withinQueue: LowerPriority, reclaim: Any}
+    defaultQueue: research             # of jobs whose queue is not listed
+    policy: {waiting: Backfill, order: FairShare}
+    execution: {saveSeconds: 30, checkpointSeconds: 1800, restartSeconds: 60}
+    outages:
+      - {node: h100-0007, atSeconds: 3600, seconds: 600}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drumline.scheduling import (
+    MoveBudget,
+    Node,
+    Policy,
+    Pool,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resources,
+    WithinQueue,
+)
+from drumline.simulator.arrivals import Execution, Outage
+from drumline.simulator.cluster import Cluster
+from drumline.simulator.document import Section, document
+
+_POD_SLOTS = 110
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Everything a cluster file says."""
+
+    cluster: Cluster
+    policy: Policy
+    execution: Execution
+    outages: tuple[Outage, ...]
+    default_queue: str
+
+
+def parse(text: str, *, file: str) -> Setup:
+    """Read a cluster file.
+
+    Raises:
+        BadFile: with the line and the field that is not usable.
+    """
+    top = document(text, file=file)
+    pools: list[Pool] = []
+    nodes: list[Node] = []
+    for section in top.sections("pools"):
+        pool = Pool(name=section.text("name"), levels=section.texts("levels"))
+        nodes += _nodes(section, pool=pool)
+        section.done()
+        pools.append(pool)
+    names = {pool.name for pool in pools}
+    queues = [_queue(section, pools=names) for section in top.sections("queues")]
+    default = top.text("defaultQueue", "")
+    if default and default not in {queue.name for queue in queues}:
+        raise top.refused("defaultQueue", f"there is no queue {default}")
+    if not default and len(queues) == 1:
+        default = queues[0].name
+    setup = Setup(
+        cluster=Cluster(nodes=tuple(nodes), pools=tuple(pools), queues=tuple(queues)),
+        policy=_policy(top.section("policy")),
+        execution=_execution(top.section("execution")),
+        outages=tuple(_outages(top, nodes={node.name for node in nodes})),
+        default_queue=default,
+    )
+    top.done()
+    return setup
+
+
+def _nodes(section: Section, *, pool: Pool) -> Iterator[Node]:
+    number = 0
+    for group in section.sections("nodes"):
+        count, gpus = group.whole("count", least=1), group.whole("gpus", least=1)
+        per_domain = group.counts("domainNodes") or {}
+        for level, size in per_domain.items():
+            if level not in pool.levels:
+                raise group.refused("domainNodes", f"pool {pool.name} has no level {level}")
+            if size < 1:
+                raise group.refused("domainNodes", f"a {level} must have at least 1 node")
+        group.done()
+        begins = number
+        for number in range(begins, begins + count):
+            yield Node(
+                name=f"{pool.name}-{number:04}",
+                pool=pool.name,
+                allocatable=Resources(gpus=gpus, pods=_POD_SLOTS),
+                domains=tuple(
+                    f"{level}-{number // per_domain[level]:03}" if level in per_domain else ""
+                    for level in pool.levels
+                ),
+            )
+        number = begins + count
+
+
+def _queue(section: Section, *, pools: set[str]) -> Queue:
+    limits = {
+        field: section.counts(field)
+        for field in ("quota", "borrowingLimit", "lendingLimit", "userLimit")
+    }
+    for field, limit in limits.items():
+        for pool in limit or {}:
+            if pool not in pools:
+                raise section.refused(field, f"there is no pool {pool}")
+    weight = section.number("weight", 1.0)
+    if not weight:
+        raise section.refused("weight", "must be above 0")
+    queue = Queue(
+        name=section.text("name"),
+        nominal=limits["quota"] or {},
+        parent=section.text("parent", "") or None,
+        borrowing_limit=limits["borrowingLimit"],
+        lending_limit=limits["lendingLimit"],
+        user_limit=limits["userLimit"],
+        weight=weight,
+        min_runtime_seconds=section.number("minRuntimeSeconds", 0.0),
+        preemption=_rule(section.section("preemption")),
+    )
+    section.done()
+    return queue
+
+
+def _rule(section: Section | None) -> PreemptionRule:
+    if section is None:
+        return PreemptionRule()
+    rule = PreemptionRule(
+        within_queue=section.choice("withinQueue", WithinQueue.NEVER),
+        reclaim=section.choice("reclaim", Reclaim.NEVER),
+    )
+    section.done()
+    return rule
+
+
+def _policy(section: Section | None) -> Policy:
+    plain = Policy()
+    if section is None:
+        return plain
+    policy = Policy(
+        waiting=section.choice("waiting", plain.waiting),
+        order=section.choice("order", plain.order),
+        restart_seconds=section.number("restartSeconds", plain.restart_seconds),
+        priority_seconds=section.number("prioritySeconds", plain.priority_seconds),
+        history_weight=section.number("historyWeight", plain.history_weight),
+        history_seconds=section.number("historySeconds", plain.history_seconds, least=1),
+        reservations=section.whole("reservations", plain.reservations),
+        surplus=section.flag("surplus", plain.surplus),
+        repairs_preempt=section.flag("repairsPreempt", plain.repairs_preempt),
+        moves=_moves(section.section("moves")),
+        move_back=section.flag("moveBack", plain.move_back),
+    )
+    section.done()
+    return policy
+
+
+def _moves(section: Section | None) -> MoveBudget | None:
+    if section is None:
+        return None
+    plain = MoveBudget()
+    budget = MoveBudget(
+        gangs=section.whole("gangs", plain.gangs),
+        gpu_seconds=section.number("gpuSeconds", plain.gpu_seconds),
+    )
+    section.done()
+    return budget
+
+
+def _execution(section: Section | None) -> Execution:
+    plain = Execution()
+    if section is None:
+        return plain
+    execution = Execution(
+        save_seconds=section.number("saveSeconds", plain.save_seconds),
+        checkpoint_seconds=section.number("checkpointSeconds", plain.checkpoint_seconds, least=1),
+        restart_seconds=section.number("restartSeconds", plain.restart_seconds),
+        settle_seconds=section.number("settleSeconds", plain.settle_seconds),
+        period_seconds=section.number("periodSeconds", plain.period_seconds),
+    )
+    section.done()
+    return execution
+
+
+def _outages(top: Section, *, nodes: set[str]) -> Iterator[Outage]:
+    for section in top.sections("outages", needed=False):
+        outage = Outage(
+            node=section.text("node"),
+            at=section.number("atSeconds"),
+            seconds=section.number("seconds"),
+        )
+        if outage.node not in nodes:
+            raise section.refused("node", f"there is no node {outage.node}")
+        section.done()
+        yield outage

@@ -1,0 +1,137 @@
+"""A trace: one row for each job, as CSV with named columns.
+
+``submit_seconds, gpus, duration_seconds, user`` are needed; ``name, queue, priority, nodes,
+min_nodes, max_runtime_seconds, required_level, preferred_level`` may be left out. Columns that are
+not known are refused: a misspelt one would change a result silently.
+
+Rows are read one by one, so a trace costs the memory of its jobs and no more.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import Final
+
+from drumline.simulator.errors import BadFile
+from drumline.simulator.rows import Row
+
+NEEDED: Final = ("submit_seconds", "gpus", "duration_seconds", "user")
+OPTIONAL: Final = (
+    "name",
+    "queue",
+    "priority",
+    "nodes",
+    "min_nodes",
+    "max_runtime_seconds",
+    "required_level",
+    "preferred_level",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One row: what somebody wanted, before it is known which cluster it meets."""
+
+    line: int | None
+    """Where it stands in its file; None where the format has no lines that mean anything."""
+    name: str
+    submit_seconds: float
+    gpus: int
+    duration_seconds: float
+    user: str
+    queue: str = ""
+    """'' : the cluster's default queue."""
+    priority: int = 0
+    nodes: int | None = None
+    """None: as few as the cluster's nodes allow."""
+    min_nodes: int | None = None
+    """An elastic job's smallest size."""
+    max_runtime_seconds: float | None = None
+    required_level: str | None = None
+    preferred_level: str | None = None
+
+
+def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
+    """The jobs of a trace.
+
+    Args:
+        lines: of the file, the header first.
+        file: its name, for what is said about it.
+
+    Raises:
+        BadFile: at the first row that is not usable.
+    """
+    reader = csv.reader(lines)
+    header = next(reader, list[str]())
+    columns = _columns(header, file=file)
+    for number, cells in enumerate(reader, start=1):
+        if not cells:
+            continue
+        line = reader.line_num
+        if len(cells) != len(columns):
+            why = f"has {len(cells)} cells, the header has {len(columns)}"
+            raise BadFile(file=file, line=line, field="", why=why)
+        row = Row(file=file, line=line, cells=dict(zip(columns, cells, strict=True)))
+        yield _job(row, number=number)
+
+
+def write(jobs: Iterable[TraceJob]) -> str:
+    """A trace as CSV, with the columns that are used at all."""
+    held = list(jobs)
+    used = [name for name in OPTIONAL if any(_cell(job, name) for job in held)]
+    columns = (*NEEDED, *used)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(job, name) for name in columns] for job in held)
+    return text.getvalue()
+
+
+def _columns(header: Sequence[str], *, file: str) -> list[str]:
+    names = [name.strip() for name in header]
+    for name in NEEDED:
+        if name not in names:
+            raise BadFile(file=file, line=1, field=name, why="this column is missing")
+    for name in names:
+        if name not in NEEDED and name not in OPTIONAL:
+            known = ", ".join((*NEEDED, *OPTIONAL))
+            raise BadFile(file=file, line=1, field=name, why=f"no such column; there are: {known}")
+        if names.count(name) > 1:
+            raise BadFile(file=file, line=1, field=name, why="this column is there twice")
+    return names
+
+
+def _job(row: Row, *, number: int) -> TraceJob:
+    gpus = row.whole("gpus", least=1)
+    nodes = row.whole("nodes", least=1) if row.has("nodes") else None
+    if nodes is not None and gpus % nodes:
+        raise row.refused("nodes", f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    smallest = row.whole("min_nodes", least=1) if row.has("min_nodes") else None
+    if smallest is not None and (nodes is None or smallest > nodes):
+        raise row.refused("min_nodes", "must be at most `nodes`, which has to be given with it")
+    limit = row.seconds("max_runtime_seconds") if row.has("max_runtime_seconds") else None
+    return TraceJob(
+        line=row.line,
+        name=row.text("name") or f"job-{number}",
+        submit_seconds=row.seconds("submit_seconds"),
+        gpus=gpus,
+        duration_seconds=row.seconds("duration_seconds"),
+        user=row.text("user"),
+        queue=row.text("queue"),
+        priority=row.whole("priority") if row.has("priority") else 0,
+        nodes=nodes,
+        min_nodes=smallest,
+        max_runtime_seconds=limit,
+        required_level=row.text("required_level") or None,
+        preferred_level=row.text("preferred_level") or None,
+    )
+
+
+def _cell(job: TraceJob, name: str) -> str:
+    value = getattr(job, name)
+    if value is None or (name == "priority" and not value):
+        return ""
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -1,0 +1,28 @@
+"""Small clusters and jobs: what a test does not say has a plain default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline.scheduling import Gang, Node, Pool, Queue, Resources
+from drumline.simulator.arrivals import Arrival, Execution
+from drumline.simulator.cluster import Cluster
+
+PROMPT = Execution(save_seconds=0, checkpoint_seconds=100, restart_seconds=0)
+"""No time passes but that of the jobs; a preempted one loses what it did since its checkpoint."""
+
+
+def a_cluster(*, nodes: int = 2, gpus: int = 8, queues: tuple[Queue, ...] = ()) -> Cluster:
+    whole = Resources(gpus=gpus, pods=110)
+    return Cluster(
+        nodes=tuple(Node(name=f"n{i}", pool="p", allocatable=whole) for i in range(nodes)),
+        pools=(Pool(name="p"),),
+        queues=queues or (Queue(name="q", nominal={"p": nodes * gpus}),),
+    )
+
+
+def a_job(name: str, *, at: float = 0, seconds: float = 10, gpus: int = 8, **more: Any) -> Arrival:
+    fields = {"nodes": 1, "queue": "q", **more}
+    per_pod = Resources(gpus=gpus, pods=1)
+    gang = Gang(key=f"team/{name}", uid=name, per_pod=per_pod, queued_at=at, **fields)
+    return Arrival(gang=gang, duration_seconds=seconds)

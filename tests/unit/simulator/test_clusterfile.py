@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from drumline.scheduling import (
+    MoveBudget,
+    Node,
+    Ordering,
+    Policy,
+    Pool,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resources,
+    WaitingRule,
+    WithinQueue,
+)
+from drumline.simulator.arrivals import Execution, Outage
+from drumline.simulator.clusterfile import parse
+from drumline.simulator.errors import BadFile
+
+SMALL = """\
+pools:
+  - name: h100
+    nodes: [{count: 1, gpus: 8}]
+queues:
+  - {name: q, quota: {h100: 8}}
+"""
+FULL = """\
+pools:
+  - name: h100
+    levels: [block, rack]
+    nodes:
+      - {count: 3, gpus: 8, domainNodes: {block: 4, rack: 2}}
+      - {count: 1, gpus: 4}
+queues:
+  - name: org
+  - name: q
+    parent: org
+    quota: {h100: 8}
+    borrowingLimit: {h100: 2}
+    lendingLimit: {h100: 1}
+    userLimit: {h100: 4}
+    weight: 2.5
+    minRuntimeSeconds: 60
+    preemption: {withinQueue: LowerPriority, reclaim: Any}
+defaultQueue: q
+policy:
+  waiting: Backfill
+  order: FairShare
+  reservations: 4
+  surplus: true
+  moves: {gangs: 2, gpuSeconds: 100}
+execution: {saveSeconds: 1, checkpointSeconds: 2, restartSeconds: 3, periodSeconds: 4}
+outages:
+  - {node: h100-0001, atSeconds: 5, seconds: 6}
+"""
+
+
+def test_the_smallest_file_has_a_default_for_everything_else() -> None:
+    setup = parse(SMALL, file="c.yaml")
+    assert (setup.policy, setup.execution, setup.outages) == (Policy(), Execution(), ())
+    assert setup.default_queue == "q"
+    assert setup.cluster.gpus == 8
+
+
+def test_everything_a_file_can_say() -> None:
+    setup = parse(FULL, file="c.yaml")
+    domains = [("block-000", "rack-000")] * 2 + [("block-000", "rack-001"), ("", "")]
+    assert setup.cluster.pools == (Pool(name="h100", levels=("block", "rack")),)
+    assert setup.cluster.nodes == tuple(
+        Node(
+            name=f"h100-{i:04}",
+            pool="h100",
+            allocatable=Resources(gpus=8 if i < 3 else 4, pods=110),
+            domains=domains[i],
+        )
+        for i in range(4)
+    )
+    assert setup.cluster.queues == (
+        Queue(name="org", nominal={}),
+        Queue(
+            name="q",
+            nominal={"h100": 8},
+            parent="org",
+            borrowing_limit={"h100": 2},
+            lending_limit={"h100": 1},
+            user_limit={"h100": 4},
+            weight=2.5,
+            min_runtime_seconds=60,
+            preemption=PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY),
+        ),
+    )
+    assert setup.policy == Policy(
+        waiting=WaitingRule.BACKFILL,
+        order=Ordering.FAIR_SHARE,
+        reservations=4,
+        surplus=True,
+        moves=MoveBudget(gangs=2, gpu_seconds=100),
+    )
+    assert setup.execution == Execution(
+        save_seconds=1, checkpoint_seconds=2, restart_seconds=3, period_seconds=4
+    )
+    assert setup.outages == (Outage(node="h100-0001", at=5, seconds=6),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("userLimit:", "userLimits:", "c.yaml, line 14, field queues[1].userLimits: no such field"),
+        ("count: 3", "count: 0", "c.yaml, line 5, field pools[0].nodes[0].count: must be at le"),
+        ("count: 3", "count: '3'", "c.yaml, line 5, field pools[0].nodes[0].count: must be a n"),
+        ("count: 3", "count: 1.5", "c.yaml, line 5, field pools[0].nodes[0].count: must be a w"),
+        ("rack: 2", "row: 2", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: pool h100"),
+        ("rack: 2", "rack: 0", "c.yaml, line 5, field pools[0].nodes[0].domainNodes: a rack mu"),
+        ("quota: {h100: 8}", "quota: {a100: 8}", "c.yaml, line 11, field queues[1].quota: there"),
+        ("quota: {h100: 8}", "quota: 8", "c.yaml, line 11, field queues[1].quota: must be numb"),
+        ("weight: 2.5", "weight: 0", "c.yaml, line 15, field queues[1].weight: must be above 0"),
+        ("reclaim: Any", "reclaim: any", "c.yaml, line 17, field queues[1].preemption.reclaim:"),
+        ("defaultQueue: q", "defaultQueue: r", "c.yaml, line 18, field defaultQueue: there is"),
+        ("surplus: true", "surplus: 1", "c.yaml, line 23, field policy.surplus: must be true or"),
+        ("moves: {gangs: 2, gpuSeconds: 100}", "moves: 1", "c.yaml, line 24, field policy.moves"),
+        ("checkpointSeconds: 2", "checkpointSeconds: 0", "c.yaml, line 25, field execution.che"),
+        ("node: h100-0001", "node: x", "c.yaml, line 27, field outages[0].node: there is no"),
+        ("name: org", "nam: org", "c.yaml, line 8, field queues[0].name: is missing"),
+        ("parent: org", "name: org", "c.yaml, line 10, field queues[1].name: is there twice"),
+        ("defaultQueue: q", "defaultQueue: q: r", "c.yaml, line 18: no YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_line_and_field(old: str, new: str, told: str) -> None:
+    assert FULL.count(old) == 1
+    with pytest.raises(BadFile) as caught:
+        parse(FULL.replace(old, new), file="c.yaml")
+    assert str(caught.value).startswith(told)
+
+
+def test_a_file_that_is_something_else_is_refused() -> None:
+    with pytest.raises(BadFile, match=r"c\.yaml, line 1: must be one mapping"):
+        parse("- a\n", file="c.yaml")
+    with pytest.raises(BadFile, match=r"c\.yaml, line 1, field pools: is missing"):
+        parse("queues: []\n", file="c.yaml")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline.scheduling import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
+from drumline.simulator.arrivals import Arrival, Execution, Outage
+from drumline.simulator.outcome import Outcome, Span
+from drumline.simulator.run import Tick, simulate
+from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
+
+RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)
+
+
+def run(*jobs: Arrival, nodes: int = 1, **more: object) -> Outcome:
+    given = {"cluster": a_cluster(nodes=nodes), "policy": Policy(), "execution": PROMPT, **more}
+    return simulate(arrivals=jobs, **given)  # type: ignore[arg-type]
+
+
+def times(outcome: Outcome) -> dict[str, tuple[float | None, float | None]]:
+    return {job.uid: (job.started_at, job.ended_at) for job in outcome.jobs}
+
+
+def test_a_job_that_finds_no_room_starts_when_the_one_before_it_ends() -> None:
+    outcome = run(a_job("a", seconds=10), a_job("b", at=3, seconds=5))
+    assert times(outcome) == {"a": (0, 10), "b": (10, 15)}
+    assert [job.waited_seconds(15) for job in outcome.jobs] == [0, 7]
+    assert outcome.spans == (
+        Span(job=0, begins_at=0, ends_at=10, gpus=8, nodes=("n0",)),
+        Span(job=1, begins_at=10, ends_at=15, gpus=8, nodes=("n0",)),
+    )
+    assert (outcome.gpus, outcome.began_at, outcome.ended_at) == (8, 0, 15)
+
+
+def test_all_that_happens_at_one_moment_is_seen_by_one_cycle() -> None:
+    outcome = run(a_job("a"), a_job("b"), a_job("c", at=10, seconds=1), nodes=2)
+    assert outcome.cycles == 2
+
+
+def test_the_strict_rule_holds_back_what_the_other_one_lets_pass() -> None:
+    jobs = [a_job("a", gpus=6), a_job("big", at=1, gpus=4), a_job("small", at=2, gpus=2)]
+    assert times(run(*jobs))["small"] == (2, 12)
+    strict = run(*jobs, policy=Policy(waiting=WaitingRule.STRICT))
+    assert times(strict)["small"] == (10, 20)
+
+
+def test_settling_and_the_period_delay_the_cycles() -> None:
+    late = replace(PROMPT, settle_seconds=2, period_seconds=5)
+    outcome = run(a_job("a", at=0), a_job("b", at=3), nodes=2, execution=late)
+    assert times(outcome) == {"a": (2, 12), "b": (7, 17)}
+
+
+def test_a_job_is_ended_at_its_maximum_runtime() -> None:
+    assert times(run(a_job("a", seconds=10, max_runtime_seconds=4)))["a"] == (0, 4)
+
+
+def test_a_job_that_can_never_start_has_no_start_and_no_end() -> None:
+    outcome = run(a_job("whale", gpus=9), a_job("a", seconds=5))
+    assert times(outcome) == {"a": (0, 5), "whale": (None, None)}
+    assert {job.uid: job.waited_seconds(outcome.ended_at) for job in outcome.jobs}["whale"] == 5
+
+
+def preempted(execution: Execution) -> Outcome:
+    cluster = a_cluster(nodes=1, queues=(Queue(name="q", nominal={"p": 8}, preemption=RULE),))
+    high = a_job("high", at=250, seconds=50, priority=1)
+    return run(a_job("low", seconds=400), high, cluster=cluster, execution=execution)
+
+
+def test_a_killed_job_does_again_what_it_did_since_its_last_checkpoint() -> None:
+    outcome = preempted(PROMPT)
+    assert times(outcome) == {"low": (0, 500), "high": (250, 300)}
+    low = outcome.jobs[0]
+    assert (low.preempted, low.lost_gpu_seconds, low.held_seconds) == (1, 50 * 8, 450)
+    assert [(one.at, one.key, one.victims, one.gpus) for one in outcome.evictions] == [
+        (250, "team/high", ("team/low",), 8)
+    ]
+
+
+def test_a_job_that_may_save_loses_nothing_but_holds_its_places_meanwhile() -> None:
+    outcome = preempted(Execution(save_seconds=30, checkpoint_seconds=100, restart_seconds=20))
+    assert times(outcome) == {"low": (0, 330 + 20 + 150), "high": (280, 330)}
+    assert outcome.jobs[0].lost_gpu_seconds == 0
+
+
+def test_a_resumed_job_has_the_rest_of_its_maximum_runtime() -> None:
+    cluster = a_cluster(nodes=1, queues=(Queue(name="q", nominal={"p": 8}, preemption=RULE),))
+    low = a_job("low", seconds=400, max_runtime_seconds=300)
+    high = a_job("high", at=200, seconds=50, priority=1)
+    assert times(run(low, high, cluster=cluster))["low"] == (0, 350)
+
+
+def test_an_elastic_job_runs_slower_with_fewer_pods_and_grows_when_it_can() -> None:
+    elastic = a_job("elastic", seconds=100, nodes=2, sizes=(1, 2))
+    outcome = run(a_job("a", seconds=40), elastic, nodes=2)
+    assert times(outcome)["elastic"] == (0, 40 + 80)
+    assert outcome.resized == 1
+
+
+def test_a_job_on_a_node_that_fails_goes_on_elsewhere_from_its_checkpoint() -> None:
+    failing = Outage(node="n0", at=150, seconds=1000)
+    outcome = run(a_job("a", seconds=200), nodes=2, outages=[failing])
+    assert times(outcome)["a"] == (0, 250)
+    assert [span.nodes for span in outcome.spans] == [("n0",), ("n1",)]
+    assert outcome.jobs[0].lost_gpu_seconds == 50 * 8
+
+
+def test_a_broken_job_without_a_spare_waits_until_its_node_is_back() -> None:
+    outcome = run(a_job("a", seconds=200), outages=[Outage(node="n0", at=150, seconds=70)])
+    assert times(outcome)["a"] == (0, 320)
+
+
+def test_who_watches_is_told_of_every_cycle() -> None:
+    ticks: list[Tick] = []
+    outcome = run(a_job("a"), a_job("b", at=3), watch=ticks.append)
+    assert len(ticks) == outcome.cycles
+    assert ticks[1] == Tick(now=3, submitted=2, ended=0, waiting=1, running=1, jobs=2)
+
+
+def test_the_order_of_the_jobs_changes_nothing() -> None:
+    jobs = [a_job(f"j{i}", at=i % 3, seconds=5 + i % 4, gpus=1 + i % 8) for i in range(30)]
+    assert run(*jobs, nodes=2) == run(*reversed(jobs), nodes=2)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="one uid"):
+        run(a_job("a"), a_job("a"))
+    with pytest.raises(ValueError, match="node n7"):
+        run(a_job("a"), outages=[Outage(node="n7", at=0, seconds=1)])
+    with pytest.raises(ValueError, match="duration"):
+        a_job("a", seconds=float("inf"))
