@@ -17,7 +17,8 @@ While gangs start, shares only rise.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import Final
 
@@ -25,35 +26,36 @@ from drumline.scheduling.cohorts import QueueTree
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
 _LN_2: Final = log(2.0)
+_CPU: Final = "/cpu"
+_MEMORY: Final = "/memory"
+"""Beside the names of pools, which have no slash."""
 _FORGOTTEN: Final = 1e-6
 """Share-seconds that are as good as none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What every branch of the queue tree has had, and what there is to have."""
+
+    capacity: Mapping[str, int]
+    """GPUs by pool, CPU and memory."""
+    shares: Sequence[float]
+    """By branch: the share that it has had, weighed by the policy but not by its queue."""
+
+    def in_gpus(self, pool: str) -> list[float]:
+        """The same in GPUs of a pool."""
+        whole = self.capacity.get(pool, 0)
+        return [share * whole for share in self.shares]
+
+
 class FairShares:
-    """What every branch of the queue tree holds of everything. O(depth) for each change.
+    """What every branch of the queue tree holds of everything. O(depth) for each change."""
 
-    Args:
-        tree: the queues.
-        capacity: what there is in all: GPUs by pool, `CPU` and `MEMORY`.
-        past: by queue, the share that it has had, weighed.
-    """
-
-    CPU: Final = "/cpu"
-    MEMORY: Final = "/memory"
-
-    def __init__(
-        self, *, tree: QueueTree, capacity: Mapping[str, int], past: Mapping[str, float]
-    ) -> None:
+    def __init__(self, *, tree: QueueTree, past: Past) -> None:
         self._branches = tree.branches
-        self._capacity = capacity
+        self._past = past
         self._held: list[dict[str, int]] = [defaultdict(int) for _ in tree.branches]
         self._now = [0.0] * len(tree.branches)
-        self.past = [0.0] * len(tree.branches)
-        """By branch: the share that it has had, weighed by the policy but not by its queue."""
-        for name, share in past.items():
-            if name in tree.leaf_of:
-                for branch in tree.branches[tree.leaf_of[name]].path:
-                    self.past[branch] += share
 
     def now(self, branch: int) -> float:
         """The dominant share that a branch holds now."""
@@ -61,7 +63,7 @@ class FairShares:
 
     def share(self, branch: int) -> float:
         """What a branch has and has had, for its weight."""
-        return (self._now[branch] + self.past[branch]) / self._branches[branch].weight
+        return (self._now[branch] + self._past.shares[branch]) / self._branches[branch].weight
 
     def change(
         self, *, leaf: int, pool: str, gang: Gang, before: int | None, after: int | None
@@ -75,20 +77,19 @@ class FairShares:
             held = self._held[branch]
             for thing in new.keys() | old.keys():
                 held[thing] += new.get(thing, 0) - old.get(thing, 0)
-            self._now[branch] = max(
-                (held[thing] / whole for thing, whole in self._capacity.items() if whole),
-                default=0.0,
-            )
+            self._now[branch] = _dominant(held, capacity=self._past.capacity)
 
 
-def fair_shares(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> FairShares:
-    """The shares of a snapshot's queues, before anybody holds anything."""
-    had = policy.history_weight * _LN_2 / policy.history_seconds if policy.history_seconds else 0.0
-    return FairShares(
-        tree=tree,
-        capacity=_capacity(snapshot),
-        past={name: seconds * had for name, seconds in snapshot.history.items()},
-    )
+def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> Past:
+    """What the queues of a snapshot have had."""
+    shares = [0.0] * len(tree.branches)
+    if policy.history_seconds > 0:
+        each = policy.history_weight * _LN_2 / policy.history_seconds
+        for name, seconds in sorted(snapshot.history.items()):
+            if name in tree.leaf_of:
+                for branch in tree.branches[tree.leaf_of[name]].path:
+                    shares[branch] += seconds * each
+    return Past(capacity=_capacity(snapshot), shares=shares)
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
@@ -99,10 +100,7 @@ def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
         mine = held.setdefault(one.gang.queue, defaultdict(int))
         for thing, amount in _amounts(gang=one.gang, pool=one.pool, size=one.size).items():
             mine[thing] += amount
-    return {
-        name: max((mine[thing] / whole for thing, whole in capacity.items() if whole), default=0.0)
-        for name, mine in held.items()
-    }
+    return {name: _dominant(mine, capacity=capacity) for name, mine in held.items()}
 
 
 def decay(
@@ -129,13 +127,18 @@ def decay(
 
 def _capacity(snapshot: Snapshot) -> dict[str, int]:
     whole: dict[str, int] = {pool.name: 0 for pool in snapshot.pools}
-    whole |= {FairShares.CPU: 0, FairShares.MEMORY: 0}
+    whole |= {_CPU: 0, _MEMORY: 0}
     for node in snapshot.nodes:
         if node.pool in whole:
             whole[node.pool] += node.allocatable.gpus
-            whole[FairShares.CPU] += node.allocatable.cpu_millis
-            whole[FairShares.MEMORY] += node.allocatable.memory_bytes
+            whole[_CPU] += node.allocatable.cpu_millis
+            whole[_MEMORY] += node.allocatable.memory_bytes
     return whole
+
+
+def _dominant(held: Mapping[str, int], *, capacity: Mapping[str, int]) -> float:
+    parts = (held.get(thing, 0) / whole for thing, whole in capacity.items() if whole)
+    return max(parts, default=0.0)
 
 
 def _amounts(*, gang: Gang, pool: str, size: int | None) -> dict[str, int]:
@@ -145,6 +148,6 @@ def _amounts(*, gang: Gang, pool: str, size: int | None) -> dict[str, int]:
     pods.append((size, gang.per_pod))
     return {
         pool: sum(count * each.gpus for count, each in pods),
-        FairShares.CPU: sum(count * each.cpu_millis for count, each in pods),
-        FairShares.MEMORY: sum(count * each.memory_bytes for count, each in pods),
+        _CPU: sum(count * each.cpu_millis for count, each in pods),
+        _MEMORY: sum(count * each.memory_bytes for count, each in pods),
     }

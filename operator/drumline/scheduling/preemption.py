@@ -80,7 +80,7 @@ class Preemptor:
         for held in snapshot.admitted:
             if held.preemptible and not held.leaving:
                 self._running.setdefault(held.pool, {})[held.gang.uid] = held
-        self._in_vain: set[tuple[Hashable, str, int]] = set()
+        self._in_vain: set[tuple[Hashable, str, int, str]] = set()
         """Questions asked without an answer since the last preemption."""
         self.retry_at: list[float] = []
         """When minimum runtimes end that protected somebody."""
@@ -127,14 +127,10 @@ class Preemptor:
         search = soon.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Refusal):
             return None
-        question = (search.question, gang.queue, gang.priority)
+        question = (search.question, gang.queue, gang.priority, gang.user)
         if question in self._in_vain:
             return None
-        claim = Claim(
-            balance=soon.quota.balance(pool),
-            leaf=soon.quota.tree.leaf_of[gang.queue],
-            gpus=pods * gang.per_pod.gpus,
-        )
+        claim = soon.quota.claim(gang=gang, pool=pool, size=pods, rule=queue.preemption)
         trial = Trial(search=search, claim=claim)
         victims = None
         if not trial.enough(search.ids):
@@ -159,13 +155,18 @@ class Preemptor:
                 held.gang.priority < gang.priority
             )
             why = claim.reason(leaf=leaf_of[held.gang.queue], gpus=held.gpus, lower_priority=lower)
-            if why is VictimReason.BORROWED and rule.reclaim is Reclaim.NEVER:
+            elsewhere = why is not VictimReason.LOWER_PRIORITY
+            if elsewhere and rule.reclaim is Reclaim.NEVER:
                 continue
             if why is not None and not self._protected(held):
                 allowed.append((held, why))
         own = sum(held.gpus for held, why in allowed if why is VictimReason.LOWER_PRIORITY)
-        if not claim.entitled(freed=own):
-            allowed = [pair for pair in allowed if pair[1] is VictimReason.LOWER_PRIORITY]
+        allowed = [
+            (held, why)
+            for held, why in allowed
+            if why is VictimReason.LOWER_PRIORITY
+            or claim.may_reclaim(leaf=leaf_of[held.gang.queue], gpus=held.gpus, freed=own)
+        ]
         steps = sorted({held.gang.priority for held, _ in allowed})
         return [
             Candidate(

@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drumline.scheduling.caps import UserCaps, user_caps
+from drumline.scheduling.claim import Claim, Scales
 from drumline.scheduling.cohorts import Balance, QueueTree
 from drumline.scheduling.decisions import Remedy
-from drumline.scheduling.fairshare import FairShares
-from drumline.scheduling.model import Gang
+from drumline.scheduling.fairshare import FairShares, Past
+from drumline.scheduling.model import Gang, PreemptionRule, Reclaim
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.shortage import (
     Holders,
@@ -57,19 +58,24 @@ class QuotaBook:
 
     Args:
         tree: the queues.
+        past: what queues have had, where that counts.
         shares: where it is told what queues hold of everything, if anybody asks.
     """
 
-    def __init__(self, tree: QueueTree, *, shares: FairShares | None = None) -> None:
+    def __init__(
+        self, tree: QueueTree, *, past: Past | None = None, shares: FairShares | None = None
+    ) -> None:
         self.tree = tree
+        self.past = past
         self.shares = shares
         self._accounts: dict[str, Account] = {}
+        self._scales: dict[str, Scales] = {}
         self._told: dict[tuple[object, ...], Refusal] = {}
         """By the figures that a refusal depends on: equal questions, equal answers."""
 
     def copy(self) -> QuotaBook:
         """A book with the same entries that can be written on separately, without the shares."""
-        twin = QuotaBook(self.tree)
+        twin = QuotaBook(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         return twin
 
@@ -138,6 +144,27 @@ class QuotaBook:
         if question not in self._told:
             self._told[question] = has_to_wait(asked)
         return self._told[question]
+
+    def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> Claim:
+        """A gang's claim to so many main pods, against those who hold the quota."""
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        fair = rule.reclaim is Reclaim.FAIR_SHARE
+        return Claim(
+            balance=account.balance,
+            leaf=leaf,
+            gpus=self.needs(gang=gang, pool=pool, size=size),
+            user=gang.user,
+            user_room=account.caps.room(leaf=leaf, user=gang.user),
+            scales=self._scales_of(pool) if fair else None,
+        )
+
+    def _scales_of(self, pool: str) -> Scales:
+        if pool not in self._scales:
+            self._scales[pool] = Scales(
+                weights=[branch.weight for branch in self.tree.branches],
+                past=self.past.in_gpus(pool) if self.past else [0.0] * len(self.tree.branches),
+            )
+        return self._scales[pool]
 
     def raise_for(self, *, gang: Gang, pool: str) -> Remedy | None:
         """The quota that would let a gang start in a pool, where nothing else is in its way."""

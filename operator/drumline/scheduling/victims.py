@@ -67,14 +67,14 @@ class Trial:
         uid = one.held.gang.uid
         self.gone[uid] = one
         self._undo[uid] = self.search.view.release(one.holder)
-        self.claim.take(leaf=one.leaf, gpus=one.held.gpus)
+        self.claim.take(leaf=one.leaf, gpus=one.held.gpus, user=one.held.gang.user)
 
     def restore(self, one: Candidate) -> None:
         """Let it come back."""
         uid = one.held.gang.uid
         del self.gone[uid]
         self._undo.pop(uid)()
-        self.claim.give_back(leaf=one.leaf, gpus=one.held.gpus)
+        self.claim.give_back(leaf=one.leaf, gpus=one.held.gpus, user=one.held.gang.user)
 
     def restore_all(self) -> None:
         """Let everybody come back."""
