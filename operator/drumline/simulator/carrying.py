@@ -1,7 +1,8 @@
 """Carrying out what a cycle decided, as the operator does: in words of the simulated world.
 
 A preempted job gets its notice at once and is gone `save_seconds` later; until then it holds its
-places and does nothing but save. Whoever it leaves for has the promised places `nominated`.
+places and does nothing but save. Whoever it leaves for has the promised places `nominated`. A job
+that moves is a preempted one whose new places are kept for it; one that shrinks goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from drumline.scheduling import Decisions, Placed, Preemption, Resized, Victim
+from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
 from drumline.simulator.arrivals import Execution
 from drumline.simulator.life import Life
 from drumline.simulator.outcome import Eviction
@@ -51,6 +52,8 @@ class Carrier:
             self._resize(resized, now)
         for preemption in decisions.preemptions:
             self._preempt(preemption, now)
+        for move in decisions.moves:
+            self._move(move, now)
 
     def _place(self, placed: Placed, now: float) -> None:
         world = self._world
@@ -77,6 +80,12 @@ class Carrier:
             life.gang = replace(
                 life.gang, nominated=preemption.assignment, nominated_pool=preemption.pool
             )
+        else:
+            self._world.keep(
+                self._world.running[preemption.uid],
+                nominated={i: preemption.assignment[i] for i in preemption.replaced},
+                pool=preemption.pool,
+            )
         for victim in preemption.victims:
             self._send_away(victim, now)
         self.evictions.append(
@@ -91,13 +100,24 @@ class Carrier:
     def _send_away(self, victim: Victim, now: float) -> None:
         life = self._world.running[victim.uid]
         if victim.kept:
-            held = life.admitted.assignment if life.admitted else ()
             life.save(now)
-            self._world.reseat(life, nodes=[held[position] for position in victim.kept], now=now)
-            self.resized += 1
+            self._world.tell_to_shrink(life, kept=victim.kept)
             self._ends(life)
+            self._gone(life, now + self._execution.save_seconds)
             return
-        life.preempted += 1
+        if victim.moves_to:
+            self._world.keep(
+                life, nominated=dict(enumerate(victim.moves_to)), pool=victim.moves_to_pool
+            )
+            self.moved += 1
+        else:
+            life.preempted += 1
+        self._notify(life, now)
+
+    def _move(self, move: Move, now: float) -> None:
+        life = self._world.running[move.uid]
+        self._world.keep(life, nominated=dict(enumerate(move.assignment)), pool=move.pool)
+        self.moved += 1
         self._notify(life, now)
 
     def _notify(self, life: Life, now: float) -> None:

@@ -53,6 +53,11 @@ class Life:
         self.lost_gpu_seconds = 0.0
 
     @property
+    def shrinks(self) -> bool:
+        """Whether it was told to give up some of its places and go on with the others."""
+        return self.admitted is not None and bool(self.admitted.giving_up)
+
+    @property
     def total_work(self) -> float:
         """All its work; a job that reaches its maximum runtime is ended there."""
         limit = self.arrival.gang.max_runtime_seconds

@@ -195,16 +195,23 @@ class _Simulation:
             return True
         if version != life.version:
             return False
+        if kind == _Kind.GONE and life.shrinks:
+            self._world.shrink(life, self._now)
+            self._will_end(life)
+            return True
         self._world.leave(life, self._now)
         if kind == _Kind.GONE:
             self._world.requeue(life)
         else:
             life.ended_at = self._now
+            life.version += 1
             self._ended += 1
         return True
 
     def _break(self, outage: Outage) -> bool:
         for life in self._world.on_node(outage.node):
+            if life.shrinks:
+                self._world.shrink(life, self._now)
             held = life.admitted
             if held is not None and not held.leaving:
                 life.fall_back(now=self._now, execution=self._execution)

@@ -7,7 +7,7 @@ whatever did not change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
@@ -78,14 +78,41 @@ class World:
         del self.running[life.gang.uid]
 
     def requeue(self, life: Life) -> None:
-        """A job that has left waits again."""
+        """A job that has left waits again, if it only moves with its new places kept for it."""
+        held = _admitted(life)
         life.wait_again(execution=self._execution)
+        if held.nominated:
+            life.gang = replace(
+                life.gang,
+                nominated=tuple(node for _, node in sorted(held.nominated.items())),
+                nominated_pool=held.nominated_pool or held.pool,
+            )
         self.waiting[life.gang.uid] = life
 
     def tell_to_go(self, life: Life) -> None:
         """A job has got its notice."""
         life.admitted = replace(_admitted(life), leaving=True)
         life.version += 1
+
+    def tell_to_shrink(self, life: Life, *, kept: Sequence[int]) -> None:
+        """A job has got notice for some of its places; it has them until they are given up."""
+        held = _admitted(life)
+        leaving = frozenset(range(len(held.assignment))) - frozenset(kept)
+        life.admitted = replace(held, giving_up=leaving)
+        life.version += 1
+
+    def shrink(self, life: Life, now: float) -> None:
+        """It gives up what it was told to."""
+        held = _admitted(life)
+        self.reseat(
+            life,
+            nodes=[n for i, n in enumerate(held.assignment) if i not in held.giving_up],
+            now=now,
+        )
+
+    def keep(self, life: Life, *, nominated: Mapping[int, str], pool: str) -> None:
+        """Places are kept for a running job: for lost positions, or to move to."""
+        life.admitted = replace(_admitted(life), nominated=nominated, nominated_pool=pool)
 
     def break_places(self, life: Life, *, lost: frozenset[int]) -> None:
         """Some places of a job are gone for good; it does nothing until they are replaced."""
