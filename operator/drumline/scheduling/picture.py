@@ -68,9 +68,19 @@ class Picture:
             self._indexes[key] = SlotIndex(view=view, shape=shape)
         return Search(view=view, index=self._indexes[key], shape=shape, gang=gang, demand=demand)
 
-    def fits(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> bool:
-        """Whether exactly these nodes are there, open to the gang and free for it now."""
-        search = self.search(gang=gang, pool=pool, pods=len(nodes) - gang.extras)
+    def fits(
+        self, *, gang: Gang, pool: str, nodes: Sequence[str], kept: Mapping[int, str] = _NOBODY
+    ) -> bool:
+        """Whether exactly these nodes are there, open to the gang and free for it now.
+
+        Args:
+            gang: who is to have them.
+            pool: where.
+            nodes: of all its positions but those that are kept, in their order.
+            kept: nodes by position of the pods that stay where they are.
+        """
+        pods = len(nodes) + len(kept) - gang.extras
+        search = self.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Refusal):
             return False
         view, index = search.view, search.index
@@ -80,7 +90,8 @@ class Picture:
         places = view.holder(gang=gang, nodes=nodes).places
         if any(pods > index.cells[ordinal][1] for ordinal, pods in places.items()):
             return False
-        depth, domain = view.tree.common(list(places))
+        around = [view.ordinal_of[name] for name in kept.values() if name in view.ordinal_of]
+        depth, domain = view.tree.common([*places, *around])
         return depth >= search.depth and domain.known_at(search.depth)
 
     def take(

@@ -1,42 +1,31 @@
 """Preemption: who is sent away for a waiting gang, and where it will run then.
 
-It is tried for a gang that waits for quota or capacity, after nothing was free for it. What leaves
-anyway (gangs already told to go, pods being deleted) counts as free: nobody is sent away for
-places that come of themselves. No one is a candidate twice, within its queue's minimum runtime, or
-against `claim`. Elastic gangs ask for their smallest size: they can grow later.
-
-Costs are GPU-seconds: of work since the last verified checkpoint, of the restart, and for each
-step of priority among the candidates.
+It is tried for a gang that waits for quota or capacity, after nothing was free for it; and where
+the owner wants it so, for a running gang whose lost places nothing can fill: it asks for these as a
+waiting gang of that many GPUs would. What leaves anyway (gangs already told to go, pods being
+deleted) counts as free: nobody is sent away for places that come of themselves. No one is a
+candidate twice (`candidacy`), or against the law (`claim`). Elastic gangs ask for their smallest
+size: they can grow later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
+from drumline.scheduling.bounds import Stock, could_suffice
+from drumline.scheduling.candidacy import Asked, Candidacy
 from drumline.scheduling.claim import Claim
-from drumline.scheduling.decisions import (
-    Blocked,
-    BlockReason,
-    Preemption,
-    Victim,
-    VictimReason,
-)
+from drumline.scheduling.decisions import Blocked, BlockReason, Preemption, Victim
 from drumline.scheduling.horizon import Horizon, Nomination
-from drumline.scheduling.model import (
-    Admitted,
-    Gang,
-    Policy,
-    PreemptionRule,
-    Queue,
-    Reclaim,
-    Snapshot,
-    WithinQueue,
-)
+from drumline.scheduling.model import Admitted, Gang, PreemptionRule, Queue
+from drumline.scheduling.picture import Picture
 from drumline.scheduling.refusals import Refusal, bounded, counted, named
 from drumline.scheduling.search import Search
-from drumline.scheduling.victims import Candidate, Trial, least_victims
+from drumline.scheduling.trial import Part, Trial
+from drumline.scheduling.victims import least_victims
 
 HELPED_BY_LEAVING: Final = frozenset(
     {
@@ -51,28 +40,40 @@ HELPED_BY_LEAVING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quest:
+    """Places that a gang looks for in a pool, and what its queue may do to others for them."""
+
+    gang: Gang
+    rule: PreemptionRule
+    pool: str
+    size: int
+    """Main pods of the whole gang."""
+    gpus: int
+    """Of the places that are looked for."""
+    kept: Mapping[int, str] = field(default_factory=dict[int, str])
+    """By position: nodes of a broken gang's other pods, whose GPUs its queue goes on paying."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A lawful set of victims in one pool."""
+    """A lawful set of victims for a quest."""
 
     cost: float
-    pool: str
+    quest: Quest
     search: Search
-    victims: Sequence[Candidate]
+    parts: Sequence[Part]
 
 
 class Preemptor:
     """Looks for victims, on the picture of soon."""
 
-    def __init__(
-        self,
-        *,
-        horizon: Horizon,
-        snapshot: Snapshot,
-        queues: Mapping[str, Queue],
-        policy: Policy,
-        now: float,
-    ) -> None:
+    def __init__(self, *, horizon: Horizon, candidacy: Candidacy) -> None:
         self._horizon = horizon
+<<<<<<< /tmp/w5/.mf_m
+        self._candidacy = candidacy
+        self._stocks: dict[str, Stock] = {}
+        self._in_vain: set[Hashable] = set()
+=======
         self._queues = queues
         self._policy = policy
         self._now = now
@@ -81,9 +82,8 @@ class Preemptor:
             if held.preemptible and not held.leaving:
                 self._running.setdefault(held.pool, {})[held.gang.uid] = held
         self._in_vain: set[tuple[Hashable, str, int, str]] = set()
+>>>>>>> /tmp/w5/.mf_o
         """Questions asked without an answer since the last preemption."""
-        self.retry_at: list[float] = []
-        """When minimum runtimes end that protected somebody."""
 
     def preempt(
         self, *, gang: Gang, queue: Queue, refusals: Mapping[str, Refusal]
@@ -97,15 +97,46 @@ class Preemptor:
         """
         if queue.preemption == _NOBODY:
             return None
-        pools = [pool for pool, why in refusals.items() if why.reason in HELPED_BY_LEAVING]
-        found = [one for pool in pools if (one := self._find(gang=gang, queue=queue, pool=pool))]
+        size = gang.legal_sizes[0]
+        gpus, rule = gang.gpus_at(size), queue.preemption
+        quests = [
+            Quest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
+            for pool, why in refusals.items()
+            if why.reason in HELPED_BY_LEAVING
+        ]
+        found = [one for quest in quests if (one := self._find(quest))]
         if not found:
             return None
-        return self._carry_out(gang=gang, found=min(found, key=lambda one: one.cost))
+        best = min(found, key=lambda one: one.cost)
+        self._send_away(best)
+        nodes = self._places(best)
+        self._horizon.nominate(Nomination(gang=gang, pool=best.quest.pool, nodes=nodes))
+        return _preemption(found=best, assignment=nodes)
 
-    def exempt(self, held: Admitted) -> None:
-        """Send a gang away in no case: this cycle has just given it something."""
-        self._running.get(held.pool, {}).pop(held.gang.uid, None)
+    def repair(self, *, held: Admitted, queue: Queue, refusal: Refusal) -> Preemption | None:
+        """Send away the least there is so that all lost places of a running gang can be filled."""
+        gang, lost = held.gang, sorted(held.lost)
+        if queue.preemption == _NOBODY or refusal.reason not in HELPED_BY_LEAVING:
+            return None
+        quest = Quest(
+            gang=gang,
+            rule=queue.preemption,
+            pool=held.pool,
+            size=held.size,
+            gpus=sum(gang.request_of(position).gpus for position in lost),
+            kept=held.survivors,
+        )
+        found = self._find(quest)
+        if found is None:
+            return None
+        self._send_away(found)
+        nodes = self._places(found)
+        self._horizon.nominate(
+            Nomination(gang=gang, pool=held.pool, nodes=nodes, positions=tuple(lost))
+        )
+        places = held.survivors | dict(zip(lost, nodes, strict=True))
+        assignment = tuple(places[position] for position in range(len(held.assignment)))
+        return _preemption(found=found, assignment=assignment, replaced=tuple(lost))
 
     def waiting(self, nomination: Nomination) -> Blocked:
         """The answer to a gang whose places are kept while others leave them."""
@@ -122,11 +153,20 @@ class Preemptor:
             needed=nomination.gpus,
         )
 
-    def _find(self, *, gang: Gang, queue: Queue, pool: str) -> Found | None:
-        soon, pods = self._horizon.soon, gang.legal_sizes[0]
-        search = soon.search(gang=gang, pool=pool, pods=pods)
-        if isinstance(search, Refusal):
+    def _find(self, quest: Quest) -> Found | None:
+        outlook, gang = self._horizon.outlook, quest.gang
+        search = _search(picture=outlook, quest=quest)
+        if search is None:
             return None
+<<<<<<< /tmp/w5/.mf_m
+        question = (search.question, gang.queue, gang.priority, gang.user, quest.gpus)
+        if question in self._in_vain:
+            return None
+        parts = None
+        if self._could_suffice(picture=outlook, quest=quest, search=search):
+            parts = self._least_victims(quest)
+        if not parts:
+=======
         question = (search.question, gang.queue, gang.priority, gang.user)
         if question in self._in_vain:
             return None
@@ -138,22 +178,31 @@ class Preemptor:
             if _could_suffice(trial=trial, candidates=candidates):
                 victims = least_victims(trial=trial, candidates=candidates)
         if not victims:
+>>>>>>> /tmp/w5/.mf_o
             self._in_vain.add(question)
             return None
-        cost = sum(one.cost for one in victims)
-        return Found(cost=cost, pool=pool, search=search, victims=victims)
+        return Found(
+            cost=sum(one.cost for one in parts), quest=quest, search=self._soon(quest), parts=parts
+        )
 
-    def _candidates(
-        self, *, gang: Gang, queue: Queue, pool: str, claim: Claim
-    ) -> Sequence[Candidate]:
-        """Whom the law allows to be sent away, each alone considered; sorted by uid."""
-        soon, rule = self._horizon.soon, queue.preemption
-        leaf_of, holders = soon.quota.tree.leaf_of, soon.views[pool].holders
-        allowed: list[tuple[Admitted, VictimReason]] = []
-        for _, held in sorted(self._running.get(pool, {}).items()):
-            lower = rule.within_queue is not WithinQueue.NEVER and (
-                held.gang.priority < gang.priority
+    def _could_suffice(self, *, picture: Picture, quest: Quest, search: Search) -> bool:
+        """Whether there is enough to be had at all: most questions end here."""
+        pool, quota = quest.pool, picture.quota
+        if pool not in self._stocks:
+            self._stocks[pool] = Stock(quota.holdings(pool))
+        with _asking(picture=picture, quest=quest) as claim:
+            balance, leaf = quota.balance(pool), quota.tree.leaf_of[quest.gang.queue]
+            most = self._stocks[pool].most(
+                leaf=leaf,
+                priority=quest.gang.priority,
+                rule=quest.rule,
+                claim=claim,
+                balance=balance,
             )
+<<<<<<< /tmp/w5/.mf_m
+            return could_suffice(
+                search=search, balance=balance, leaf=leaf, gpus=quest.gpus, most=most
+=======
             why = claim.reason(leaf=leaf_of[held.gang.queue], gpus=held.gpus, lower_priority=lower)
             elsewhere = why is not VictimReason.LOWER_PRIORITY
             if elsewhere and rule.reclaim is Reclaim.NEVER:
@@ -175,82 +224,125 @@ class Preemptor:
                 leaf=leaf_of[held.gang.queue],
                 cost=self._cost(held=held, step=steps.index(held.gang.priority)),
                 why=why,
+>>>>>>> /tmp/w5/.mf_o
             )
-            for held, why in allowed
-        ]
 
-    def _protected(self, held: Admitted) -> bool:
-        queue = self._queues.get(held.gang.queue)
-        until = held.admitted_at + (queue.min_runtime_seconds if queue else 0.0)
-        if until <= self._now:
-            return False
-        self.retry_at.append(until)
-        return True
+    def _least_victims(self, quest: Quest) -> list[Part] | None:
+        soon, search = self._horizon.soon, self._soon(quest)
+        with _asking(picture=soon, quest=quest) as claim:
+            trial = Trial(search=search, claim=claim, gpus=quest.gpus)
+            if trial.enough(search.ids):
+                return None
+            asked = Asked(gang=quest.gang, rule=quest.rule, pool=quest.pool)
+            candidates = self._candidacy.lawful(asked=asked, soon=soon, claim=claim)
+            return least_victims(
+                trial=trial,
+                candidates=candidates,
+                split=lambda one, wanted: self._candidacy.parts(one, soon=soon, wanted=wanted),
+            )
 
-    def _cost(self, *, held: Admitted, step: int) -> float:
-        seconds = self._policy.restart_seconds + step * self._policy.priority_seconds
-        return held.gpu_seconds_at_risk + (held.gpus or held.size) * seconds
+    def _soon(self, quest: Quest) -> Search:
+        search = _search(picture=self._horizon.soon, quest=quest)
+        if search is None:
+            raise AssertionError(f"{quest.gang.key} could be searched for now and cannot soon")
+        return search
 
-    def _carry_out(self, *, gang: Gang, found: Found) -> Preemption:
-        """Count the victims as leaving and keep the gang's places from here on."""
-        horizon, search, pool = self._horizon, found.search, found.pool
-        for one in found.victims:
-            del self._running[pool][one.held.gang.uid]
-        horizon.dismiss(one.held for one in found.victims)
+    def _send_away(self, found: Found) -> None:
+        """Count the victims as gone soon."""
+        for one in _last_parts(found.parts):
+            self._horizon.dismiss(held=one.held, kept=one.kept)
+        self._candidacy.exclude(one.uid for one in found.parts)
         self._in_vain.clear()
-        nodes = search.find()
+
+    def _places(self, found: Found) -> tuple[str, ...]:
+        nodes = found.search.find()
         if nodes is None:
-            raise AssertionError(f"{gang.key} was to be placed once its victims are gone")
-        horizon.nominate(Nomination(gang=gang, pool=pool, nodes=tuple(nodes)))
-        depth, domain = search.view.tree.common([search.view.ordinal_of[n] for n in nodes])
-        return Preemption(
-            key=gang.key,
-            uid=gang.uid,
-            pool=pool,
-            assignment=tuple(nodes),
-            victims=_victims(found.victims),
-            level=search.view.tree.level_name(depth),
-            domain=domain.path,
-            message=_message(gang=gang, found=found, nodes=nodes),
-        )
+            key = found.quest.gang.key
+            raise AssertionError(f"{key} was to be placed once its victims are gone")
+        return tuple(nodes)
 
 
 _NOBODY: Final = PreemptionRule()
 
 
-def _could_suffice(*, trial: Trial, candidates: Sequence[Candidate]) -> bool:
-    """Whether there are enough GPUs among the candidates at all: most questions end here."""
-    search = trial.search
-    each = search.gang.per_pod.gpus
-    if not candidates or not each:
-        return bool(candidates)
-    freed = sum(one.held.gpus for one in candidates)
-    free = max((search.index.gpus[search.depth][i] for i in search.ids), default=0)
-    return free + freed >= search.demand.pods * each
+def _search(*, picture: Picture, quest: Quest) -> Search | None:
+    search = picture.search(gang=quest.gang, pool=quest.pool, pods=quest.size, kept=quest.kept)
+    return None if isinstance(search, Refusal) else search
 
 
-def _victims(found: Iterable[Candidate]) -> tuple[Victim, ...]:
-    victims = (
+@contextmanager
+def _asking(*, picture: Picture, quest: Quest) -> Generator[Claim]:
+    """The claim of a quest; what its queue pays for lost places is no usage meanwhile."""
+    balance = picture.quota.balance(quest.pool)
+    leaf = picture.quota.tree.leaf_of[quest.gang.queue]
+    paid = quest.gpus if quest.kept else 0
+    balance.add(leaf=leaf, gpus=-paid)
+    try:
+        yield Claim(balance=balance, leaf=leaf, gpus=quest.gpus)
+    finally:
+        balance.add(leaf=leaf, gpus=paid)
+
+
+def _last_parts(parts: Iterable[Part]) -> list[Part]:
+    """Of each gang the last part that leaves; by key."""
+    last: dict[str, Part] = {}
+    for one in parts:
+        if one.uid not in last or last[one.uid].step < one.step:
+            last[one.uid] = one
+    return sorted(last.values(), key=lambda one: (one.held.gang.key, one.uid))
+
+
+def _victims(parts: Iterable[Part]) -> tuple[Victim, ...]:
+    return tuple(
         Victim(
             key=one.held.gang.key,
-            uid=one.held.gang.uid,
-            gpus=one.held.gpus,
-            gpu_seconds_lost=one.held.gpu_seconds_at_risk,
+            uid=one.uid,
+            gpus=one.before + one.gpus,
+            gpu_seconds_lost=0.0 if one.kept else one.held.gpu_seconds_at_risk,
             why=one.why,
+            kept=one.kept,
         )
-        for one in found
+        for one in _last_parts(parts)
     )
-    return tuple(sorted(victims, key=lambda victim: (victim.key, victim.uid)))
 
 
-def _message(*, gang: Gang, found: Found, nodes: Sequence[str]) -> str:
-    texts = [
-        f"{victim.key} ({victim.why}, {counted(victim.gpus, 'GPU')},"
-        f" {victim.gpu_seconds_lost:.0f} GPU-seconds since its checkpoint)"
-        for victim in _victims(found.victims)
-    ]
-    where = f"{counted(len(set(nodes)), 'node')} of pool {found.pool}"
+def _preemption(
+    *, found: Found, assignment: tuple[str, ...], replaced: tuple[int, ...] = ()
+) -> Preemption:
+    gang, view = found.quest.gang, found.search.view
+    ordinals = [view.ordinal_of[name] for name in assignment if name in view.ordinal_of]
+    depth, domain = view.tree.common(ordinals)
+    victims = _victims(found.parts)
+    return Preemption(
+        key=gang.key,
+        uid=gang.uid,
+        pool=found.quest.pool,
+        assignment=assignment,
+        victims=victims,
+        level=view.tree.level_name(depth),
+        domain=domain.path,
+        message=_message(found=found, victims=victims, nodes=assignment),
+        replaced=replaced,
+    )
+
+
+def _message(*, found: Found, victims: Iterable[Victim], nodes: Sequence[str]) -> str:
+    gang = found.quest.gang
+    where = f"{counted(len(set(nodes)), 'node')} of pool {found.quest.pool}"
+    texts = [_text(victim) for victim in victims]
     return bounded(f"{named(texts)} to leave {where} for {gang.key} (priority {gang.priority})")
+
+
+def _text(victim: Victim) -> str:
+    gpus = counted(victim.gpus, "GPU")
+    if victim.kept:
+        return (
+            f"{victim.key} ({victim.why}, {gpus}, goes on with {counted(len(victim.kept), 'pod')})"
+        )
+    return (
+        f"{victim.key} ({victim.why}, {gpus},"
+        f" {victim.gpu_seconds_lost:.0f} GPU-seconds since its checkpoint)"
+    )
 
 
 def _are(nomination: Nomination) -> str:

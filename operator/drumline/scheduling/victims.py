@@ -1,67 +1,56 @@
 """Which running gangs have to go so that some pods fit, at the least cost.
 
 The domain and its victims are chosen together: for each domain that could hold the pods if all
-candidates left it, a set of victims is found, and the cheapest of these sets is taken.
+candidates left it, a set of victims is found, and the cheapest of these sets is taken. Domains come
+in the order of a bound on their cost (the cheapest GPUs in them that would make up for those that
+are missing), and no domain is tried whose bound is above what was found.
 
-* A first set, the better of two: nodes by the cost of freeing them for each pod that then fits, or
-  gangs by their cost; then whatever else the quota needs, by cost for each GPU; then every victim
-  comes back, dearest first, that need not go.
+* A first set, the better of two: nodes by the cost of each pod that then fits more, or parts by
+  their cost; then whatever else the quota needs, by cost for each GPU; then every victim comes
+  back, dearest first, that need not go, and dear ones are exchanged for cheaper ones.
 * Where few candidates matter, all sets that are cheaper are tried: the result is the optimum.
 
-In the end, every victim is necessary: without its leaving there is no place anywhere (I6). All
-moves are made on the picture of soon and undone. O(candidates) moves for each domain.
+In the end, every victim is necessary: without its leaving there is no place anywhere (I6).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from operator import add
+from itertools import chain
 from typing import Final
 
-from drumline.scheduling.claim import Claim
-from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.model import Admitted
-from drumline.scheduling.search import Search
-from drumline.scheduling.view import Holder, Undo
+from drumline.scheduling.pricing import free_nodes
+from drumline.scheduling.trial import Part, Trial
 
 MAX_EXACT_CANDIDATES: Final = 12
 MAX_EXACT_TRIALS: Final = 3000
 """For one search, all domains together: it bounds the time of a decision."""
+MAX_EXCHANGES: Final = 1000
+"""Trials of a cheaper part in the place of a dearer one, likewise."""
+
+Split = Callable[[Part, Callable[[int], bool]], Sequence[Part]]
+"""The parts of a gang, given on which nodes (by ordinal) its leaving would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A running gang that may be sent away for the one that asks."""
+class Scope:
+    """Domains of which one has to hold the pods, and who could leave them."""
 
-    held: Admitted
-    holder: Holder
-    leaf: int
-    cost: float
-    why: VictimReason
+    ids: Sequence[int]
+    inside: Sequence[Part]
+    outside: Sequence[Part]
+    """Who holds no place there and may matter to the quota."""
+    floor: float
+    """No set of victims costs less."""
 
-    @property
-    def order(self) -> tuple[float, str]:
-        """Cheapest first, then by uid."""
-        return (self.cost, self.held.gang.uid)
+<<<<<<< /tmp/w5/.mf_m
 
-    @property
-    def rate(self) -> tuple[bool, float, str]:
-        """Cheapest for each GPU first; those without GPUs last."""
-        return (not self.held.gpus, self.cost / (self.held.gpus or 1), self.held.gang.uid)
-
-
-class Trial:
-    """The victims picked so far, on the picture of soon."""
-
-    def __init__(self, *, search: Search, claim: Claim) -> None:
-        self.search = search
-        self.claim = claim
-        self.gone: dict[str, Candidate] = {}
-        self._undo: dict[str, Undo] = {}
-
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """A set that makes room."""
+=======
     def evict(self, one: Candidate) -> None:
         """Let a candidate go."""
         uid = one.held.gang.uid
@@ -75,95 +64,149 @@ class Trial:
         del self.gone[uid]
         self._undo.pop(uid)()
         self.claim.give_back(leaf=one.leaf, gpus=one.held.gpus, user=one.held.gang.user)
+>>>>>>> /tmp/w5/.mf_o
 
-    def restore_all(self) -> None:
-        """Let everybody come back."""
-        for one in list(self.gone.values()):
-            self.restore(one)
-
-    def roomy(self, ids: Iterable[int]) -> list[int]:
-        """Those of some domains that can hold the pods."""
-        return self.search.roomy(ids)
-
-    def enough(self, ids: Iterable[int]) -> bool:
-        """Whether the gang may and can take places in one of some domains."""
-        return self.claim.holds() and bool(self.roomy(ids))
-
-    def cost(self) -> float:
-        """Of all who are gone."""
-        return sum(one.cost for one in sorted(self.gone.values(), key=lambda one: one.order))
+    cost: float
+    parts: Sequence[Part]
 
 
-def least_victims(*, trial: Trial, candidates: Sequence[Candidate]) -> list[Candidate] | None:
+class Purse:
+    """How many trials are left."""
+
+    def __init__(self) -> None:
+        self.exact = MAX_EXACT_TRIALS
+        self.exchanges = MAX_EXCHANGES
+
+
+def least_victims(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[Part] | None:
     """The cheapest lawful victims found, by uid; None if no set of candidates makes room."""
-    everywhere = trial.search.ids
-    scopes = [everywhere] if trial.roomy(everywhere) else _promising(trial, candidates)
-    best: tuple[float, list[Candidate]] | None = None
-    trials = MAX_EXACT_TRIALS
-    for scope in scopes:
-        inside = _inside(trial=trial, scope=scope, candidates=candidates)
-        relevant = inside if trial.claim.is_unconditional else candidates
-        for pick in (_free_nodes, _cheapest):
-            pick(trial=trial, scope=scope, candidates=inside)
-            found = _settle(trial=trial, scope=scope, candidates=relevant)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-        if len(relevant) <= MAX_EXACT_CANDIDATES:
-            better, trials = _exact(trial, scope, relevant, bound=best, trials=trials)
-            best = better or best
+    everywhere, purse = trial.search.ids, Purse()
+    best: Victims | None = None
+    for scope in _scopes(trial=trial, candidates=candidates, split=split):
+        if best is not None and scope.floor >= best.cost:
+            break
+        best = _in_scope(trial=trial, scope=scope, best=best, purse=purse)
     if best is None:
         return None
-    for one in best[1]:
-        trial.evict(one)
-    _spare(trial=trial, scope=everywhere)
-    victims = sorted(trial.gone.values(), key=lambda one: one.held.gang.uid)
+    _evict_all(trial, best.parts)
+    if len(everywhere) > 1:
+        _spare(trial=trial, scope=everywhere)
+    victims = sorted(trial.gone.values(), key=lambda one: (one.uid, one.step))
     trial.restore_all()
     return victims
 
 
-def _promising(trial: Trial, candidates: Sequence[Candidate]) -> list[list[int]]:
-    """The domains that could hold the pods if all candidates were gone."""
+def _scopes(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[Scope]:
+    """Where the pods could go, most promising first; everywhere at once if only quota is short."""
+    search = trial.search
+    domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
+    if trial.roomy(everywhere):
+        parts = list(chain.from_iterable(split(one, lambda _: True) for one in candidates))
+        return [Scope(ids=everywhere, inside=parts, outside=(), floor=0.0)]
+    inside: dict[int, list[Part]] = defaultdict(list)
     for one in candidates:
-        trial.evict(one)
-    found = [[identity] for identity in trial.roomy(trial.search.ids)]
-    trial.restore_all()
-    return found
+        for identity in {domain_of[ordinal] for ordinal in one.amounts}:
+            inside[identity].append(one)
+    quota_is_there = trial.claim.is_unconditional
+    scopes: list[Scope] = []
+    for identity in everywhere:
+        within = _within(domain_of, identity)
+        parts = list(chain.from_iterable(split(one, within) for one in inside[identity]))
+        floor = _floor(trial=trial, identity=identity, parts=parts)
+        if floor is not None:
+            here = {one.uid for one in parts}
+            others = () if quota_is_there else [one for one in candidates if one.uid not in here]
+            outside = list(chain.from_iterable(split(one, within) for one in others))
+            scopes.append(Scope(ids=[identity], inside=parts, outside=outside, floor=floor))
+    return sorted(scopes, key=lambda scope: (scope.floor, scope.ids))
 
 
-def _inside(
-    *, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]
-) -> list[Candidate]:
-    """Whoever holds places in the scope."""
-    domain_of, wanted = trial.search.view.tree.domain_of[trial.search.depth], set(scope)
-    return [one for one in candidates if any(domain_of[i] in wanted for i in one.holder.places)]
+def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
+    return lambda ordinal: domain_of[ordinal] == identity
 
 
-def _settle(
-    *, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]
-) -> tuple[float, list[Candidate]] | None:
-    """Cost and victims of a first pick, once it has the quota and nobody is gone in vain."""
-    for one in sorted(candidates, key=lambda one: one.rate):
+def _floor(*, trial: Trial, identity: int, parts: Sequence[Part]) -> float | None:
+    """What the GPUs that are missing in a domain cost at least; None if they are not to be had."""
+    domain_of = trial.search.view.tree.domain_of[trial.search.depth]
+    missing = trial.gpus - trial.free_gpus(identity)
+    if missing <= 0:
+        return 0.0
+    line: list[tuple[float, int]] = []
+    for one in parts:
+        gpus = sum(amount[0] for i, amount in one.amounts.items() if domain_of[i] == identity)
+        if gpus:
+            line.append((one.cost / gpus, gpus))
+    floor = 0.0
+    for price, gpus in sorted(line):
+        floor += price * min(gpus, missing)
+        missing -= gpus
+        if missing <= 0:
+            return floor * (1 - 1e-9)  # sums in another order may differ in the last digit
+    return None
+
+
+def _in_scope(*, trial: Trial, scope: Scope, best: Victims | None, purse: Purse) -> Victims | None:
+    """The cheapest victims known, once those that make room in one scope are."""
+    if not trial.roomy_without(scope.inside, scope.ids):
+        return best
+    relevant = [*scope.inside, *scope.outside]
+    for pick in (free_nodes, _cheapest):
+        pick(trial=trial, ids=scope.ids, parts=scope.inside)
+        best = _better(best, _settle(trial=trial, scope=scope, relevant=relevant))
+        if best is not None and best.cost <= scope.floor:
+            return best
+    if len(relevant) <= MAX_EXACT_CANDIDATES:
+        return _better(best, _exact(trial, scope, relevant, best=best, purse=purse))
+    if best is None:
+        return None
+    return _exchange(trial=trial, scope=scope, relevant=relevant, best=best, purse=purse)
+
+
+def _better(one: Victims | None, other: Victims | None) -> Victims | None:
+    if one is None or (other is not None and other.cost < one.cost):
+        return other
+    return one
+
+
+def _settle(*, trial: Trial, scope: Scope, relevant: Sequence[Part]) -> Victims | None:
+    """A first pick once it has the quota and nobody is gone in vain; nobody is gone afterwards."""
+    for one in _in_order(relevant, key=lambda one: one.rate):
         if trial.claim.holds():
             break
-        if one.held.gang.uid not in trial.gone:
-            _evict_if_lawful(trial, one)
+        if trial.may_leave(one):
+            evict_if_lawful(trial, one)
     found = None
-    if trial.enough(scope):
-        _spare(trial=trial, scope=scope)
-        found = (trial.cost(), list(trial.gone.values()))
+    if trial.enough(scope.ids):
+        _spare(trial=trial, scope=scope.ids)
+        found = Victims(cost=trial.cost(), parts=list(trial.gone.values()))
     trial.restore_all()
     return found
 
 
-def _cheapest(*, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]) -> None:
-    """Evict the cheapest ones until all fit."""
-    for one in sorted(candidates, key=lambda one: one.order):
-        if trial.roomy(scope):
+def _cheapest(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> None:
+    """Evict the cheapest ones until all fit; it is looked at after each 64th of them."""
+    line = _in_order(parts, key=lambda one: one.order)
+    stride = max(1, len(line) // 64)
+    for count, one in enumerate(line):
+        if count % stride == 0 and trial.roomy(ids):
             return
-        _evict_if_lawful(trial, one)
+        if trial.may_leave(one):
+            evict_if_lawful(trial, one)
 
 
-def _evict_if_lawful(trial: Trial, one: Candidate) -> bool:
+def _in_order(parts: Sequence[Part], *, key: Callable[[Part], tuple[object, ...]]) -> list[Part]:
+    """By a key, but no part of a gang before those that leave before it."""
+    keys: dict[str, tuple[object, ...]] = {}
+    placed: list[tuple[tuple[object, ...], int, int, Part]] = []
+    for position, one in enumerate(sorted(parts, key=lambda one: one.step)):
+        highest = max(key(one), keys.get(one.uid, key(one)))  # type: ignore[type-var]
+        keys[one.uid] = highest
+        placed.append((highest, one.step, position, one))
+    return [one for *_, one in sorted(placed, key=lambda entry: entry[:3])]
+
+
+def evict_if_lawful(trial: Trial, one: Part) -> bool:
+    """Let a part go unless more would be reclaimed than may be."""
     trial.evict(one)
     if trial.claim.within_reach:
         return True
@@ -171,82 +214,90 @@ def _evict_if_lawful(trial: Trial, one: Candidate) -> bool:
     return False
 
 
-def _free_nodes(*, trial: Trial, scope: Sequence[int], candidates: Sequence[Candidate]) -> None:
-    """Evict node by node, the cheapest for each pod that then fits, until all fit."""
-    tree, depth = trial.search.view.tree, trial.search.depth
-    inside = set(scope)
-    on_node: dict[int, dict[str, Candidate]] = defaultdict(dict)
-    for one in candidates:
-        for ordinal in one.holder.places:
-            if tree.domain_of[depth][ordinal] in inside and trial.search.index.open[ordinal]:
-                on_node[ordinal][one.held.gang.uid] = one
-    heap = [(_price(trial, ordinal, there), ordinal) for ordinal, there in on_node.items()]
-    heapify(heap)
-    while heap and not trial.roomy(scope):
-        price, ordinal = heappop(heap)
-        there = on_node[ordinal]
-        if price == float("inf") or price != _price(trial, ordinal, there):
-            continue  # of no use, or a newer entry tells its price
-        touched: set[int] = set()
-        for one in sorted(there.values(), key=lambda one: one.order):
-            _evict_if_lawful(trial, one)
-            for other in one.holder.places:
-                if on_node.get(other, {}).pop(one.held.gang.uid, None):
-                    touched.add(other)
-        for other in sorted(touched - {ordinal}):
-            heappush(heap, (_price(trial, other, on_node[other]), other))
+def _evict_all(trial: Trial, parts: Iterable[Part]) -> None:
+    for one in sorted(parts, key=lambda one: one.step):
+        trial.evict(one)
 
 
-def _price(trial: Trial, ordinal: int, there: Mapping[str, Candidate]) -> float:
-    """What a pod costs on a node whose candidates all leave."""
-    view, shape = trial.search.view, trial.search.shape
-    free = whole = view.free[ordinal]
-    for one in there.values():
-        whole = tuple(map(add, whole, one.holder.amounts[ordinal]))
-    gain = shape.slots_in(whole) - shape.slots_in(free)
-    cost = sum(one.cost for one in sorted(there.values(), key=lambda one: one.order))
-    return cost / gain if gain else float("inf")
-
-
-def _spare(*, trial: Trial, scope: Sequence[int]) -> None:
+def _spare(*, trial: Trial, scope: Collection[int]) -> None:
     """Let everybody come back who need not have gone, dearest first."""
-    spared = True
-    while spared:  # who was needed beside a reclaimed one may not be needed without it
+    again = True
+    while again:  # who was needed beside a reclaimed one may not be needed without it
         spared = False
         for one in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
+            if not trial.may_return(one):
+                continue
             trial.restore(one)
             if trial.enough(scope):
                 spared = True
             else:
                 trial.evict(one)
-        spared = spared and len({one.why for one in trial.gone.values()}) > 1
+        left = trial.gone.values()
+        again = spared and (len({one.why for one in left}) > 1 or any(one.step for one in left))
+
+
+def _exchange(
+    *, trial: Trial, scope: Scope, relevant: Sequence[Part], best: Victims, purse: Purse
+) -> Victims:
+    """Take cheaper parts in the place of dearer ones while that helps."""
+    _evict_all(trial, best.parts)
+    line = sorted(relevant, key=lambda one: one.order)
+    while purse.exchanges and _exchanged(trial=trial, scope=scope, line=line, purse=purse):
+        _spare(trial=trial, scope=scope.ids)
+    found = Victims(cost=trial.cost(), parts=list(trial.gone.values()))
+    trial.restore_all()
+    return _better(best, found) or best
+
+
+def _exchanged(*, trial: Trial, scope: Scope, line: Sequence[Part], purse: Purse) -> bool:
+    for dear in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
+        if not trial.may_return(dear):
+            continue
+        trial.restore(dear)
+        for cheap in line:
+            if cheap.cost >= dear.cost or not purse.exchanges:
+                break
+            if (cheap.uid, cheap.step) in trial.gone or not trial.may_leave(cheap):
+                continue
+            purse.exchanges -= 1
+            trial.evict(cheap)
+            if trial.enough(scope.ids):
+                return True
+            trial.restore(cheap)
+        trial.evict(dear)
+        if not purse.exchanges:
+            return False
+    return False
 
 
 def _exact(
     trial: Trial,
-    scope: Sequence[int],
-    candidates: Sequence[Candidate],
+    scope: Scope,
+    relevant: Sequence[Part],
     *,
-    bound: tuple[float, list[Candidate]] | None,
-    trials: int,
-) -> tuple[tuple[float, list[Candidate]] | None, int]:
-    """The cheapest set that is cheaper than a known one, and how many trials are left then."""
-    line = sorted(candidates, key=lambda one: one.order)
-    best, best_cost = None, bound[0] if bound else float("inf")
+    best: Victims | None,
+    purse: Purse,
+) -> Victims | None:
+    """The cheapest set that is cheaper than a known one, if there is one."""
+    line = _in_order(relevant, key=lambda one: one.order)
+    found, bound = None, best.cost if best else float("inf")
 
     def widen(start: int, cost: float) -> None:
-        nonlocal best, best_cost, trials
+        nonlocal found, bound
         for position in range(start, len(line)):
             one = line[position]
-            if cost + one.cost >= best_cost or not trials:
+            if not purse.exact:
                 return
-            trials -= 1
+            if cost + one.cost >= bound or not trial.may_leave(one):
+                continue
+            purse.exact -= 1
             trial.evict(one)
-            if trial.enough(scope):
-                best, best_cost = (cost + one.cost, list(trial.gone.values())), cost + one.cost
+            if trial.enough(scope.ids):
+                bound = cost + one.cost
+                found = Victims(cost=bound, parts=list(trial.gone.values()))
             else:
                 widen(position + 1, cost + one.cost)
             trial.restore(one)
 
     widen(0, 0.0)
-    return best, trials
+    return found

@@ -229,6 +229,11 @@ class Admitted:
         return len(self.assignment) - self.gang.extras
 
     @property
+    def survivors(self) -> dict[int, str]:
+        """Nodes by position of the pods that it has not lost."""
+        return {i: name for i, name in enumerate(self.assignment) if i not in self.lost}
+
+    @property
     def gpus(self) -> int:
         """GPUs of all its places, lost ones counted: what its queue pays."""
         return self.gang.gpus_at(self.size)

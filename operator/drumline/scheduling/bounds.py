@@ -1,0 +1,75 @@
+"""What can be had by preemption at most: a "no" before any candidate is looked at.
+
+Of its own queue a gang may take what lower priorities hold there; of another one that borrows, as
+much as it has borrowed and all but one GPU of the largest gang beside (`claim`). If even all that
+leaves the quota or the roomiest domain short of GPUs, no set of victims makes room. The figures of
+who holds what are summed up once in a cycle: O(admitted); a question costs O(queues x depth).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from drumline.scheduling.claim import Claim
+from drumline.scheduling.cohorts import Balance
+from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
+from drumline.scheduling.search import Search
+from drumline.scheduling.shortage import Holding
+
+
+@dataclass(slots=True)
+class Held:
+    """What the gangs of one queue hold in a pool."""
+
+    gpus: int = 0
+    largest: int = 0
+    by_priority: dict[int, int] = field(default_factory=dict[int, int])
+
+
+class Stock:
+    """GPUs of one pool by leaf of the queue tree, as they were when the cycle began."""
+
+    def __init__(self, holdings: Iterable[Holding]) -> None:
+        self._held: dict[int, Held] = defaultdict(Held)
+        for one in holdings:
+            if one.gpus:
+                held = self._held[one.leaf]
+                held.gpus += one.gpus
+                held.largest = max(held.largest, one.gpus)
+                level = one.gang.priority
+                held.by_priority[level] = held.by_priority.get(level, 0) + one.gpus
+
+    def most(
+        self, *, leaf: int, priority: int, rule: PreemptionRule, claim: Claim, balance: Balance
+    ) -> dict[int, int]:
+        """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
+        found: dict[int, int] = {}
+        for other, held in self._held.items():
+            if other == leaf and rule.within_queue is not WithinQueue.NEVER:
+                found[leaf] = sum(gpus for p, gpus in held.by_priority.items() if p < priority)
+            if other == leaf or rule.reclaim is Reclaim.NEVER:
+                continue
+            if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
+                borrowed = balance.borrowed(other)
+                found[other] = min(held.gpus, borrowed + held.largest - 1)
+        return found
+
+
+def could_suffice(
+    *, search: Search, balance: Balance, leaf: int, gpus: int, most: dict[int, int]
+) -> bool:
+    """Whether a gang could have its GPUs if all went that can be taken at most."""
+    if not gpus:
+        return True
+    free = search.index.gpus[search.depth]
+    best = max((int(free[identity]) for identity in search.ids), default=0)
+    if best + sum(most.values()) < gpus:
+        return False
+    for other, taken in most.items():
+        balance.add(leaf=other, gpus=-taken)
+    has_room = balance.room(leaf) >= gpus
+    for other, taken in most.items():
+        balance.add(leaf=other, gpus=taken)
+    return has_room

@@ -1,0 +1,139 @@
+"""What running gangs may be told to give up, and the picture of soon while that is tried out.
+
+A rigid gang is one part: all of it. An elastic gang may be several, in the order in which they
+leave: first, size by size, the pods above its smallest size, at last all the rest. A part leaves
+only after those before it and comes back only before them.
+
+All moves are made on the picture of soon and undone: O(places of the part + depth of the tree).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import add
+
+from drumline.scheduling.claim import Claim
+from drumline.scheduling.decisions import VictimReason
+from drumline.scheduling.model import Admitted
+from drumline.scheduling.search import Search
+from drumline.scheduling.view import Holder, Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a running gang that may be sent away for the one that asks."""
+
+    held: Admitted
+    uid: str
+    holder: Holder
+    """What leaves with it."""
+    leaf: int
+    gpus: int
+    cost: float
+    seconds: float
+    """What each GPU of it costs that only restarts; each pod, where it has no GPUs."""
+    why: VictimReason
+    kept: tuple[int, ...] = ()
+    """Positions with which the gang goes on without it and those before it."""
+    step: int = 0
+    """How many parts of the gang leave before it."""
+    before: int = 0
+    """GPUs of these."""
+
+    @property
+    def amounts(self) -> Mapping[int, Vector]:
+        """What leaves with it, by node ordinal."""
+        return self.holder.amounts
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """Cheapest first, then by uid."""
+        return (self.cost, self.uid, self.step)
+
+    @property
+    def rate(self) -> tuple[bool, float, str, int]:
+        """Cheapest for each GPU first; those without GPUs last."""
+        return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
+
+
+class Trial:
+    """The parts picked so far, on the picture of soon.
+
+    Args:
+        search: what the gang looks for.
+        claim: its claim to quota.
+        gpus: what it needs beside what it holds.
+    """
+
+    def __init__(self, *, search: Search, claim: Claim, gpus: int) -> None:
+        self.search = search
+        self.claim = claim
+        self.gpus = gpus
+        self.gone: dict[tuple[str, int], Part] = {}
+        self._steps: dict[str, int] = {}
+
+    def may_leave(self, one: Part) -> bool:
+        """Whether a part is the next of its gang to leave."""
+        return self._steps.get(one.uid, 0) == one.step
+
+    def may_return(self, one: Part) -> bool:
+        """Whether a part is the last of its gang that left."""
+        return self._steps.get(one.uid, 0) == one.step + 1
+
+    def evict(self, one: Part) -> None:
+        """Let a part go that may leave."""
+        self.gone[one.uid, one.step] = one
+        self._steps[one.uid] = one.step + 1
+        self.search.view.shift(one.holder, sign=1)
+        if one.step:
+            self.claim.give_back(leaf=one.leaf, gpus=one.before)
+        self.claim.take(leaf=one.leaf, gpus=one.before + one.gpus)
+
+    def restore(self, one: Part) -> None:
+        """Let a part come back that may return."""
+        del self.gone[one.uid, one.step]
+        self._steps[one.uid] = one.step
+        self.search.view.shift(one.holder, sign=-1)
+        self.claim.give_back(leaf=one.leaf, gpus=one.before + one.gpus)
+        if one.step:
+            self.claim.take(leaf=one.leaf, gpus=one.before)
+
+    def restore_all(self) -> None:
+        """Let everybody come back."""
+        for one in reversed(list(self.gone.values())):
+            self.restore(one)
+
+    def roomy(self, ids: Iterable[int]) -> list[int]:
+        """Those of some domains that can hold the pods."""
+        return self.search.roomy(ids)
+
+    def roomy_without(self, parts: Iterable[Part], ids: Iterable[int]) -> list[int]:
+        """The same if all of these were gone, the law aside. O(their places)."""
+        total: dict[int, Vector] = {}
+        for one in parts:
+            for ordinal, amount in one.amounts.items():
+                held = total.get(ordinal)
+                total[ordinal] = tuple(map(add, held, amount)) if held else amount
+        everybody = Holder(gang=self.search.gang, places={}, amounts=total)
+        self.search.view.shift(everybody, sign=1)
+        found = self.roomy(ids)
+        self.search.view.shift(everybody, sign=-1)
+        return found
+
+    def slots(self, ids: Iterable[int]) -> int:
+        """Pods that the roomiest of some domains had room for when it was last looked at."""
+        slots = self.search.index.slots[self.search.depth]
+        return max((int(slots[identity]) for identity in ids), default=0)
+
+    def free_gpus(self, identity: int) -> int:
+        """GPUs that were free in a domain, on nodes open to the gang, likewise."""
+        return int(self.search.index.gpus[self.search.depth][identity])
+
+    def enough(self, ids: Iterable[int]) -> bool:
+        """Whether the gang may and can take places in one of some domains."""
+        return self.claim.holds() and bool(self.roomy(ids))
+
+    def cost(self) -> float:
+        """Of all that is gone."""
+        return sum(one.cost for one in sorted(self.gone.values(), key=lambda one: one.order))
