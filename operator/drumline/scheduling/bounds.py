@@ -42,7 +42,7 @@ class Stock:
                 held.by_priority[level] = held.by_priority.get(level, 0) + one.gpus
 
     def most(
-        self, *, leaf: int, priority: int, rule: PreemptionRule, claim: Claim, balance: Balance
+        self, *, leaf: int, priority: int, rule: PreemptionRule, claim: Claim
     ) -> dict[int, int]:
         """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
         found: dict[int, int] = {}
@@ -52,8 +52,8 @@ class Stock:
             if other == leaf or rule.reclaim is Reclaim.NEVER:
                 continue
             if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
-                borrowed = balance.borrowed(other)
-                found[other] = min(held.gpus, borrowed + held.largest - 1)
+                reclaimable = claim.reclaimable(leaf=other, largest=held.largest)
+                found[other] = min(held.gpus, reclaimable)
         return found
 
 

@@ -76,8 +76,12 @@ class Candidacy:
         leaf_of = soon.quota.tree.leaf_of
         allowed = self._allowed(asked=asked, soon=soon, claim=claim)
         own = sum(gpus for _, gpus, why in allowed if why is VictimReason.LOWER_PRIORITY)
-        if not claim.entitled(freed=own):
-            allowed = [one for one in allowed if one[2] is VictimReason.LOWER_PRIORITY]
+        allowed = [
+            (held, gpus, why)
+            for held, gpus, why in allowed
+            if why is VictimReason.LOWER_PRIORITY
+            or claim.may_reclaim(leaf=leaf_of[held.gang.queue], gpus=gpus, freed=own)
+        ]
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
         holders = soon.views[asked.pool].holders

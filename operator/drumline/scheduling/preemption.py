@@ -51,7 +51,12 @@ class Quest:
     gpus: int
     """Of the places that are looked for."""
     kept: Mapping[int, str] = field(default_factory=dict[int, str])
-    """By position: nodes of a broken gang's other pods, whose GPUs its queue goes on paying."""
+    """By position: nodes of a broken gang's other pods."""
+
+    @property
+    def paid(self) -> int:
+        """Main pods that it has already."""
+        return sum(position >= self.gang.extras for position in self.kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +74,9 @@ class Preemptor:
 
     def __init__(self, *, horizon: Horizon, candidacy: Candidacy) -> None:
         self._horizon = horizon
-<<<<<<< /tmp/w5/.mf_m
         self._candidacy = candidacy
         self._stocks: dict[str, Stock] = {}
         self._in_vain: set[Hashable] = set()
-=======
-        self._queues = queues
-        self._policy = policy
-        self._now = now
-        self._running: dict[str, dict[str, Admitted]] = {}
-        for held in snapshot.admitted:
-            if held.preemptible and not held.leaving:
-                self._running.setdefault(held.pool, {})[held.gang.uid] = held
-        self._in_vain: set[tuple[Hashable, str, int, str]] = set()
->>>>>>> /tmp/w5/.mf_o
         """Questions asked without an answer since the last preemption."""
 
     def preempt(
@@ -158,7 +152,6 @@ class Preemptor:
         search = _search(picture=outlook, quest=quest)
         if search is None:
             return None
-<<<<<<< /tmp/w5/.mf_m
         question = (search.question, gang.queue, gang.priority, gang.user, quest.gpus)
         if question in self._in_vain:
             return None
@@ -166,19 +159,6 @@ class Preemptor:
         if self._could_suffice(picture=outlook, quest=quest, search=search):
             parts = self._least_victims(quest)
         if not parts:
-=======
-        question = (search.question, gang.queue, gang.priority, gang.user)
-        if question in self._in_vain:
-            return None
-        claim = soon.quota.claim(gang=gang, pool=pool, size=pods, rule=queue.preemption)
-        trial = Trial(search=search, claim=claim)
-        victims = None
-        if not trial.enough(search.ids):
-            candidates = self._candidates(gang=gang, queue=queue, pool=pool, claim=claim)
-            if _could_suffice(trial=trial, candidates=candidates):
-                victims = least_victims(trial=trial, candidates=candidates)
-        if not victims:
->>>>>>> /tmp/w5/.mf_o
             self._in_vain.add(question)
             return None
         return Found(
@@ -197,34 +177,9 @@ class Preemptor:
                 priority=quest.gang.priority,
                 rule=quest.rule,
                 claim=claim,
-                balance=balance,
             )
-<<<<<<< /tmp/w5/.mf_m
             return could_suffice(
                 search=search, balance=balance, leaf=leaf, gpus=quest.gpus, most=most
-=======
-            why = claim.reason(leaf=leaf_of[held.gang.queue], gpus=held.gpus, lower_priority=lower)
-            elsewhere = why is not VictimReason.LOWER_PRIORITY
-            if elsewhere and rule.reclaim is Reclaim.NEVER:
-                continue
-            if why is not None and not self._protected(held):
-                allowed.append((held, why))
-        own = sum(held.gpus for held, why in allowed if why is VictimReason.LOWER_PRIORITY)
-        allowed = [
-            (held, why)
-            for held, why in allowed
-            if why is VictimReason.LOWER_PRIORITY
-            or claim.may_reclaim(leaf=leaf_of[held.gang.queue], gpus=held.gpus, freed=own)
-        ]
-        steps = sorted({held.gang.priority for held, _ in allowed})
-        return [
-            Candidate(
-                held=held,
-                holder=holders[held.gang.uid],
-                leaf=leaf_of[held.gang.queue],
-                cost=self._cost(held=held, step=steps.index(held.gang.priority)),
-                why=why,
->>>>>>> /tmp/w5/.mf_o
             )
 
     def _least_victims(self, quest: Quest) -> list[Part] | None:
@@ -273,14 +228,13 @@ def _search(*, picture: Picture, quest: Quest) -> Search | None:
 @contextmanager
 def _asking(*, picture: Picture, quest: Quest) -> Generator[Claim]:
     """The claim of a quest; what its queue pays for lost places is no usage meanwhile."""
-    balance = picture.quota.balance(quest.pool)
-    leaf = picture.quota.tree.leaf_of[quest.gang.queue]
-    paid = quest.gpus if quest.kept else 0
-    balance.add(leaf=leaf, gpus=-paid)
+    gang, pool, quota = quest.gang, quest.pool, picture.quota
+    put_back = quota.hold(gang=gang, pool=pool, size=quest.paid) if quest.kept else None
     try:
-        yield Claim(balance=balance, leaf=leaf, gpus=quest.gpus)
+        yield quota.claim(gang=gang, pool=pool, size=quest.size, rule=quest.rule)
     finally:
-        balance.add(leaf=leaf, gpus=paid)
+        if put_back:
+            put_back()
 
 
 def _last_parts(parts: Iterable[Part]) -> list[Part]:

@@ -83,21 +83,23 @@ class Trial:
 
     def evict(self, one: Part) -> None:
         """Let a part go that may leave."""
+        user = one.held.gang.user
         self.gone[one.uid, one.step] = one
         self._steps[one.uid] = one.step + 1
         self.search.view.shift(one.holder, sign=1)
         if one.step:
-            self.claim.give_back(leaf=one.leaf, gpus=one.before)
-        self.claim.take(leaf=one.leaf, gpus=one.before + one.gpus)
+            self.claim.give_back(leaf=one.leaf, gpus=one.before, user=user)
+        self.claim.take(leaf=one.leaf, gpus=one.before + one.gpus, user=user)
 
     def restore(self, one: Part) -> None:
         """Let a part come back that may return."""
+        user = one.held.gang.user
         del self.gone[one.uid, one.step]
         self._steps[one.uid] = one.step
         self.search.view.shift(one.holder, sign=-1)
-        self.claim.give_back(leaf=one.leaf, gpus=one.before + one.gpus)
+        self.claim.give_back(leaf=one.leaf, gpus=one.before + one.gpus, user=user)
         if one.step:
-            self.claim.take(leaf=one.leaf, gpus=one.before)
+            self.claim.take(leaf=one.leaf, gpus=one.before, user=user)
 
     def restore_all(self) -> None:
         """Let everybody come back."""

@@ -45,26 +45,10 @@ class Scope:
     floor: float
     """No set of victims costs less."""
 
-<<<<<<< /tmp/w5/.mf_m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victims:
     """A set that makes room."""
-=======
-    def evict(self, one: Candidate) -> None:
-        """Let a candidate go."""
-        uid = one.held.gang.uid
-        self.gone[uid] = one
-        self._undo[uid] = self.search.view.release(one.holder)
-        self.claim.take(leaf=one.leaf, gpus=one.held.gpus, user=one.held.gang.user)
-
-    def restore(self, one: Candidate) -> None:
-        """Let it come back."""
-        uid = one.held.gang.uid
-        del self.gone[uid]
-        self._undo.pop(uid)()
-        self.claim.give_back(leaf=one.leaf, gpus=one.held.gpus, user=one.held.gang.user)
->>>>>>> /tmp/w5/.mf_o
 
     cost: float
     parts: Sequence[Part]
