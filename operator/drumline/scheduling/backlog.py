@@ -1,8 +1,9 @@
 """Those who wait, as far as others have to mind them.
 
 Under the strict rule nobody passes a gang that others' leaving will help: one that waits for
-capacity holds its pool, one that waits for quota holds its queue in that pool. Under every rule,
-elastic gangs do not grow into what somebody waits for.
+capacity holds its pool, one that waits for quota holds its queue in that pool, one whose user has
+too much holds that user's jobs there. Under every rule, elastic gangs do not grow into what
+somebody waits for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from drumline.scheduling.cohorts import QueueTree
-from drumline.scheduling.decisions import Blocked, BlockReason
+from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import Gang
 from drumline.scheduling.refusals import Refusal
 
@@ -26,6 +27,7 @@ _NEAREST_FIRST: Final = (
     BlockReason.INSUFFICIENT_GPUS,
     BlockReason.INSUFFICIENT_RESOURCES,
     BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    BlockReason.WOULD_DELAY_RESERVATION,
     BlockReason.QUOTA_EXHAUSTED,
     BlockReason.USER_LIMIT,
     BlockReason.BEHIND_HIGHER_PRIORITY,
@@ -44,45 +46,52 @@ class Backlog:
     def __init__(self, *, tree: QueueTree, strict: bool) -> None:
         self._tree = tree
         self._strict = strict
-        self._first: dict[tuple[str | None, str], Blocked] = {}
-        """By (queue, pool), with None for every queue: the first gang that waits there."""
+        self._first: dict[tuple[str, ...], tuple[str, BlockReason]] = {}
+        """By (pool), (pool, queue) or (pool, queue, user): the first gang that waits there."""
         self._wanted: set[tuple[int | None, str]] = set()
         """By (root of the queue's tree, pool), with None for all: where somebody waits."""
 
+    @property
+    def holding_back(self) -> int:
+        """How many gangs hold others back; it rises with each new one."""
+        return len(self._first)
+
     def behind(self, *, gang: Gang, pool: str) -> Refusal | None:
         """The refusal of a gang that may not pass another one."""
-        first = self._first.get((None, pool)) or self._first.get((gang.queue, pool))
+        if not self._first:
+            return None
+        line = (pool, gang.queue, gang.user)
+        first = next((self._first[line[:n]] for n in (1, 2, 3) if line[:n] in self._first), None)
         if first is None:
             return None
+        key, reason = first
         return Refusal(
             reason=BlockReason.BEHIND_HIGHER_PRIORITY,
-            message=f"waits behind {first.key}, which comes earlier and waits in pool {pool}"
-            f" ({first.reason})",
-            blockers=(first.key,),
+            message=f"waits behind {key}, which comes earlier and waits in pool {pool} ({reason})",
+            blockers=(key,),
             needed=gang.gpus,
+            remedy=Remedy(kind=RemedyKind.WAIT_FOR),
         )
 
-    def refuse(self, *, gang: Gang, refusals: Mapping[str, Refusal]) -> Blocked:
-        """The answer to a gang that waits in some pools, and what it means for others."""
+    def refuse(self, *, gang: Gang, refusals: Mapping[str, Refusal]) -> Refusal:
+        """The refusal of a gang that waits in some pools, and what it means for others."""
         refusal = min(refusals.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
-        blocked = refusal.of(gang)
         for pool, one in refusals.items():
             self.want(gang=gang, pool=pool, reason=one.reason)
-            if self._strict and one.reason in _WAITS_FOR_CAPACITY:
-                self._first.setdefault((None, pool), blocked)
-            elif self._strict and one.reason is BlockReason.QUOTA_EXHAUSTED:
-                self._first.setdefault((gang.queue, pool), blocked)
-        return blocked
+            if self._strict:
+                self._hold_back(gang=gang, pool=pool, why=one.reason, told=refusal.reason)
+        return refusal
 
-    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Blocked:
-        """The answer to a gang whose last try was rejected; it will want its pools again."""
+    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Refusal:
+        """The refusal of a gang whose last try was rejected; it will want its pools again."""
         self._wanted |= {(None, pool) for pool in pools}
         cause = gang.retry_cause or "its pods could not be created"
         return Refusal(
             reason=BlockReason.BACKING_OFF,
             message=f"waits before the next try: {cause}",
             needed=gang.gpus,
-        ).of(gang)
+            remedy=Remedy(kind=RemedyKind.WAIT),
+        )
 
     def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
         """Note what a gang waits for."""
@@ -90,6 +99,15 @@ class Backlog:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:
             self._wanted.add((self._root(gang), pool))
+
+    def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, told: BlockReason) -> None:
+        """Let nobody pass who waits for the same."""
+        if why in _WAITS_FOR_CAPACITY:
+            self._first.setdefault((pool,), (gang.key, told))
+        elif why is BlockReason.QUOTA_EXHAUSTED:
+            self._first.setdefault((pool, gang.queue), (gang.key, told))
+        elif why is BlockReason.USER_LIMIT:
+            self._first.setdefault((pool, gang.queue, gang.user), (gang.key, told))
 
     def wants(self, *, gang: Gang, pool: str) -> bool:
         """Whether somebody waits for what a running gang would grow into."""

@@ -25,6 +25,7 @@ from drumline.scheduling.decisions import (
     Resized,
 )
 from drumline.scheduling.desk import Desk
+from drumline.scheduling.groups import Groups
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.ordering import in_turn, turn
 
@@ -61,8 +62,13 @@ def decide(
         nominated=[gang for gang in waiting if desk.is_nominated(gang)],
     )
     fresh = [gang for gang in waiting if gang.uid not in answers]
+    groups = Groups(waiting=fresh, admitted=running)
     for gang in in_turn(fresh, borrows=desk.borrows) if desk.has_cohorts else fresh:
-        answers[gang.uid] = desk.admit(gang)
+        group = groups.of(gang)
+        if group is None:
+            answers[gang.uid] = desk.admit(gang)
+        elif gang.uid not in answers:
+            answers.update(desk.admit_together(group))
     for held in running:
         if held.gang.sizes and not held.lost and not held.leaving:
             resized = desk.grow(held)
@@ -121,6 +127,7 @@ def _decisions(
         blocked=tuple(blocked),
         preemptions=tuple(one for one in given if isinstance(one, Preemption)),
         resized=tuple(one for one in given if isinstance(one, Resized)),
+        reservations=desk.reservations,
         order=tuple(uid for uid in answers if uid in asked),
         retry_at=min(retries, default=None),
     )

@@ -1,29 +1,51 @@
 """Where a cycle's gangs come forward one after the other: may it, does it fit, where, else why not.
 
-The desk owns the cycle's mutable state: the pictures of now and soon, the refusals already given
-to a shape, who may be sent away for whom, and what waits (which under the strict rule holds others
-back, and always keeps elastic gangs from growing).
+The desk owns the cycle's mutable state: the pictures of now and soon, what gangs were told, who may
+be sent away for whom, what waits (which under the strict rule holds others back, and always keeps
+elastic gangs from growing), and under the backfill rule the reservations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from drumline.scheduling.backlog import Backlog
-from drumline.scheduling.candidacy import Candidacy
 from drumline.scheduling.cohorts import QueueTree
-from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Placed,
+    Preemption,
+    Reservation,
+    Resized,
+)
 from drumline.scheduling.elastic import Resizer
 from drumline.scheduling.entry import Gate
+from drumline.scheduling.groups import Group
 from drumline.scheduling.horizon import Horizon
+from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.picture import picture_of
+from drumline.scheduling.plan import Wish
 from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.preemption import Preemptor
 from drumline.scheduling.quota import QuotaBook
 from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
+from drumline.scheduling.told import Told
 from drumline.scheduling.view import PoolView, build_views
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """A gang that cannot start now."""
+
+    pools: Mapping[str, Refusal]
+    """What it waits for, by pool in the order of trying; none if it may not even try."""
+    why: Refusal | None = None
+    """The reason for that."""
 
 
 class Desk:
@@ -45,16 +67,24 @@ class Desk:
         self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
         self._seating = Seating(self._horizon)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
-        self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
-        self._preemptor = Preemptor(horizon=self._horizon, candidacy=self._candidacy)
-        self._repairs_preempt = policy.repairs_preempt
+        self._preemptor = Preemptor(
+            horizon=self._horizon,
+            snapshot=snapshot,
+            queues=self._queues,
+            policy=policy,
+            now=now,
+        )
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
         )
+        self._told = Told(kinds=Kinds(), queues=self._queues, backlog=self._backlog)
+        self._reservations = Reservations(
+            horizon=self._horizon,
+            running={held.gang.uid: held for held in snapshot.admitted},
+            policy=policy,
+            now=now,
+        )
         self._gave_back = False
-        for held in snapshot.admitted:
-            if held.nominated:
-                self._horizon.recall_running(held)
         for gang in pending:
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
@@ -63,7 +93,12 @@ class Desk:
     @property
     def retries(self) -> Sequence[float]:
         """When minimum runtimes end that kept somebody from a place."""
-        return self._candidacy.retry_at
+        return self._preemptor.retry_at
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """The places that are kept on the timeline for those who wait first."""
+        return self._reservations.made()
 
     def is_nominated(self, gang: Gang) -> bool:
         """Whether places are kept for a gang."""
@@ -93,7 +128,7 @@ class Desk:
                 message=f"pool {held.pool}, in which it was placed, does not exist any more",
             ).of(gang)
         if gang.retry_at > self._now:
-            return self._backlog.back_off(gang=gang, pools=())
+            return self._backlog.back_off(gang=gang, pools=()).of(gang)
         beside = tuple(
             view.ordinal_of[name]
             for index, name in enumerate(held.assignment)
@@ -105,9 +140,9 @@ class Desk:
             if shrunk is None:
                 self._backlog.want(gang=gang, pool=held.pool, reason=found.reason)
                 return found.of(gang)
-            self._candidacy.exclude((gang.uid,))
+            self._preemptor.exempt(held)
             return shrunk
-        self._candidacy.exclude((gang.uid,))
+        self._preemptor.exempt(held)
         assignment = list(held.assignment)
         replaced = tuple(sorted(held.lost))
         self._horizon.take(gang=gang, pool=held.pool, nodes=found, positions=replaced)
@@ -121,7 +156,7 @@ class Desk:
         if nomination is None:
             raise ValueError(f"no places are kept for {gang.key}")
         if gang.retry_at > self._now:
-            return self._backlog.back_off(gang=gang, pools=())
+            return self._backlog.back_off(gang=gang, pools=()).of(gang)
         self._horizon.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
         larger = [size for size in sizes if size > nomination.size]
@@ -144,29 +179,43 @@ class Desk:
 
     def admit(self, gang: Gang) -> Placed | Blocked | Preemption:
         """Places for a waiting gang, now or once others have left for it, or why there are none."""
-        refusal = self._gate.refusal(gang)
-        if refusal:
-            return refusal.of(gang)
-        queue = self._queues[gang.queue]
-        pools = self._pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Refusal):
-            return pools.of(gang)
-        if gang.retry_at > self._now:
-            return self._backlog.back_off(gang=gang, pools=pools)
-        smallest, *larger = gang.legal_sizes
-        found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
-        if found is not None:
-            return found
-        refusals: dict[str, Refusal] = {}
-        for pool in pools:
-            nodes = self._look(gang=gang, pool=pool, pods=smallest)
-            if not isinstance(nodes, Refusal):
-                return self._start(gang=gang, pool=pool, nodes=nodes)
-            refusals[pool] = nodes
-        preemption = self._preemptor.preempt(gang=gang, queue=queue, refusals=refusals)
-        if preemption is not None:
-            return preemption
-        return self._backlog.refuse(gang=gang, refusals=refusals)
+        refusal = self._told.refusal(gang) if gang.retry_at <= self._now else None
+        if refusal is None:
+            outcome = self._try(gang)
+            if isinstance(outcome, Placed):
+                return outcome
+            preemption = self._preempt(gang=gang, denied=outcome)
+            if preemption is not None:
+                return preemption
+            refusal = outcome.why or self._backlog.refuse(gang=gang, refusals=outcome.pools)
+            if gang.retry_at <= self._now:
+                self._told.tell(gang=gang, refusal=refusal)
+        self._reserve([gang], reason=refusal.reason)
+        return refusal.of(gang)
+
+    def admit_together(self, group: Group) -> dict[str, Placed | Blocked | Preemption]:
+        """Places for all gangs of a group, or for none of them; by uid."""
+        members = group.members
+        if not group.is_complete:
+            return {gang.uid: group.incomplete().of(gang) for gang in members}
+        rested = all(gang.retry_at <= self._now for gang in members)
+        refused = self._told.group(members) if rested else None
+        if refused is None:
+            outcome = self._try_together(group)
+            if not isinstance(outcome, Mapping):
+                return {one.uid: one for one in outcome}
+            refused = {
+                i: group.without_own(
+                    denied.why or self._backlog.refuse(gang=members[i], refusals=denied.pools)
+                )
+                for i, denied in outcome.items()
+            }
+            if rested:
+                self._told.tell_group(members=members, refused=refused)
+        if {one.reason for one in refused.values()} <= RESERVED_FOR:
+            self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
+        others = group.held_up({members[i].key: one for i, one in refused.items()})
+        return {gang.uid: refused.get(i, others).of(gang) for i, gang in enumerate(members)}
 
     def waiting(self, gang: Gang) -> Blocked:
         """What a gang is told for which others have to leave first."""
@@ -197,6 +246,82 @@ class Desk:
         kept = {i: name for i, name in enumerate(held.assignment) if i not in held.lost}
         return self._seating.find(gang=gang, pool=held.pool, pods=held.size, kept=kept)
 
+    def _try(self, gang: Gang) -> Placed | Denied:
+        """Start a gang if it can start now."""
+        refusal = self._gate.refusal(gang)
+        if refusal:
+            return Denied(pools={}, why=refusal)
+        queue = self._queues[gang.queue]
+        pools = self._pools.of(gang=gang, queue=queue)
+        if isinstance(pools, Refusal):
+            return Denied(pools={}, why=pools)
+        if gang.retry_at > self._now:
+            return Denied(pools={}, why=self._backlog.back_off(gang=gang, pools=pools))
+        smallest, *larger = gang.legal_sizes
+        found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
+        if found is not None:
+            return found
+        refusals: dict[str, Refusal] = {}
+        for pool in pools:
+            nodes = self._look(gang=gang, pool=pool, pods=smallest)
+            if not isinstance(nodes, Refusal):
+                return self._start(gang=gang, pool=pool, nodes=nodes)
+            refusals[pool] = nodes
+        return Denied(pools=refusals)
+
+    def _try_together(self, group: Group) -> list[Placed] | Mapping[int, Denied]:
+        """Start all gangs of a group, or say by position who cannot."""
+        first: dict[int, Denied] | None = None
+        for order in group.orders():
+            mark = self._seating.mark()
+            placed: list[Placed] = []
+            denied: dict[int, Denied] = {}
+            for gang in order:
+                outcome = self._try(gang)
+                if isinstance(outcome, Placed):
+                    placed.append(outcome)
+                else:
+                    denied[group.members.index(gang)] = outcome
+            if not denied:
+                return placed
+            self._withdraw(placed=placed, gangs=order, mark=mark)
+            first = first or denied
+        return first or {}
+
+    def _withdraw(
+        self,
+        *,
+        placed: Iterable[Placed],
+        gangs: Iterable[Gang],
+        mark: Mapping[Hashable, Refusal],
+    ) -> None:
+        """Undo starts; `mark`: what was refused before them."""
+        by_uid = {gang.uid: gang for gang in gangs}
+        for one in placed:
+            self._horizon.withdraw(gang=by_uid[one.uid], pool=one.pool)
+            self._reservations.plan_anew()
+        self._seating.reset(mark)
+
+    def _preempt(self, *, gang: Gang, denied: Denied) -> Preemption | None:
+        if not denied.pools:
+            return None
+        queue = self._queues[gang.queue]
+        preemption = self._preemptor.preempt(gang=gang, queue=queue, refusals=denied.pools)
+        if preemption is not None:
+            self._told.forget()
+            self._reservations.plan_anew()
+        return preemption
+
+    def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
+        if self._reservations.is_full or reason not in RESERVED_FOR:
+            return
+        wishes: list[Wish] = []
+        for gang in gangs:
+            pools = self._pools.of(gang=gang, queue=self._queues[gang.queue])
+            if not isinstance(pools, Refusal):
+                wishes.append(Wish(gang=gang, pools=pools))
+        self._reservations.reserve(wishes=wishes, kind=self._told.key(gangs))
+
     def _anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
         """The largest of some sizes, in the first pool that has the places and the quota."""
         pools = self._pools.of(gang=gang, queue=queue)
@@ -207,8 +332,9 @@ class Desk:
                 ):
                     continue
                 nodes = self._seating.glimpse(gang=gang, pool=pool, pods=size)
-                if nodes is not None:
-                    return self._start(gang=gang, pool=pool, nodes=nodes)
+                spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
+                if spare and not isinstance(spare, Refusal):
+                    return self._start(gang=gang, pool=pool, nodes=spare)
         return None
 
     def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Refusal:
@@ -221,11 +347,15 @@ class Desk:
         if refusal:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
             return self._seating.hopeless(gang=gang, pool=pool, pods=pods) or refusal
-        return self._seating.find(gang=gang, pool=pool, pods=pods)
+        nodes = self._seating.find(gang=gang, pool=pool, pods=pods)
+        if isinstance(nodes, Refusal):
+            return nodes
+        return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
 
     def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
         self._horizon.take(gang=gang, pool=pool, nodes=nodes)
         self._horizon.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
+        self._reservations.start(gang=gang, pool=pool, nodes=nodes)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)
 
 

@@ -78,6 +78,14 @@ class Seating:
         """Look again: there may be more room than before."""
         self._refused.clear()
 
+    def mark(self) -> Mapping[Hashable, Refusal]:
+        """What was refused so far; see `reset`."""
+        return dict(self._refused)
+
+    def reset(self, mark: Mapping[Hashable, Refusal]) -> None:
+        """Forget what was refused since then: who took the places gives them back."""
+        self._refused = dict(mark)
+
 
 def placed(
     *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()

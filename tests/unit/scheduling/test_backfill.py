@@ -1,0 +1,213 @@
+"""The backfill rule: who waits first has places on the timeline, and nobody makes it late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isclose
+
+import pytest
+
+from drumline.scheduling import (
+    Admitted,
+    BlockReason,
+    Decisions,
+    Gang,
+    Policy,
+    Queue,
+    Reservation,
+    WaitingRule,
+)
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, racks, run
+
+BACKFILL = Policy(waiting=WaitingRule.BACKFILL)
+NOW = 1000.0
+
+
+def runs(name: str, *places: str, left: float | None, gpus: int = 2, **changes: object) -> Admitted:
+    """A running gang that ends in so many seconds; None: nobody knows when."""
+    limit = None if left is None else NOW + left
+    one = gang(name, nodes=len(places), gpus=gpus, max_runtime_seconds=limit)
+    return admitted(replace(one, **changes), *places)
+
+
+def small(name: str, *, seconds: float | None, at: float = 9, **changes: object) -> Gang:
+    return replace(gang(name, gpus=2, at=at, max_runtime_seconds=seconds), **changes)
+
+
+def started(decisions: Decisions) -> list[str]:
+    return [one.key.removeprefix("training/") for one in decisions.placed]
+
+
+def why(decisions: Decisions, name: str) -> BlockReason:
+    return next(one.reason for one in decisions.blocked if one.key == f"training/{name}")
+
+
+def starts(decisions: Decisions) -> dict[str, float]:
+    return {one.key.removeprefix("training/"): one.start_at for one in decisions.reservations}
+
+
+def test_the_head_gets_its_places_at_the_moment_the_last_of_them_is_left() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=3), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    decisions = run(snapshot, gang("big", nodes=3, gpus=2), policy=BACKFILL, now=NOW)
+    assert decisions.reservations == (
+        Reservation(
+            key="training/big",
+            uid="uid-big",
+            pool="h100",
+            assignment=("n0", "n1", "n2"),
+            start_at=NOW + 90,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passes"), [(90.0, True), (90.1, False), (None, False)], ids=str
+)
+def test_who_comes_later_starts_only_if_it_has_ended_by_then(
+    seconds: float | None, passes: bool
+) -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(
+        snapshot,
+        gang("big", nodes=2, gpus=2),
+        small("s", seconds=seconds),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == (["s"] if passes else [])
+    if not passes:
+        assert why(decisions, "s") is BlockReason.WOULD_DELAY_RESERVATION
+        assert decisions.blocked[1].blockers == ("training/big",)
+
+
+def test_under_best_effort_the_same_gang_passes() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(snapshot, gang("big", nodes=2, gpus=2), small("s", seconds=None), now=NOW)
+    assert started(decisions) == ["s"]
+    assert decisions.reservations == ()
+
+
+def test_an_endless_gang_starts_where_nobody_needs_the_places() -> None:
+    """The head needs one whole rack; best fit would take a place of it, another rack is free."""
+    nodes = [*racks(count=1, nodes=2), node("n2", "rack-1", gpus=4)]
+    snapshot = cluster(*nodes, running=[runs("a", "n0", left=90)])
+    head = gang("big", nodes=2, gpus=2, required_level="rack", excluded_nodes=frozenset({"n2"}))
+    decisions = run(snapshot, head, small("s", seconds=None), policy=BACKFILL, now=NOW)
+    assert [(one.key, one.assignment) for one in decisions.placed] == [("training/s", ("n2",))]
+
+
+def test_it_may_take_reserved_places_if_the_head_finds_others_as_early() -> None:
+    """`picky` can only use n0, which the head would have had; at that time n2 is as good for it."""
+    snapshot = cluster(
+        *racks(count=1, nodes=3), running=[runs("a", "n1", left=90), runs("b", "n2", left=90)]
+    )
+    picky = small("picky", seconds=None, excluded_nodes=frozenset({"n1", "n2"}))
+    decisions = run(snapshot, gang("big", nodes=2, gpus=2), picky, policy=BACKFILL, now=NOW)
+    assert started(decisions) == ["picky"]
+    assert starts(decisions) == {"big": NOW + 90}
+
+
+def test_quota_counts_on_the_timeline_too() -> None:
+    queues = (Queue(name="research", nominal={"h100": 4}),)
+    snapshot = cluster(*racks(count=2, nodes=2), queues=queues, running=[runs("a", "n0", left=90)])
+    head = gang("big", nodes=2, gpus=2)
+    decisions = run(
+        snapshot,
+        head,
+        small("long", seconds=100, at=8),
+        small("short", seconds=80),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["short"]
+    assert why(decisions, "big") is BlockReason.QUOTA_EXHAUSTED
+    assert why(decisions, "long") is BlockReason.WOULD_DELAY_RESERVATION
+    assert starts(decisions)["big"] == NOW + 90
+
+
+def test_as_many_have_reservations_as_the_policy_says_and_each_waits_for_those_before() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=90)])
+    heads = [small(f"h{i}", seconds=10, at=i) for i in range(4)]
+    policy = replace(BACKFILL, reservations=3)
+    decisions = run(snapshot, *heads, policy=policy, now=NOW)
+    assert starts(decisions) == {"h0": NOW + 90, "h1": NOW + 100, "h2": NOW + 110}
+
+
+def test_a_later_reservation_may_begin_first_where_it_harms_nobody() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    big = gang("big", nodes=2, gpus=2)
+    fits, late = small("fits", seconds=40, at=2), small("late", seconds=41, at=1)
+    decisions = run(snapshot, big, late, fits, policy=BACKFILL, now=NOW)
+    assert starts(decisions)["big"] == NOW + 90
+    assert starts(decisions)["fits"] == NOW + 50
+    assert "late" not in starts(decisions)  # behind a gang that may run for ever
+
+
+def test_of_unknown_length_a_gang_is_expected_to_run_as_long_again() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2),
+        running=[runs("a", "n0", left=None), replace(runs("b", "n1", left=None), admitted_at=990)],
+    )
+    pending = [gang("one", gpus=2), gang("two", gpus=2, at=1)]
+    decisions = run(snapshot, *pending, policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"one": NOW + 60, "two": NOW + 1000}
+
+
+def test_an_end_that_has_passed_is_expected_in_a_minute() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=-5)])
+    decisions = run(snapshot, gang("head", gpus=2), policy=BACKFILL, now=NOW)
+    assert isclose(starts(decisions)["head"], NOW + 60)
+
+
+def test_who_was_told_to_leave_counts_as_gone() -> None:
+    leaving = replace(runs("a", "n0", left=None), leaving=True)
+    snapshot = cluster(*racks(count=1, nodes=2), running=[leaving, runs("b", "n1", left=90)])
+    decisions = run(snapshot, gang("head", nodes=2, gpus=2), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"head": NOW + 90}
+
+
+def test_no_reservation_for_what_no_leaving_helps() -> None:
+    snapshot = cluster(*racks(count=1, nodes=1), running=[runs("a", "n0", left=90)])
+    hopeless = gang("hopeless", nodes=9, gpus=2)
+    decisions = run(snapshot, hopeless, gang("next", gpus=2, at=1), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"next": NOW + 90}
+
+
+def test_a_group_has_one_reservation_for_all_its_gangs() -> None:
+    snapshot = cluster(
+        *racks(count=1, nodes=2), running=[runs("a", "n0", left=50), runs("b", "n1", left=90)]
+    )
+    members = [
+        small(name, seconds=10, at=i, group="g", group_gangs=2) for i, name in enumerate("xy")
+    ]
+    decisions = run(snapshot, *members, policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"x": NOW + 90, "y": NOW + 90}
+
+
+def test_the_words_do_not_change_while_time_passes() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=900)])
+    pending = [gang("big", nodes=2, gpus=2), small("s", seconds=None)]
+    first, later = (run(snapshot, *pending, policy=BACKFILL, now=NOW + t) for t in (0, 100))
+    assert first.blocked == later.blocked
+
+
+def test_one_that_starts_leaves_less_for_the_next() -> None:
+    """Of four nodes the head needs three at that time: one endless gang may go before it."""
+    snapshot = cluster(
+        *racks(count=1, nodes=4), running=[runs("a", "n0", left=90), runs("b", "n1", left=90)]
+    )
+    decisions = run(
+        snapshot,
+        gang("big", nodes=3, gpus=2),
+        small("x", seconds=None, at=8),
+        small("y", seconds=None, at=9),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["x"]
+    assert why(decisions, "y") is BlockReason.WOULD_DELAY_RESERVATION
+    assert starts(decisions)["big"] == NOW + 90
