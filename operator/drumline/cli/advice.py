@@ -42,6 +42,10 @@ BY_REASON: Final[Mapping[str, str]] = {
     "NodesUnavailable": "Uncordon nodes, or fix nodeSelector and tolerations; the message has the"
     " counts.",
     "BehindHigherPriority": "Wait, or raise its priority.",
+    "WouldDelayReservation": "Wait, or state activeDeadlineSeconds: a job that is known to be short"
+    " may go first.",
+    "UserLimit": "Wait for the user's other jobs, or raise the queue's userLimitGpus.",
+    "WaitingForGroup": "Create the other jobs of its group, or correct group.jobs.",
     "ExceedsQuota": "It never starts like this: ask for less, use another queue, or raise"
     " nominalGpus.",
     "ExceedsCluster": "It never starts like this: ask for less, or add nodes.",

@@ -1,7 +1,8 @@
 """The command line: arguments in, text and an exit code out.
 
-Exit codes: 0 told; 1 the cluster was asked and did not give it; 2 the arguments, a file or the
-kubeconfig are not usable. Only the standard library is loaded until a command is known.
+Exit codes: 0 told; 1 the cluster was asked and did not give it, or what was compared differs; 2
+the arguments, a file or the kubeconfig are not usable. Only the standard library is loaded until a
+command is known.
 """
 
 from __future__ import annotations
@@ -9,40 +10,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from drumline.cli.errors import BadInput, CommandError
+from drumline.cli import decide_command, replay_command, report_command
+from drumline.cli.command import Output
+from drumline.cli.errors import CommandError
 
-if TYPE_CHECKING:
-    from drumline.cli.story import Story
-    from drumline.cli.subject import Subject
-
-_REPORT: Final = """\
-Tell what a job is doing now and why, its incidents and what each stage of a recovery took, where
-its GPU-seconds went, which restarts are left, and what to do next.
-"""
-_EXAMPLES: Final = """\
-examples:
-  drumline report llama -n research
-  drumline report llama -n research -o html > llama.html
-  kubectl get trainingjob llama -o yaml | drumline report --file -
-"""
+_COMMANDS: Final = (report_command, decide_command, replay_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
     chosen = _parser().parse_args(arguments)
     try:
-        sys.stdout.write(_report(chosen, environment=os.environ))
+        output: Output = chosen.run(chosen, os.environ)
+        sys.stdout.write(output.text)
         sys.stdout.flush()
     except CommandError as error:
         sys.stderr.write(f"drumline: {error}\n")
         return error.exit_code
     except BrokenPipeError:  # the reader has seen enough: `drumline report ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return 0
+    return output.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,30 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         prog=_name(), description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    report = commands.add_parser(
-        "report",
-        help="what a job is doing, what happened to it, and what to do next",
-        description=_REPORT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
-    report.add_argument("-n", "--namespace", help="its namespace; default: that of the context")
-    report.add_argument(
-        "-o", "--output", choices=("text", "html", "json"), default="text", help="default: text"
-    )
-    report.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="read the job, and events, from what `kubectl get -o yaml` printed instead of the"
-        " cluster; - is standard input; may be repeated",
-    )
-    report.add_argument("--context", help="context of the kubeconfig")
-    report.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    for command in _COMMANDS:
+        command.add(commands)
     return parser
 
 
@@ -81,59 +51,3 @@ def _name() -> str:
     """Kubectl calls its plugins by their file's name, and people see `kubectl drumline`."""
     called = Path(sys.argv[0]).name
     return "kubectl drumline" if called.startswith("kubectl-") else "drumline"
-
-
-def _report(chosen: argparse.Namespace, *, environment: Mapping[str, str]) -> str:
-    read = _from_files if chosen.file else _from_server
-    subject = read(chosen, environment)
-    from drumline.cli.telling import tell  # noqa: PLC0415 - `--help` needs none of it
-
-    return _RENDERERS[chosen.output](tell(subject), environment)
-
-
-def _from_files(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Subject:
-    del environment
-    if chosen.context or chosen.kubeconfig:
-        raise BadInput("--file reads no cluster: leave out --context and --kubeconfig")
-    from drumline.cli import files  # noqa: PLC0415
-
-    return files.read(chosen.file, job=chosen.job, namespace=chosen.namespace)
-
-
-def _from_server(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Subject:
-    if not chosen.job:
-        raise BadInput("which job? drumline report JOB [-n NAMESPACE], or --file FILE")
-    import asyncio  # noqa: PLC0415
-
-    from drumline.cli import server  # noqa: PLC0415
-
-    who = server.credentials(environment, kubeconfig=chosen.kubeconfig, context=chosen.context)
-    return asyncio.run(server.read(who, job=chosen.job, namespace=chosen.namespace))
-
-
-def _text(story: Story, environment: Mapping[str, str]) -> str:
-    from drumline.cli import text  # noqa: PLC0415
-
-    return text.render(story, colours=sys.stdout.isatty() and "NO_COLOR" not in environment)
-
-
-def _html(story: Story, environment: Mapping[str, str]) -> str:
-    del environment
-    from drumline.cli import page  # noqa: PLC0415
-
-    return page.render(story)
-
-
-def _json(story: Story, environment: Mapping[str, str]) -> str:
-    del environment
-    import json  # noqa: PLC0415
-    from dataclasses import asdict  # noqa: PLC0415
-
-    return json.dumps({**asdict(story), "goodput": story.goodput}, indent=2) + "\n"
-
-
-_RENDERERS: Final[Mapping[str, Callable[[Story, Mapping[str, str]], str]]] = {
-    "text": _text,
-    "html": _html,
-    "json": _json,
-}
