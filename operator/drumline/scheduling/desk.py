@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.backlog import Backlog
+from drumline.scheduling.candidacy import Candidacy
 from drumline.scheduling.cohorts import QueueTree
 from drumline.scheduling.decisions import (
     Blocked,
@@ -67,13 +68,9 @@ class Desk:
         self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
         self._seating = Seating(self._horizon)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
-        self._preemptor = Preemptor(
-            horizon=self._horizon,
-            snapshot=snapshot,
-            queues=self._queues,
-            policy=policy,
-            now=now,
-        )
+        self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
+        self._preemptor = Preemptor(horizon=self._horizon, candidacy=self._candidacy)
+        self._repairs_preempt = policy.repairs_preempt
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
         )
@@ -85,6 +82,9 @@ class Desk:
             now=now,
         )
         self._gave_back = False
+        for held in snapshot.admitted:
+            if held.nominated:
+                self._horizon.recall_running(held)
         for gang in pending:
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
@@ -93,7 +93,7 @@ class Desk:
     @property
     def retries(self) -> Sequence[float]:
         """When minimum runtimes end that kept somebody from a place."""
-        return self._preemptor.retry_at
+        return self._candidacy.retry_at
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -140,9 +140,9 @@ class Desk:
             if shrunk is None:
                 self._backlog.want(gang=gang, pool=held.pool, reason=found.reason)
                 return found.of(gang)
-            self._preemptor.exempt(held)
+            self._candidacy.exclude((gang.uid,))
             return shrunk
-        self._preemptor.exempt(held)
+        self._candidacy.exclude((gang.uid,))
         assignment = list(held.assignment)
         replaced = tuple(sorted(held.lost))
         self._horizon.take(gang=gang, pool=held.pool, nodes=found, positions=replaced)
