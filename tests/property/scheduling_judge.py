@@ -1,0 +1,331 @@
+"""Whether one cycle's decisions are right, said by brute force.
+
+The judge goes through the answers in the order in which the engine says it looked. Whoever starts
+must be allowed to and sit lawfully, in the first pool and at the largest size that anything fits
+in; whoever is refused for want of room or quota must not be able to start in any way; whoever sends
+others away must need each of them, and whoever could lawfully do so must not be refused. What a
+decision takes is taken before the next one is judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from drumline.scheduling import (
+    Admitted,
+    Blocked,
+    BlockReason,
+    Decisions,
+    Gang,
+    Placed,
+    Queue,
+    Resized,
+    WaitingRule,
+)
+from drumline.scheduling.invariants import violations
+from drumline.scheduling.invariants.preemptions import Running, unlawful
+from drumline.scheduling.invariants.shares import shares_of
+from tests.property.scheduling_seats import (
+    Amounts,
+    Table,
+    can_sit,
+    free_now,
+    minus,
+    path_at,
+    request_at,
+    required,
+    table,
+)
+from tests.property.scheduling_worlds import World
+
+SHORT = {
+    BlockReason.QUOTA_EXHAUSTED,
+    BlockReason.USER_LIMIT,
+    BlockReason.EXCEEDS_QUOTA,
+    BlockReason.EXCEEDS_CLUSTER,
+    BlockReason.NODES_UNAVAILABLE,
+    BlockReason.INSUFFICIENT_GPUS,
+    BlockReason.INSUFFICIENT_RESOURCES,
+    BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
+}
+"""Refusals that say there is no place or no quota."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Judge:
+    """The world as it is when the next answer is given."""
+
+    world: World
+    decisions: Decisions
+    free: dict[str, Amounts] = field(default_factory=dict[str, Amounts])
+    held: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    """By pool: GPUs by queue."""
+    by_user: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
+    ratios: list[float] = field(default_factory=list[float])
+    """What was paid for each unit of the cheapest lawful victims."""
+    quiet: bool = True
+    """Nobody was told to leave and no place is kept: whatever is free is anybody's."""
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, in words."""
+        world, decisions = self.world, self.decisions
+        found = list(
+            violations(
+                snapshot=world.snapshot, pending=world.pending, decisions=decisions, now=world.now
+            )
+        )
+        if found:
+            return found
+        self.free = free_now(world.snapshot)
+        for held in world.snapshot.admitted:
+            self._charge(held.gang, held.pool, held.gpus)
+        self.quiet = not any(held.leaving or held.lost for held in world.snapshot.admitted) and (
+            not any(gang.nominated for gang in world.pending)
+        )
+        answers = {one.uid: one for one in (*decisions.placed, *decisions.blocked)}
+        gangs = {gang.uid: gang for gang in world.pending}
+        asking = {one.uid: one for one in decisions.preemptions}
+        for uid in decisions.order:
+            answer = answers[uid]
+            if isinstance(answer, Placed):
+                found += self._placed(gangs[uid], answer)
+            elif uid in asking:
+                found += self._preempts(gangs[uid], [v.uid for v in asking[uid].victims])
+                self.quiet = False
+            else:
+                found += self._blocked(gangs[uid], answer)
+        for one in decisions.resized:
+            self._resized(one)
+        if self.quiet and not decisions.blocked:
+            found += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
+        return found
+
+    def pools(self, gang: Gang) -> list[str]:
+        """Where the gang may be tried, in this order."""
+        queue = self._queue(gang)
+        if queue is None:
+            return []
+        known = [pool.name for pool in self.world.snapshot.pools if pool.name in queue.nominal]
+        if gang.pool is not None:
+            return [gang.pool] if gang.pool in known else []
+        return [name for name in gang.pools if name in known] if gang.pools else sorted(known)
+
+    def starts(self, gang: Gang) -> Iterator[tuple[int, str]]:
+        """All sizes and pools in which it could start now, the best first."""
+        for size in reversed(gang.legal_sizes):
+            for pool in self.pools(gang):
+                if self._may(gang, pool, gang.gpus_at(size)) and can_sit(
+                    self.table(gang, pool, size)
+                ):
+                    yield size, pool
+
+    def table(self, gang: Gang, pool: str, size: int) -> Table:
+        """The pool as it is now."""
+        return table(self.world.snapshot, gang, pool=pool, size=size, free=self.free)
+
+    def _placed(self, gang: Gang, placed: Placed) -> list[str]:
+        size = len(placed.assignment) - gang.extras
+        found = _unlawful_places(self.table(gang, placed.pool, size), placed.assignment)
+        if not self._may(gang, placed.pool, gang.gpus_at(size)):
+            found.append(f"{gang.key} starts above its quota")
+        best = next(self.starts(gang), None)
+        if best is None:
+            found.append(f"{gang.key} starts where nothing can")
+        elif best != (size, placed.pool) and self.quiet and not self._reserves():
+            found.append(f"{gang.key} starts as {(size, placed.pool)} though it could as {best}")
+        self._take(gang, placed.pool, placed.assignment)
+        return found
+
+    def _blocked(self, gang: Gang, blocked: Blocked) -> list[str]:
+        if not self.quiet or blocked.reason not in SHORT:
+            return []
+        best = next(self.starts(gang), None)
+        if best is not None:
+            return [f"{gang.key} is refused ({blocked.reason}) though it could start as {best}"]
+        cheapest = self._cheapest(gang)
+        if cheapest is not None:
+            names = sorted(held.gang.key for held in cheapest)
+            return [f"{gang.key} is refused ({blocked.reason}) though {names} may be sent away"]
+        return []
+
+    def _preempts(self, gang: Gang, victims: Sequence[str]) -> list[str]:
+        if not self.quiet:
+            return []
+        best = next(self.starts(gang), None)
+        if best is not None:
+            return [f"{gang.key} sends {victims} away though it could start as {best}"]
+        cheapest = self._cheapest(gang)
+        if cheapest is None:
+            return [f"{gang.key} sends {victims} away and brute force finds nobody"]
+        running = {held.gang.uid: held for held in self.world.snapshot.admitted}
+        paid = sum(running[uid].gpu_seconds_at_risk for uid in victims)
+        least = sum(held.gpu_seconds_at_risk for held in cheapest)
+        self.ratios.append(paid / least)
+        return []
+
+    def _cheapest(self, gang: Gang) -> tuple[Admitted, ...] | None:
+        """The lawful victims that cost least in the first pool that has any, by trying all sets."""
+        queue = self._queue(gang)
+        if queue is None:
+            return None
+        found: list[tuple[float, tuple[Admitted, ...]]] = []
+        for pool in self.pools(gang):
+            candidates = [held for held in self.world.snapshot.admitted if self._may_go(held, pool)]
+            table = self._after(gang, pool, candidates)
+            if not can_sit(table):
+                continue
+            for count in range(1, len(candidates) + 1):
+                for gone in combinations(candidates, count):
+                    cost = sum(held.gpu_seconds_at_risk for held in gone)
+                    if found and cost >= min(found, key=lambda one: one[0])[0]:
+                        continue
+                    if self._lawful(gang, pool, gone) and can_sit(self._after(gang, pool, gone)):
+                        found.append((cost, gone))
+        return min(found, key=lambda one: one[0])[1] if found else None
+
+    def _may_go(self, held: Admitted, pool: str) -> bool:
+        queue = self._queue(held.gang)
+        young = queue is not None and (
+            self.world.now < held.admitted_at + queue.min_runtime_seconds
+        )
+        return held.pool == pool and held.preemptible and not held.leaving and not young
+
+    def _lawful(self, gang: Gang, pool: str, gone: Sequence[Admitted]) -> bool:
+        gpus = gang.gpus_at(gang.legal_sizes[0])
+        limit = (self.world_queue(gang).user_limit or {}).get(pool)
+        own = sum(
+            held.gpus
+            for held in gone
+            if (held.gang.queue, held.gang.user) == (gang.queue, gang.user)
+        )
+        uses = self.by_user[gang.queue, gang.user, pool]
+        if limit is not None and gpus and uses - own + gpus > limit:
+            return False
+        return not unlawful(
+            shares=shares_of(
+                queues=self.world.snapshot.queues, pool=pool, own=self.held.get(pool, Counter())
+            ),
+            asks=Running(gang=gang, gpus=gpus),
+            victims=[Running(gang=held.gang, gpus=held.gpus) for held in gone],
+        )
+
+    def _after(self, gang: Gang, pool: str, gone: Sequence[Admitted]) -> Table:
+        free: Mapping[str, Amounts] = self.free
+        for held in gone:
+            free = {**free, **{n: minus(free[n], a, times=-1) for n, a in _places(held).items()}}
+        return table(self.world.snapshot, gang, pool=pool, size=gang.legal_sizes[0], free=free)
+
+    def world_queue(self, gang: Gang) -> Queue:
+        """The gang's queue."""
+        return next(queue for queue in self.world.snapshot.queues if queue.name == gang.queue)
+
+    def _queue(self, gang: Gang) -> Queue | None:
+        return next((one for one in self.world.snapshot.queues if one.name == gang.queue), None)
+
+    def _reserves(self) -> bool:
+        return self.world.policy.waiting is WaitingRule.BACKFILL
+
+    def _may(self, gang: Gang, pool: str, gpus: int) -> bool:
+        if not gpus:
+            return True
+        limit = (self.world_queue(gang).user_limit or {}).get(pool)
+        if limit is not None and self.by_user[gang.queue, gang.user, pool] + gpus > limit:
+            return False
+        own = self.held.get(pool, Counter())
+        before = shares_of(queues=self.world.snapshot.queues, pool=pool, own=own)
+        after = before.holding(gang.queue, gpus)
+        return after.problem(gang.queue, before=before) is None
+
+    def _charge(self, gang: Gang, pool: str, gpus: int) -> None:
+        self.held.setdefault(pool, Counter())[gang.queue] += gpus
+        self.by_user[gang.queue, gang.user, pool] += gpus
+
+    def _take(self, gang: Gang, pool: str, assignment: Sequence[str]) -> None:
+        for position, name in enumerate(assignment):
+            self.free[name] = minus(self.free[name], request_at(gang, position))
+        self._charge(gang, pool, gang.gpus_at(len(assignment) - gang.extras))
+
+    def _resized(self, one: Resized) -> None:
+        held = next(h for h in self.world.snapshot.admitted if h.gang.uid == one.uid)
+        main = held.gang.nodes + held.gang.extras
+        for name in one.added:
+            self.free[name] = minus(self.free[name], request_at(held.gang, main))
+        more = len(one.kept) + len(one.added) - len(held.assignment)
+        self._charge(held.gang, held.pool, more * held.gang.per_pod.gpus)
+
+    def _grown(self, held: Admitted) -> list[str]:
+        """Where nobody waits, a whole elastic gang is as large as it can be."""
+        gang = held.gang
+        if not gang.sizes or not gang.resizable or self._queue(gang) is None:
+            return []
+        resized = next((one for one in self.decisions.resized if one.uid == gang.uid), None)
+        size = held.size
+        nodes = list(held.assignment)
+        if resized is not None:
+            size = len(resized.kept) + len(resized.added) - gang.extras
+            nodes += resized.added
+        for larger in gang.legal_sizes:
+            more = larger - size
+            if more <= 0 or not self._may(gang, held.pool, more * gang.per_pod.gpus):
+                continue
+            beside = self.table(gang, held.pool, more)
+            by_name = {node.name: node for node in self.world.snapshot.nodes}
+            homes = {path_at(by_name[name], gang.required_level, beside.levels) for name in nodes}
+            near = Table(
+                gang=_mains(gang),
+                size=more,
+                nodes=tuple(
+                    node
+                    for node in beside.nodes
+                    if path_at(node, gang.required_level, beside.levels) in homes - {None}
+                ),
+                free=self.free,
+                levels=beside.levels,
+            )
+            if can_sit(near):
+                return [f"{gang.key} stays at {size} pods though {larger} could be had"]
+        return []
+
+
+def _mains(gang: Gang) -> Gang:
+    return replace(gang, roles=())
+
+
+def _places(held: Admitted) -> dict[str, Amounts]:
+    """What its leaving gives back, by node."""
+    found: dict[str, Amounts] = {}
+    for position, name in enumerate(held.assignment):
+        if position not in held.lost:
+            before = found.get(name, {})
+            found[name] = minus(before, request_at(held.gang, position), times=-1)
+    return found
+
+
+def _unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
+    """What an assignment by rank breaks of what its gang requires."""
+    gang = one.gang
+    open_to = {node.name: node for node in one.nodes}
+    closed = sorted({name for name in assignment if name not in open_to})
+    if closed:
+        return [f"{gang.key} is placed on {closed}, closed to it"]
+    paths = {path_at(open_to[name], gang.required_level, one.levels) for name in assignment}
+    found: list[str] = []
+    if len(paths) != 1 or None in paths:
+        found.append(f"{gang.key} is spread over {paths}")
+    mains = assignment[gang.extras :]
+    for piece in required(gang):
+        for start in range(0, len(mains), piece.pods):
+            ranks = mains[start : start + piece.pods]
+            homes = {path_at(open_to[name], piece.level, one.levels) for name in ranks}
+            if len(homes) != 1 or None in homes:
+                found.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
+    return found
+
+
+def judged(world: World, decisions: Decisions | None = None) -> list[str]:
+    """Everything that is wrong with what the engine decides about a world."""
+    return Judge(world=world, decisions=decisions or world.decide()).problems()

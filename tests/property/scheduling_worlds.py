@@ -1,0 +1,327 @@
+"""Small random clusters in which chosen features are at work together.
+
+A world is made of one seed. Every feature can be taken out of a finished world again, so that a
+test can see whether it made any difference there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+from typing import TypeVar
+
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Gang,
+    Node,
+    Policy,
+    Pool,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resources,
+    Role,
+    Slice,
+    Snapshot,
+    WaitingRule,
+    WithinQueue,
+    decide,
+)
+
+Item = TypeVar("Item")
+NOW = 1000.0
+LEVELS = ("block", "rack")
+PREEMPTS = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
+PLENTY = {"a": 1000, "b": 1000}
+
+
+class Feature(StrEnum):
+    REQUIRED = "required level"
+    PREFERRED = "preferred level"
+    SLICES = "slices"
+    BALANCED = "balanced"
+    ROLES = "roles"
+    MINIMUM = "minimum size"
+    ELASTIC = "elastic"
+    BORROWING = "borrowing"
+    USER_CAP = "user cap"
+    POOLS = "several pools"
+    RESERVATION = "reservation"
+    PREEMPTION = "preemption"
+    MIN_RUNTIME = "minimum runtime"
+    EXCLUSION = "node exclusion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What one cycle is asked."""
+
+    snapshot: Snapshot
+    pending: tuple[Gang, ...]
+    policy: Policy = field(default_factory=Policy)
+    now: float = NOW
+
+    def decide(self) -> Decisions:
+        return decide(
+            snapshot=self.snapshot, pending=self.pending, policy=self.policy, now=self.now
+        )
+
+    def shuffled(self, random: Random) -> World:
+        """The same with everything in another order."""
+
+        def mixed(items: Sequence[Item]) -> tuple[Item, ...]:
+            return tuple(random.sample(items, len(items)))
+
+        snapshot = self.snapshot
+        return replace(
+            self,
+            snapshot=replace(
+                snapshot,
+                nodes=mixed(snapshot.nodes),
+                pools=mixed(snapshot.pools),
+                queues=mixed(snapshot.queues),
+                admitted=mixed(snapshot.admitted),
+            ),
+            pending=mixed(self.pending),
+        )
+
+    def without(self, feature: Feature) -> World:
+        """The same with one feature taken out of it."""
+        change_gang = _PLAIN_GANG.get(feature, lambda one: one)
+        change_queue = _PLAIN_QUEUE.get(feature, lambda one: one)
+        snapshot = replace(
+            self.snapshot,
+            queues=tuple(change_queue(one) for one in self.snapshot.queues),
+            admitted=tuple(_plain_admitted(one, change_gang) for one in self.snapshot.admitted),
+        )
+        policy = self.policy
+        if feature is Feature.RESERVATION:
+            policy = replace(policy, waiting=WaitingRule.BEST_EFFORT)
+        pending = tuple(change_gang(one) for one in self.pending)
+        return replace(self, snapshot=snapshot, pending=pending, policy=policy)
+
+
+def _plain_admitted(held: Admitted, change: Callable[[Gang], Gang]) -> Admitted:
+    plain = change(held.gang)
+    same = len(held.assignment) == plain.extras + plain.nodes or plain.sizes
+    return replace(held, gang=plain) if same and plain.extras == held.gang.extras else held
+
+
+_PLAIN_GANG: dict[Feature, Callable[[Gang], Gang]] = {
+    Feature.REQUIRED: lambda one: replace(one, required_level=None),
+    Feature.PREFERRED: lambda one: replace(one, preferred_level=None),
+    Feature.SLICES: lambda one: replace(one, slices=()),
+    Feature.BALANCED: lambda one: replace(one, balanced_level=None),
+    Feature.ROLES: lambda one: replace(one, roles=()),
+    Feature.MINIMUM: lambda one: one if one.resizable else replace(one, sizes=()),
+    Feature.ELASTIC: lambda one: replace(one, sizes=()) if one.resizable else one,
+    Feature.POOLS: lambda one: replace(one, pools=(), pool="a") if one.pools else one,
+    Feature.EXCLUSION: lambda one: replace(one, excluded_nodes=frozenset()),
+}
+_PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
+    Feature.BORROWING: lambda one: replace(one, parent=None),
+    Feature.USER_CAP: lambda one: replace(one, user_limit=None),
+    Feature.PREEMPTION: lambda one: replace(one, preemption=PreemptionRule()),
+    Feature.MIN_RUNTIME: lambda one: replace(one, min_runtime_seconds=0.0),
+}
+
+
+def world(seed: int, features: frozenset[Feature]) -> World:
+    """A cluster of two pools, some jobs that run and some that wait."""
+    random = Random(f"{seed} {sorted(features)}")
+    nodes = _nodes(random)
+    if Feature.MIN_RUNTIME in features:
+        features |= {Feature.PREEMPTION}
+    queues = _queues(random, features)
+    held: list[Admitted] = []
+    for i in range(random.randint(0, 5)):
+        held += _started(random, i, nodes=nodes, held=held, features=features)
+    pending = tuple(
+        some_gang(random, f"w{i}", features=features, at=float(i), hero=i == 0)
+        for i in range(random.randint(1, 4))
+    )
+    waiting = WaitingRule.BACKFILL if Feature.RESERVATION in features else WaitingRule.BEST_EFFORT
+    return World(
+        snapshot=_with(nodes, queues, held),
+        pending=pending,
+        policy=Policy(
+            waiting=waiting,
+            reservations=random.choice([1, 2, 16]),
+            restart_seconds=0.0,
+            priority_seconds=0.0,
+        ),
+    )
+
+
+def _nodes(random: Random) -> list[Node]:
+    first = [_node(random, f"a{i}", "a") for i in range(random.randint(3, 6))]
+    return first + [_node(random, f"b{i}", "b") for i in range(random.randint(1, 3))]
+
+
+def _node(random: Random, name: str, pool: str) -> Node:
+    missing = random.random() < 0.05
+    return Node(
+        name=name,
+        pool=pool,
+        domains=("" if missing else random.choice(["b0", "b0", "b1"]), random.choice(["r0", "r1"])),
+        allocatable=Resources(
+            gpus=random.choice([1, 2, 4, 4]),
+            cpu_millis=random.choice([4000, 64000, 64000]),
+            pods=random.choice([3, 110, 110]),
+        ),
+        used=Resources(gpus=random.choice([0, 0, 0, 0, 1]), cpu_millis=1000),
+        unschedulable=random.random() < 0.06,
+    )
+
+
+def _queues(random: Random, features: frozenset[Feature]) -> tuple[Queue, ...]:
+    borrows = Feature.BORROWING in features
+    rule = PREEMPTS if Feature.PREEMPTION in features else PreemptionRule()
+    own = [{"a": random.randint(1, 5), "b": random.randint(0, 2)} for _ in range(2)]
+    lends = random.choice([None, None, {"a": random.randint(0, 3)}])
+    most = random.choice([None, None, {"a": random.randint(1, 4)}])
+    young = random.choice([50.0, 200.0]) if Feature.MIN_RUNTIME in features else 0.0
+    cap = {"a": random.randint(1, 5)} if Feature.USER_CAP in features else None
+
+    def queue(name: str, nominal: dict[str, int], parent: str | None) -> Queue:
+        return Queue(
+            name=name,
+            nominal=nominal if borrows else PLENTY,
+            parent=parent if borrows else None,
+            lending_limit=lends if name == "y" else None,
+            borrowing_limit=most if name == "x" else None,
+            preemption=rule,
+            min_runtime_seconds=young,
+            user_limit=cap,
+        )
+
+    return (
+        queue("org", {"a": random.choice([0, 0, 2])}, None),
+        queue("x", own[0], "org"),
+        queue("y", own[1], "org"),
+    )
+
+
+def _started(
+    random: Random,
+    i: int,
+    *,
+    nodes: Sequence[Node],
+    held: Sequence[Admitted],
+    features: frozenset[Feature],
+) -> list[Admitted]:
+    """One running gang at most, wherever there is room for its pods."""
+    gang = some_gang(random, f"r{i}", features=features & {Feature.ELASTIC}, at=-10.0 + i)
+    gang = replace(gang, priority=random.choice([0, 0, 1]))
+    used = _with(nodes, (), held).nodes
+    free = {node.name: (node.allocatable - node.used) for node in used if node.pool == "a"}
+    size = random.choice(gang.legal_sizes)
+    places: list[str] = []
+    for _ in range(size):
+        open_to = [name for name, room in free.items() if gang.per_pod.fits_in(room)]
+        if not open_to:
+            return []
+        places.append(random.choice(open_to))
+        free[places[-1]] -= gang.per_pod
+    return [
+        Admitted(
+            gang=replace(gang, pool="a", pools=(), required_level=None),
+            pool="a",
+            assignment=tuple(places),
+            admitted_at=NOW - random.choice([10.0, 100.0, 500.0]),
+            gpu_seconds_at_risk=float(random.randint(1, 600)),
+        )
+    ]
+
+
+def some_gang(
+    random: Random, name: str, *, features: frozenset[Feature], at: float, hero: bool = False
+) -> Gang:
+    """A gang with each of the features that a gang can have, or some of them."""
+
+    def has(feature: Feature) -> bool:
+        mixed = random.random() < 0.5
+        return feature in features and (hero or mixed)
+
+    gpus = random.choice([1, 1, 1, 2, 2, 3])
+    pods = random.choice([1, 2, 2, 3, 4, 4, 6])
+    slices: tuple[Slice, ...] = ()
+    if has(Feature.SLICES):
+        pods = random.choice([2, 4, 4, 6])
+        slices = random.choice(
+            [
+                (Slice(level="rack", pods=2),),
+                (Slice(level="rack", pods=2),),
+                (Slice(level="block", pods=2),),
+                (Slice(level="rack", pods=2, required=False),),
+                (Slice(level="block", pods=pods), Slice(level="rack", pods=2)),
+            ]
+        )
+    step = slices[0].pods if slices else 1
+    minimum, elastic = has(Feature.MINIMUM), has(Feature.ELASTIC)
+    if minimum and elastic:
+        minimum = hero == (len(name) % 2 == 0)
+    sizes = tuple(
+        sorted({step, max(step, pods // 2 // step * step), pods}) if minimum or elastic else ()
+    )
+    spare = random.choice([None, 50.0, 300.0, 1000.0])
+    roles = random.choice(
+        [
+            (Role(name="launcher", pods=1, per_pod=_pod(0, 2)),),
+            (Role(name="launcher", pods=1, per_pod=_pod(1, 1)),),
+            (Role(name="store", pods=2, per_pod=_pod(1, 0)),),
+            (
+                Role(name="launcher", pods=1, per_pod=_pod(0, 1)),
+                Role(name="store", pods=1, per_pod=_pod(2, 0)),
+            ),
+        ]
+    )
+    pools = random.choice([("b", "a"), ("a", "b")])
+    pool_chosen = has(Feature.POOLS)
+    return Gang(
+        key=f"training/{name}",
+        uid=f"uid-{name}",
+        queue=random.choice(["x", "x", "x", "y", "org"]),
+        nodes=pods,
+        per_pod=_pod(gpus, random.choice([0, 0, 1, 3])),
+        queued_at=at,
+        priority=random.choice([0, 1, 1, 2]),
+        pool=None if pool_chosen else "a",
+        pools=pools if pool_chosen else (),
+        required_level=random.choice(["rack", "block"]) if has(Feature.REQUIRED) else None,
+        preferred_level=random.choice(["rack", "block"]) if has(Feature.PREFERRED) else None,
+        slices=slices,
+        balanced_level=random.choice(["rack", "block"]) if has(Feature.BALANCED) else None,
+        roles=roles if has(Feature.ROLES) else (),
+        excluded_nodes=frozenset(random.sample([f"a{i}" for i in range(6)], 2))
+        if has(Feature.EXCLUSION)
+        else frozenset(),
+        sizes=sizes if len(sizes) > 1 else (),
+        resizable=not minimum,
+        user=random.choice(["ann", "bob"]),
+        max_runtime_seconds=spare if Feature.RESERVATION in features else None,
+    )
+
+
+def _pod(gpus: int, cpu: int) -> Resources:
+    return Resources(gpus=gpus, cpu_millis=1000 * cpu, pods=1)
+
+
+def _with(nodes: Sequence[Node], queues: tuple[Queue, ...], held: Sequence[Admitted]) -> Snapshot:
+    """The snapshot in which these gangs' pods are bound."""
+    used: dict[str, Resources] = {}
+    for one in held:
+        for position, name in enumerate(one.assignment):
+            if position not in one.reserved and position not in one.lost:
+                used[name] = used.get(name, Resources()) + one.gang.request_of(position)
+    return Snapshot(
+        nodes=tuple(
+            replace(node, used=node.used + used.get(node.name, Resources())) for node in nodes
+        ),
+        pools=(Pool(name="a", levels=LEVELS), Pool(name="b", levels=LEVELS)),
+        queues=queues,
+        admitted=tuple(held),
+    )
