@@ -1,17 +1,26 @@
 """Which nodes a gang may use at all, before anybody asks what is free on them.
 
 Pods are bound directly, so the default scheduler's checks are ours: readiness, cordon, taints,
-node labels. Each node is refused for the first reason that applies, in the order of `Closed`, so
-the counts in a message add up to the number of refused nodes.
+node labels, required node affinity. Each node is refused for the first reason that applies, in the
+order of `Closed`, so the counts in a message add up to the number of refused nodes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from drumline.scheduling.model import Gang, Node, Taint, TaintEffect, Toleration
+from drumline.scheduling.model import (
+    Gang,
+    Node,
+    NodeOperator,
+    NodeRequirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+)
 
 
 class Closed(StrEnum):
@@ -23,9 +32,14 @@ class Closed(StrEnum):
     DISRUPTED = "about to be disrupted"
     EXCLUDED = "excluded by the job"
     SELECTOR = "without the labels asked for"
+    AFFINITY = "outside the job's node affinity"
     TAINT = "tainted"
 
 
+OUT_OF_SERVICE: Final = frozenset(
+    {Closed.NOT_READY, Closed.CORDONED, Closed.DISTRUSTED, Closed.DISRUPTED}
+)
+"""What passes without the job's doing."""
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
@@ -34,6 +48,7 @@ class Admission:
     """What decides which nodes a gang may use; equal admissions open equal nodes."""
 
     selector: tuple[tuple[str, str], ...]
+    affinity: tuple[tuple[NodeRequirement, ...], ...]
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
 
@@ -51,9 +66,22 @@ class Admission:
             return Closed.EXCLUDED
         if any(node.labels.get(name) != value for name, value in self.selector):
             return Closed.SELECTOR
+        if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
+            return Closed.AFFINITY
         if any(self._stands(taint) for taint in node.taints):
             return Closed.TAINT
         return None
+
+    def opens(self, nodes: Sequence[Node]) -> list[bool]:
+        """Which of some nodes are open."""
+        if self.selector or self.affinity or self.excluded:
+            return [self.refusal(node) is None for node in nodes]
+        return [
+            node.ready
+            and not (node.unschedulable or node.distrusted or node.closed)
+            and not (node.taints and self.refusal(node))
+            for node in nodes
+        ]
 
     def _stands(self, taint: Taint) -> bool:
         return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)
@@ -63,6 +91,35 @@ def admission_of(gang: Gang) -> Admission:
     """The part of a gang that decides which nodes are open to it."""
     return Admission(
         selector=tuple(sorted(gang.selector.items())),
+        affinity=gang.affinity,
         tolerations=gang.tolerations,
         excluded=gang.excluded_nodes,
     )
+
+
+def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
+    """Whether all requirements hold; a term without any holds nowhere (the rule of core/v1)."""
+    return bool(term) and all(_holds(labels.get(one.key), one) for one in term)
+
+
+def _holds(value: str | None, one: NodeRequirement) -> bool:
+    match one.operator:
+        case NodeOperator.IN:
+            return value is not None and value in one.values
+        case NodeOperator.NOT_IN:
+            return value is None or value not in one.values
+        case NodeOperator.EXISTS:
+            return value is not None
+        case NodeOperator.DOES_NOT_EXIST:
+            return value is None
+        case NodeOperator.GREATER_THAN | NodeOperator.LESS_THAN:
+            return _compares(value, one)
+
+
+def _compares(value: str | None, one: NodeRequirement) -> bool:
+    """A label and one value as whole numbers; what is no number compares with nothing."""
+    try:
+        have, bound = int(value or ""), int(one.values[0] if len(one.values) == 1 else "")
+    except ValueError:
+        return False
+    return have > bound if one.operator is NodeOperator.GREATER_THAN else have < bound

@@ -2,7 +2,8 @@
 
 1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
 2. NodesUnavailable: the empty pool could, but not on the nodes that are open to this gang.
-3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level.
+3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level, or not in
+   whole slices.
 4. InsufficientResources: GPUs would suffice, something else does not.
 5. InsufficientGpus.
 
@@ -15,10 +16,11 @@ O(nodes + holders of the pool), once per shape and cycle.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Final
 
 from drumline.scheduling.blockers import who_has_to_leave
-from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.eligibility import Closed
 from drumline.scheduling.model import Gang, Node
 from drumline.scheduling.refusals import (
@@ -28,49 +30,70 @@ from drumline.scheduling.refusals import (
     named,
     request_text,
 )
+from drumline.scheduling.resources import PLAIN_RESOURCES
 from drumline.scheduling.search import Search
-from drumline.scheduling.slots import domain_slots
+
+_PODS: Final = PLAIN_RESOURCES.index("pods")
 
 
 def needs(search: Search) -> str:
     """The head of every message: what is asked for, and how near together."""
     where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
     beside = " beside its other pods" if search.demand.beside and search.depth else ""
-    return f"needs {request_text(gang=search.gang, pods=search.demand.pods)} in {where}{beside}"
+    return f"needs {asked_for(search)} in {where}{beside}"
 
 
-def _refuse(*, search: Search, reason: BlockReason, tail: str, available: int) -> Refusal:
+def asked_for(search: Search) -> str:
+    """As in `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
+    gang, pods, roles = search.gang, search.vacant, search.demand.roles
+    slices = [f"every {one.pods} in one {one.level}" for one in gang.slices if one.required]
+    if not any(roles):
+        text = request_text(gang=gang, pods=pods)
+        return f"{text}, {', '.join(slices)}," if slices else text
+    parts = [
+        f"{count} {role.name} of {role.per_pod.gpus}"
+        for role, count in zip(gang.roles, roles, strict=True)
+        if count
+    ]
+    if pods:
+        parts += [f"{counted(pods, 'pod')} of {gang.per_pod.gpus}", *slices]
+    return f"{counted(search.total[0], 'GPU')} ({', '.join(parts)})"
+
+
+def _refuse(*, search: Search, reason: BlockReason, tail: str, room: int) -> Refusal:
     """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
-    each = search.gang.per_pod.gpus
+    gpus, each = search.total[0], search.gang.per_pod.gpus
     return Refusal(
         reason=reason,
         message=f"{needs(search)}; {tail}",
-        resource="gpus" if each else "pods",
-        needed=search.demand.pods * (each or 1),
-        available=available,
+        resource="gpus" if gpus else "pods",
+        needed=gpus or search.total[_PODS],
+        available=room * (each or 1),
     )
 
 
 def never_fits(search: Search) -> Refusal | None:
     """The refusal of what could not even be placed in the empty pool. O(nodes)."""
-    slots = search.emptied(everywhere=True)
-    best = max(search.ids, key=lambda i: (slots[i], -i), default=None)
-    if best is not None and slots[best] >= search.demand.pods:
+    most = search.most(search.emptied(everywhere=True))
+    best = max(search.ids, key=lambda i: (most[i], -i), default=None)
+    if best is not None and most[best] >= search.demand.pods:
         return None
-    room = 0 if best is None else slots[best]
+    room = 0 if best is None else max(0, most[best])
     name = search.domain(best).name if best is not None else ""
-    such = counted(room, "such pod")
+    such = _such(search, room)
     if search.demand.beside:
         tail = f"{name or 'it'} has room for {such} even with nobody else in it"
     elif room:
         tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
+    elif any(search.demand.roles) or search.demand.cuts:
+        tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
     return _refuse(
         search=search,
         reason=BlockReason.EXCEEDS_CLUSTER,
         tail=f"{tail}: ask for less or add nodes",
-        available=room * (search.gang.per_pod.gpus or 1),
+        room=room,
     )
 
 
@@ -79,45 +102,32 @@ def why_blocked(search: Search) -> Refusal:
     never = never_fits(search)
     if never is not None:
         return never
-    emptied = search.emptied(everywhere=False)
-    roomy = [i for i in search.ids if emptied[i] >= search.demand.pods]
+    wanted = search.demand.pods
+    emptied = search.most(search.emptied(everywhere=False))
+    roomy = [i for i in search.ids if emptied[i] >= wanted]
     if not roomy:
-        return _unavailable(search=search, slots=emptied)
-    if search.depth and search.index.slots[0][0] >= search.demand.pods:
+        return _unavailable(search=search, most=emptied)
+    if search.fits_loosely():
         return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)
-    enough_gpus = [i for i in roomy if _gpu_slots(search=search)[i] >= search.demand.pods]
-    if enough_gpus:
-        return _occupied(search=search, ids=enough_gpus, reason=BlockReason.INSUFFICIENT_RESOURCES)
+    gpus = search.most(search.only_gpus())
+    enough = [i for i in roomy if gpus[i] >= wanted]
+    if enough:
+        return _occupied(search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES)
     return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS)
 
 
-def _gpu_slots(*, search: Search) -> list[int]:
-    """Slots by domain if only GPUs (and where none are asked for, nothing) were scarce."""
-    gpus, *others = search.shape.request
-    if not gpus:
-        return [search.demand.pods] * len(search.view.tree.domains[search.depth])
-    shape = replace(search.shape, request=(gpus, *(0 for _ in others)))
-    return domain_slots(
-        view=search.view,
-        shape=shape,
-        amounts=search.view.free,
-        depth=search.depth,
-        everywhere=False,
-    )
-
-
-def _unavailable(*, search: Search, slots: list[int]) -> Refusal:
+def _unavailable(*, search: Search, most: Sequence[int]) -> Refusal:
     nodes = search.view.tree.nodes
     closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
-    room = max((slots[i] for i in search.ids), default=0)
+    room = max((max(0, most[i]) for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
     return _refuse(
         search=search,
         reason=BlockReason.NODES_UNAVAILABLE,
         tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
-        f" {where} has room for {counted(room, 'such pod')} when empty",
-        available=room * (search.gang.per_pod.gpus or 1),
+        f" {where} has room for {_such(search, room)} when empty",
+        room=room,
     )
 
 
@@ -127,22 +137,23 @@ def _closed_text(*, search: Search, node: Node) -> str | None:
 
 
 def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal:
-    slots, gpus = search.index.slots[search.depth], search.index.gpus[search.depth]
-    best = max(ids, key=lambda i: (slots[i], gpus[i], -i))
+    most, gpus = search.most(), search.index.gpus[search.depth].tolist()
+    best = max(ids, key=lambda i: (most[i], gpus[i], -i))
     scarce = 0
-    if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.gang.per_pod.gpus:
+    if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
         scarce = _scarcest(search=search, identity=best)
     free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
     whole = _total(search=search, identity=best, amounts=search.view.capacity, resource=scarce)
-    needed = search.demand.pods * search.shape.request[scarce]
+    needed = search.total[scarce]
     resource = search.view.axis.names[scarce]
     tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
     if search.depth:
         tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
     if free >= needed:
-        tail += f" but room for {counted(slots[best], 'such pod')}"
-    if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT:
-        tail += f" (the whole pool has room for {counted(search.index.slots[0][0], 'such pod')})"
+        tail += f" but room for {_such(search, max(0, most[best]))}"
+    if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
+        whole_pool = int(search.index.slots[0][0])
+        tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
     blockers = who_has_to_leave(
         view=search.view,
         index=search.index,
@@ -161,7 +172,24 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
         resource=resource,
         needed=needed,
         available=free,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=search.view.tree.pool.name),
     )
+
+
+def _such(search: Search, room: int) -> str:
+    """`2 such pods`, and whether whole slices or the roles were counted."""
+    text = counted(room, "such pod")
+    text += " in whole slices" if search.demand.cuts else ""
+    return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
+
+
+def _all_but(search: Search) -> str:
+    return f"one slice beside {_roles(search)}" if any(search.demand.roles) else "one slice"
+
+
+def _roles(search: Search) -> str:
+    roles = zip(search.gang.roles, search.demand.roles, strict=True)
+    return " and ".join(f"{count} {role.name}" for role, count in roles if count)
 
 
 def _total(*, search: Search, identity: int, amounts: list[tuple[int, ...]], resource: int) -> int:
@@ -175,11 +203,14 @@ def _scarcest(*, search: Search, identity: int) -> int:
     domain = search.domain(identity)
     inside = [i for i in range(domain.start, domain.stop) if search.index.open[i]]
 
-    def rooms(resource: int) -> int:
+    def rooms(resource: int) -> float:
+        free = sum(max(0, search.view.free[i][resource]) for i in inside)
         need = search.shape.request[resource]
+        if not need or any(search.demand.roles):
+            return free / search.total[resource]
         return sum(max(0, search.view.free[i][resource]) // need for i in inside)
 
-    requested = [r for r, need in enumerate(search.shape.request) if need]
+    requested = [r for r, need in enumerate(search.total) if need]
     return min(requested, key=lambda r: (rooms(r), r))
 
 

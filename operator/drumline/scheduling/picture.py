@@ -7,21 +7,31 @@ places that are kept for them (`horizon`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.eligibility import admission_of
+from drumline.scheduling.layout import Variant, vacancy, variants
 from drumline.scheduling.model import Gang, Snapshot
-from drumline.scheduling.placement import Demand
+from drumline.scheduling.placement import Room
 from drumline.scheduling.quota import QuotaBook
 from drumline.scheduling.refusals import Refusal, named
 from drumline.scheduling.search import Search
+from drumline.scheduling.slicing import unparted
 from drumline.scheduling.slots import Shape, SlotIndex
 from drumline.scheduling.view import PoolView, Undo
 
 _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """How alike gangs are searched for."""
+
+    variants: Sequence[Variant]
+    rooms: Sequence[Room]
 
 
 class Picture:
@@ -30,7 +40,8 @@ class Picture:
     def __init__(self, *, views: dict[str, PoolView], quota: QuotaBook) -> None:
         self.views = views
         self.quota = quota
-        self._indexes: dict[tuple[str, Shape], SlotIndex] = {}
+        self._rooms: dict[Hashable, Room] = {}
+        self._plans: dict[Hashable, _Plan | Refusal] = {}
 
     def copy(self) -> Picture:
         """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
@@ -49,24 +60,53 @@ class Picture:
             kept: nodes by position of the pods that stay where they are.
         """
         view = self.views[pool]
-        levels = [level for level in (gang.required_level, gang.preferred_level) if level]
-        for level in levels:
-            if view.tree.depth_of(level) is None:
-                return _level_unknown(view=view, level=level)
-        required = view.tree.depth_of(gang.required_level or "") or 0
-        preferred = view.tree.depth_of(gang.preferred_level or "") or 0
-        ordinals = (view.ordinal_of.get(name) for name in kept.values())
-        demand = Demand(
-            pods=gang.extras + pods - len(kept),
-            required_depth=required,
-            start_depth=max(required, preferred),
-            beside=tuple(sorted(i for i in ordinals if i is not None)),
+        key = (pool, pods, _asks(gang), tuple(sorted(kept.items())))
+        if key not in self._plans:
+            self._plans[key] = self._plan(gang=gang, view=view, pods=pods, kept=kept)
+        plan = self._plans[key]
+        if isinstance(plan, Refusal):
+            return plan
+        return Search(
+            view=view,
+            gang=gang,
+            question=key,
+            variants=plan.variants,
+            rooms=plan.rooms,
+            pods=pods,
         )
-        shape = Shape(request=view.axis.vector(gang.per_pod), admission=admission_of(gang))
-        key = (pool, shape)
-        if key not in self._indexes:
-            self._indexes[key] = SlotIndex(view=view, shape=shape)
-        return Search(view=view, index=self._indexes[key], shape=shape, gang=gang, demand=demand)
+
+    def _plan(
+        self, *, gang: Gang, view: PoolView, pods: int, kept: Mapping[int, str]
+    ) -> _Plan | Refusal:
+        tree = view.tree
+        asked = (gang.required_level, gang.preferred_level, gang.balanced_level)
+        for level in (*asked, *(piece.level for piece in gang.slices)):
+            if level and tree.depth_of(level) is None:
+                return _level_unknown(view=view, level=level)
+        required = tree.depth_of(gang.required_level or "") or 0
+        vacant = vacancy(gang=gang, pods=pods, kept=kept, view=view)
+        near = {tree.domain_of[required][ordinal] for ordinal in vacant.kept.values()}
+        if kept and required and not any(tree.known[required][i] for i in near):
+            return _astray(level=gang.required_level or "")
+        found = variants(
+            gang=gang,
+            view=view,
+            vacant=vacant,
+            required=required,
+            preferred=tree.depth_of(gang.preferred_level or "") or 0,
+        )
+        if not found or len(found[-1].cuts) < sum(piece.required for piece in gang.slices):
+            return _astray(level=next(piece.level for piece in gang.slices if piece.required))
+        rooms = [self._room(gang=gang, view=view, shape=one.shape) for one in found]
+        return _Plan(variants=found, rooms=rooms)
+
+    def _room(self, *, gang: Gang, view: PoolView, shape: Shape) -> Room:
+        requests = tuple(view.axis.vector(role.per_pod) for role in gang.roles)
+        key = (view.tree.pool.name, shape, requests)
+        if key not in self._rooms:
+            index = SlotIndex(tree=view.tree, shape=shape, free=view.free, log=view.log)
+            self._rooms[key] = Room(index=index, requests=requests)
+        return self._rooms[key]
 
     def fits(
         self, *, gang: Gang, pool: str, nodes: Sequence[str], kept: Mapping[int, str] = _NOBODY
@@ -84,15 +124,22 @@ class Picture:
         if isinstance(search, Refusal):
             return False
         view, index = search.view, search.index
-        if not all(name in view.ordinal_of for name in nodes):
+        vacant = [i for i in range(gang.extras + pods) if i not in kept]
+        places = {**kept, **dict(zip(vacant, nodes, strict=True))}
+        if not all(name in view.ordinal_of for name in places.values()):
             return False
-        index.catch_up()
-        places = view.holder(gang=gang, nodes=nodes).places
-        if any(pods > index.cells[ordinal][1] for ordinal, pods in places.items()):
+        amounts = view.holder(gang=gang, nodes=nodes, positions=vacant).amounts
+        for ordinal, wanted in amounts.items():
+            free = view.free[ordinal]
+            short = any(need > have for need, have in zip(wanted, free, strict=True) if need)
+            if short or not index.admitted[ordinal]:
+                return False
+        ordinals = [view.ordinal_of[places[position]] for position in range(gang.extras + pods)]
+        depth, _ = view.tree.common(ordinals)
+        if depth < search.depth or not _known_around(view, ordinals, search.depth):
             return False
-        around = [view.ordinal_of[name] for name in kept.values() if name in view.ordinal_of]
-        depth, domain = view.tree.common([*places, *around])
-        return depth >= search.depth and domain.known_at(search.depth)
+        cuts = search.variants[-1].cuts
+        return unparted(tree=view.tree, cuts=cuts, ordinals=ordinals[gang.extras :])
 
     def take(
         self,
@@ -131,6 +178,35 @@ def picture_of(*, snapshot: Snapshot, views: dict[str, PoolView], quota: QuotaBo
     for held in snapshot.admitted:
         quota.hold(gang=held.gang, pool=held.pool, size=held.size)
     return Picture(views=views, quota=quota)
+
+
+def _asks(gang: Gang) -> Hashable:
+    """What of a gang decides where it fits."""
+    return (
+        gang.per_pod,
+        gang.required_level,
+        gang.preferred_level,
+        gang.slices,
+        gang.balanced_level,
+        gang.roles,
+        gang.tolerations,
+        gang.affinity,
+        gang.excluded_nodes,
+        tuple(sorted(gang.selector.items())),
+    )
+
+
+def _known_around(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
+    known, ids = view.tree.known[depth], view.tree.domain_of[depth]
+    return all(known[ids[ordinal]] for ordinal in ordinals)
+
+
+def _astray(*, level: str) -> Refusal:
+    return Refusal(
+        reason=BlockReason.NODES_UNAVAILABLE,
+        message=f"has to stay in one {level}, but no node of its other pods carries that label"
+        " any more",
+    )
 
 
 def _level_unknown(*, view: PoolView, level: str) -> Refusal:

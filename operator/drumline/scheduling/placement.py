@@ -1,23 +1,28 @@
 """Where a gang goes: one domain if it can, the tightest that fits, and inside it the fullest nodes.
 
 The search climbs from the narrowest level that is asked for to the widest that is allowed, and at
-each one takes the domain with the fewest free GPUs that holds the gang: whole racks stay free.
-Then it descends: at each level as few domains as possible (largest first, the last one tightest),
-and on the nodes partly used ones before empty ones. Replacements go beside the gang's other pods
-first: as many as fit into the domains that hold most of these, the rest as above. It counts
-exactly, so it finds a place whenever one exists. O(domains of the levels searched + places).
+each one takes the domain with the fewest free GPUs that holds the gang: whole racks stay free. Then
+role pods are placed where the main ones still fit beside them (`roles`), pods whose slice is
+already somewhere go there, and the rest is packed (`packing`). Replacements go beside the gang's
+other pods first. It counts exactly, so it finds a place whenever one exists. O(domains of the
+levels searched + places), roles aside.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from drumline.scheduling.slots import SlotIndex
+import numpy as np
 
-Places = dict[int, int]
-"""Pods by node ordinal."""
+from drumline.scheduling.frontier import Frontiers, Mix
+from drumline.scheduling.packing import Packer, Places, neighbours
+from drumline.scheduling.roles import RoleSeats
+from drumline.scheduling.slicing import NO_ROOM, Anchor, Cut, whole_slices
+from drumline.scheduling.slots import SlotIndex
+from drumline.scheduling.topology import Counts
+from drumline.scheduling.view import PoolView, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,127 +30,160 @@ class Demand:
     """How many places are needed and how near to each other they have to be."""
 
     pods: int
+    """Main pods, those that are anchored left out."""
+    roles: tuple[int, ...] = ()
+    """Pods by role."""
+    cuts: tuple[Cut, ...] = ()
+    """Slices, broadest first, down to the leaf depth."""
+    anchors: tuple[Anchor, ...] = ()
+    """Main pods whose slice is somewhere already, broadest first."""
     required_depth: int = 0
     start_depth: int = 0
     """Where the search begins: at the required depth or further down."""
+    spread_depth: int = 0
+    """Over whose domains they are balanced, where all are placed anew; 0: not at all."""
     beside: tuple[int, ...] = ()
-    """Ordinals of the gang's other pods, by pod, when only some places are to be filled."""
-    """With these, the nearest domain to most of them is taken, never outside their required one."""
+    """Ordinals of the gang's other pods, by pod, when only some places are to be filled: the
+    nearest domain to most of them is taken, never outside their required one."""
+
+    @property
+    def placed_freely(self) -> bool:
+        """Whether anything is left once the anchored pods are placed."""
+        return bool(self.pods or any(self.roles))
 
 
-def find_places(*, index: SlotIndex, demand: Demand) -> Places | None:
-    """The best places for the demand, or None if there are none."""
-    index.catch_up()
-    found = _anchored(index=index, demand=demand) if demand.beside else _free(index, demand)
-    if found is None:
-        return None
-    depth, identity = found
-    return _fill(index=index, demand=demand, depth=depth, identity=identity, pods=demand.pods)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Node ordinals, each list ascending."""
+
+    main: list[int]
+    roles: list[list[int]]
+    anchored: list[list[int]]
+    """In the order of the demand's anchors."""
 
 
-def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> list[int]:
-    """Ids of the domains of one depth that the demand may use, fitting or not."""
-    row = index.tree.domains[depth]
-    near = survivors(index=index, demand=demand, depth=depth) if demand.beside else range(len(row))
-    return sorted(i for i in near if row[i].known and row[i].known_at(demand.required_depth))
+class Room:
+    """What a picture of a pool has room for, for pods of one shape and the roles beside them."""
+
+    def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
+        self.index = index
+        self.requests = requests
+        self._frontiers: dict[tuple[tuple[int, ...], tuple[Cut, ...]], Frontiers] = {}
+
+    def most(self, *, demand: Demand, depth: int) -> Counts:
+        """By id: how many main pods fit beside the roles and the anchored ones.
+
+        Negative where not even these fit.
+        """
+        self.index.catch_up()
+        if any(demand.roles):
+            frontiers = self.frontiers(demand)
+            row = self.index.tree.starts[depth]
+            found = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
+        elif demand.anchors:
+            found = self._beside_anchored(demand)[depth]
+        else:
+            return self.index.rooms(demand.cuts)[depth]
+        if demand.anchors and self._beside_anchored(demand)[0][0] < 0:
+            return np.full_like(found, NO_ROOM)
+        return found
+
+    def frontiers(self, demand: Demand) -> Frontiers:
+        """Those of the demand's roles, up to date."""
+        key = (demand.roles, demand.cuts)
+        found = None if demand.anchors else self._frontiers.get(key)
+        if found is None:
+            found = Frontiers(
+                index=self.index,
+                mix=Mix(requests=self.requests, pods=demand.roles),
+                cuts=demand.cuts,
+                anchors=demand.anchors,
+            )
+            if not demand.anchors:
+                self._frontiers[key] = found
+        found.catch_up()
+        return found
+
+    def _beside_anchored(self, demand: Demand) -> Sequence[Counts]:
+        return whole_slices(
+            tree=self.index.tree,
+            slots=self.index.slots,
+            cuts=demand.cuts,
+            anchors=demand.anchors,
+        )
 
 
-def survivors(*, index: SlotIndex, demand: Demand, depth: int) -> Counter[int]:
-    """How many of the gang's other pods each domain of a depth holds."""
-    return Counter(index.tree.domain_of[depth][ordinal] for ordinal in demand.beside)
-
-
-def _free(index: SlotIndex, demand: Demand) -> tuple[int, int] | None:
-    for depth in range(demand.start_depth, demand.required_depth - 1, -1):
-        slots, gpus = index.slots[depth], index.gpus[depth]
-        fitting = [
-            (gpus[i], slots[i], i)
-            for i in candidates(index=index, demand=demand, depth=depth)
-            if slots[i] >= demand.pods
-        ]
-        if fitting:
-            return depth, min(fitting)[2]
-    return None
-
-
-def _anchored(*, index: SlotIndex, demand: Demand) -> tuple[int, int] | None:
-    for depth in range(len(index.tree.domains) - 1, demand.required_depth - 1, -1):
-        slots, gpus = index.slots[depth], index.gpus[depth]
-        near = survivors(index=index, demand=demand, depth=depth)
-        fitting = [
-            (-near[i], gpus[i], slots[i], i)
-            for i in candidates(index=index, demand=demand, depth=depth)
-            if slots[i] >= demand.pods
-        ]
-        if fitting:
-            return depth, min(fitting)[3]
-    return None
-
-
-def _fill(*, index: SlotIndex, demand: Demand, depth: int, identity: int, pods: int) -> Places:
-    """Spread pods that are known to fit over a domain."""
-    if depth > index.tree.leaf_depth:
-        return {index.tree.domains[depth][identity].start: pods}
-    if depth == index.tree.leaf_depth:
-        return _fill_nodes(buckets=index.buckets[identity], pods=pods)
-    places: Places = {}
-    below, children = depth + 1, list(index.tree.domains[depth][identity].children)
-    shares: list[tuple[int, int]] = []
+def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
+    """Ids of the domains of one depth that the demand may use, fitting or not; ascending."""
+    tree = index.tree
+    usable = tree.usable(depth, within=demand.required_depth)
+    for cut in demand.cuts:
+        usable = usable & tree.usable(depth, within=min(cut.depth, depth))
+    ids = np.flatnonzero(usable)
     if demand.beside:
-        shares = _beside(index=index, demand=demand, children=children, depth=below, pods=pods)
-        pods -= sum(share for _, share in shares)
-        children = [i for i in children if i not in dict(shares)]
-    shares += _split(index=index, depth=below, children=children, pods=pods)
-    for child, share in shares:
-        places |= _fill(index=index, demand=demand, depth=below, identity=child, pods=share)
-    return places
+        near = neighbours(index=index, beside=demand.beside, depth=depth)
+        ids = ids[np.isin(ids, list(near))]
+    return ids
 
 
-def _beside(
-    *, index: SlotIndex, demand: Demand, children: Iterable[int], depth: int, pods: int
-) -> list[tuple[int, int]]:
-    """As many pods as fit where the gang's other pods are, most of these first."""
-    near = survivors(index=index, demand=demand, depth=depth)
-    row, slots = index.tree.domains[depth], index.slots[depth]
-    shares: list[tuple[int, int]] = []
-    for child in sorted(children, key=lambda i: (-near[i], i)):
-        share = min(pods, slots[child]) if near[child] and row[child].known else 0
-        if share:
-            shares.append((child, share))
-            pods -= share
-    return shares
+def best_domain(*, room: Room, demand: Demand, depth: int) -> int | None:
+    """The tightest domain of a depth that can hold everything: next to most of the gang's pods."""
+    index = room.index
+    most = room.most(demand=demand, depth=depth)
+    ids = candidates(index=index, demand=demand, depth=depth)
+    ids = ids[most[ids] >= demand.pods]
+    if not ids.size:
+        return None
+    if ids.size == 1:
+        return int(ids[0])
+    gpus = index.gpus[depth][ids]
+    if not demand.beside:
+        return int(ids[np.lexsort((ids, most[ids], gpus))[0]])
+    near = neighbours(index=index, beside=demand.beside, depth=depth)
+    away = np.array([-near[i] for i in ids.tolist()])
+    return int(ids[np.lexsort((ids, most[ids], gpus, away))[0]])
 
 
-def _split(
-    *, index: SlotIndex, depth: int, children: Iterable[int], pods: int
-) -> Iterable[tuple[int, int]]:
-    """The fewest domains that hold the pods, known ones first, the last one the tightest."""
-    slots, gpus, row = index.slots[depth], index.gpus[depth], index.tree.domains[depth]
-    if not pods:
-        return
-    left = sorted((not row[i].known, -slots[i], gpus[i], i) for i in children if slots[i])
-    for position, (_, room, _, child) in enumerate(left):
-        if -room < pods:
-            yield child, -room
-            pods += room
-            continue
-        rest = [entry[3] for entry in left[position:] if -entry[1] >= pods]
-        yield min(rest, key=lambda i: (not row[i].known, gpus[i], slots[i], i)), pods
-        return
+def seat(
+    *,
+    view: PoolView,
+    room: Room,
+    demand: Demand,
+    depth: int,
+    identity: int,
+) -> Found:
+    """The places in a domain that can hold the demand; the view is as before afterwards."""
+    index = room.index
+    packer = Packer(
+        index=index,
+        cuts=demand.cuts,
+        beside=demand.beside,
+        spread_depth=0 if demand.beside else demand.spread_depth,
+    )
+    roles: list[list[int]] = [[] for _ in demand.roles]
+    anchored: list[list[int]] = [[] for _ in demand.anchors]
+    main: list[int] = []
+    with ExitStack() as imagined:
+        if any(demand.roles):
+            seats = RoleSeats(index=index, frontiers=room.frontiers(demand), beside=demand.beside)
+            roles = seats.find(depth=depth, identity=identity, pods=demand.pods)
+            for request, nodes in zip(room.requests, roles, strict=True):
+                imagined.callback(view.imagine(request=request, places=_counted(nodes)))
+        for i, anchor in reversed(list(enumerate(demand.anchors))):
+            index.catch_up()
+            places = packer.fill(depth=anchor.depth, identity=anchor.identity, pods=anchor.pods)
+            anchored[i] = listed(places)
+            imagined.callback(view.imagine(request=index.shape.request, places=places))
+        if demand.pods:
+            index.catch_up()
+            main = listed(packer.fill(depth=depth, identity=identity, pods=demand.pods))
+    return Found(main=main, roles=roles, anchored=anchored)
 
 
-def _fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> Places:
-    """Fullest nodes first, but one node for all that is left as soon as one can hold it."""
-    places: Places = {}
-    left = {cell: iter(buckets[cell]) for cell in sorted(buckets)}
-    largest = max(slots for _, slots in left)
-    while pods:
-        holds_all = (c for c in left if c[1] >= pods) if pods <= largest else ()
-        cell = next(iter(holds_all), None) or next(iter(left))
-        ordinal = next(left[cell], None)
-        if ordinal is None:
-            del left[cell]
-            continue
-        places[ordinal] = min(pods, cell[1])
-        pods -= places[ordinal]
-    return places
+def listed(places: Mapping[int, int]) -> list[int]:
+    """Ordinals by pod, ascending: neighbours in the tree sit together."""
+    return [i for i in sorted(places) for _ in range(places[i])]
+
+
+def _counted(nodes: Sequence[int]) -> Places:
+    return {ordinal: nodes.count(ordinal) for ordinal in nodes}

@@ -110,7 +110,7 @@ def placed(
 def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tuple[str, ...], str]:
     """Level and path of the narrowest domain that holds these nodes, and the same in words."""
     known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
-    depth, domain = view.tree.common(known) if known else (0, view.tree.domains[0][0])
+    depth, domain = view.tree.common(known) if known else (0, view.tree.domain(0, 0))
     level = view.tree.level_name(depth)
     words = f"in {level} {domain.name}" if level else f"across pool {view.tree.pool.name}"
     return level, domain.path, words

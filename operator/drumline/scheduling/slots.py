@@ -1,18 +1,33 @@
 """How many pods of one shape each node and each domain has room for, kept up to date by the log.
 
-A shape is a pod's request plus the nodes that are open to it. All gangs of one shape share one
-index: it is built once per cycle in O(nodes), and a placement costs the nodes it touched times the
-number of levels. Nodes with equal free amounts share one division.
+A shape is a pod's request, the nodes that are open to it and the grain: how many of its pods have
+to share a node. All gangs of one shape share one index: it is built once per cycle in O(nodes),
+and a placement costs the nodes it touched times the number of levels. Nodes with equal free
+amounts share one division.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from drumline.scheduling.eligibility import Admission
-from drumline.scheduling.view import PoolView, Vector
+from drumline.scheduling.slicing import Cut, whole_slices
+from drumline.scheduling.topology import Counts, Tree
+from drumline.scheduling.view import Vector
+
+Bucket = tuple[int, int]
+"""Free GPUs and slots: nodes that are equal for best fit."""
+
+_PLENTY: Final = 1 << 20
+"""Pods that ask for nothing."""
+_MANY: Final = 256
+"""So many changed nodes at once are added up anew rather than one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,68 +36,127 @@ class Shape:
 
     request: Vector
     admission: Admission
+    grain: int = 1
+    """Pods that have to share a node: slices of a level at which every domain is one node."""
+    grain_depths: tuple[int, ...] = ()
+    """Whose labels a node must carry for that."""
 
     def slots_in(self, free: Vector) -> int:
-        """How many such pods fit beside each other into `free`."""
+        """How many such pods fit beside each other into `free`, in whole grains."""
         rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
-        return max(0, min(rooms))
+        return max(0, min(rooms, default=_PLENTY)) // self.grain * self.grain
 
-
-Bucket = tuple[int, int]
-"""Free GPUs and slots: nodes that are equal for best fit."""
+    def in_grain(self, *, tree: Tree, admitted: list[bool]) -> list[bool]:
+        """Which of the admitted nodes carry the labels that the grain needs."""
+        found = admitted
+        for depth in self.grain_depths:
+            known, ids = tree.known[depth], tree.domain_of[depth]
+            found = [yes and bool(known[i]) for yes, i in zip(found, ids, strict=True)]
+        return found
 
 
 class SlotIndex:
-    """Slots and free GPUs by node and by domain, for one shape."""
+    """Slots and free GPUs by node and by domain, for one shape.
 
-    def __init__(self, *, view: PoolView, shape: Shape) -> None:
-        tree = view.tree
+    Args:
+        tree: of the pool.
+        shape: the pods that are counted.
+        free: what counts as free, by ordinal.
+        log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
+        everywhere: also count nodes that are out of service or closed to the shape.
+    """
+
+    def __init__(
+        self,
+        *,
+        tree: Tree,
+        shape: Shape,
+        free: Sequence[Vector],
+        log: Sequence[int] = (),
+        everywhere: bool = False,
+    ) -> None:
         self.tree = tree
-        self._shape = shape
-        self._view = view
+        self.shape = shape
+        self.free = free
+        self.read = len(log)
+        """How much of the log it knows."""
+        self._log = log
         self._memo: dict[Vector, Bucket] = {}
-        self._read = len(view.log)
-        self.open = [shape.admission.refusal(node) is None for node in tree.nodes]
+        self.admitted = (
+            [True] * len(tree.nodes) if everywhere else shape.admission.opens(tree.nodes)
+        )
+        """By ordinal: whether a node is open to any pod of such a gang."""
+        self.open = shape.in_grain(tree=tree, admitted=self.admitted)
+        """By ordinal: whether it is open to these."""
         self.cells: list[Bucket] = [
-            self._cell(free) if is_open else (0, 0)
-            for free, is_open in zip(view.free, self.open, strict=True)
+            self._cell(amount) if is_open else (0, 0)
+            for amount, is_open in zip(free, self.open, strict=True)
         ]
-        self.slots = [[0] * len(row) for row in tree.domains]
-        self.gpus = [[0] * len(row) for row in tree.domains]
+        self.slots: list[Counts] = []
+        """By depth, then id."""
+        self.gpus: list[Counts] = []
+        """By depth, then id: free GPUs of the nodes that are open."""
+        self._buckets: dict[int, dict[Bucket, list[int]]] = {}
+        self._whole: dict[tuple[Cut, ...], list[Counts]] = {}
         self._sum_up()
-        self.buckets: list[dict[Bucket, list[int]]] = [{} for _ in tree.domains[tree.leaf_depth]]
-        """By leaf domain: ordinals in rising order of the nodes with room, by free GPUs, slots."""
-        leaf_of = tree.domain_of[tree.leaf_depth]
-        for ordinal, cell in enumerate(self.cells):
-            if cell[1]:
-                self.buckets[leaf_of[ordinal]].setdefault(cell, []).append(ordinal)
 
     def catch_up(self) -> None:
         """Read what changed since the last look. O(changed nodes x levels)."""
-        log = self._view.log
-        if self._read == len(log):
+        log = self._log
+        if self.read == len(log):
             return
-        for ordinal in set(log[self._read :]):
-            if self.open[ordinal]:
-                self._update(ordinal)
-        self._read = len(log)
+        changed = {i for i in log[self.read :] if self.open[i]}
+        self.read = len(log)
+        self._whole.clear()
+        if len(changed) > _MANY:
+            for ordinal in changed:
+                self.cells[ordinal] = self._cell(self.free[ordinal])
+            self._buckets.clear()
+            self._sum_up()
+            return
+        for ordinal in changed:
+            self._update(ordinal)
+
+    def changed_since(self, read: int) -> set[int]:
+        """Ordinals that changed between an earlier length of the log and the last look."""
+        return set(self._log[read : self.read])
+
+    def rooms(self, cuts: tuple[Cut, ...]) -> Sequence[Counts]:
+        """By depth, then id: pods that fit in whole slices."""
+        if not cuts:
+            return self.slots
+        found = self._whole.get(cuts)
+        if found is None:
+            found = whole_slices(tree=self.tree, slots=self.slots, cuts=cuts)
+            self._whole[cuts] = found
+        return found
+
+    def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
+        """Nodes of a leaf domain with room, in rising order, by free GPUs and slots."""
+        found = self._buckets.get(leaf)
+        if found is None:
+            found = defaultdict[Bucket, list[int]](list)
+            span = self.tree.span(self.tree.leaf_depth, leaf)
+            for ordinal, cell in zip(span, self.cells[span.start : span.stop], strict=True):
+                if cell[1]:
+                    found[cell].append(ordinal)
+            self._buckets[leaf] = found
+        return found
 
     def _cell(self, free: Vector) -> Bucket:
         cell = self._memo.get(free)
         if cell is None:
-            cell = (max(0, free[0]), self._shape.slots_in(free))
+            cell = (max(0, free[0]), self.shape.slots_in(free))
             self._memo[free] = cell
         return cell
 
     def _sum_up(self) -> None:
-        for depth, row in enumerate(self.tree.domains):
-            for identity, domain in enumerate(row):
-                cells = self.cells[domain.start : domain.stop]
-                self.gpus[depth][identity] = sum(gpus for gpus, _ in cells)
-                self.slots[depth][identity] = sum(slots for _, slots in cells)
+        table = np.array(self.cells, dtype=np.int64).reshape(-1, 2)
+        self.gpus = [self.tree.sums(depth, table[:, 0]) for depth in self.tree.depths]
+        self.slots = [self.tree.sums(depth, table[:, 1]) for depth in self.tree.depths]
 
     def _update(self, ordinal: int) -> None:
-        old, new = self.cells[ordinal], self._cell(self._view.free[ordinal])
+        old, new = self.cells[ordinal], self._cell(self.free[ordinal])
         if old == new:
             return
         self.cells[ordinal] = new
@@ -91,7 +165,9 @@ class SlotIndex:
             identity = row[ordinal]
             self.gpus[depth][identity] += gpus
             self.slots[depth][identity] += slots
-        buckets = self.buckets[self.tree.domain_of[self.tree.leaf_depth][ordinal]]
+        buckets = self._buckets.get(self.tree.domain_of[self.tree.leaf_depth][ordinal])
+        if buckets is None:
+            return
         if old[1]:
             _leave(buckets=buckets, cell=old, ordinal=ordinal)
         if new[1]:
@@ -103,26 +179,3 @@ def _leave(*, buckets: dict[Bucket, list[int]], cell: Bucket, ordinal: int) -> N
     del members[bisect_left(members, ordinal)]
     if not members:
         del buckets[cell]
-
-
-def domain_slots(
-    *, view: PoolView, shape: Shape, amounts: Sequence[Vector], depth: int, everywhere: bool
-) -> list[int]:
-    """Slots by domain of one depth in a picture other than the present one. O(nodes).
-
-    Args:
-        view: the pool.
-        shape: the pods to be counted.
-        amounts: what is to be taken as free, by ordinal.
-        depth: of the domains that are summed up.
-        everywhere: also count nodes that are out of service or closed to the shape.
-    """
-    memo: dict[Vector, int] = {}
-    totals = [0] * len(view.tree.domains[depth])
-    for ordinal, identity in enumerate(view.tree.domain_of[depth]):
-        if everywhere or shape.admission.refusal(view.tree.nodes[ordinal]) is None:
-            free = amounts[ordinal]
-            if free not in memo:
-                memo[free] = shape.slots_in(free)
-            totals[identity] += memo[free]
-    return totals

@@ -6,14 +6,24 @@ ordinal are neighbours at every level at once.
 
 A node without a label sits in a nameless domain of its parent: it can be used when no level
 is asked for, but nobody knows whom it is near, so that domain never counts as one domain.
+
+Domains are rows of arrays, by depth and id in the order of the paths; a `Domain` is made of them
+where somebody wants to speak of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from drumline.scheduling.model import Node, Pool
+
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,29 +41,41 @@ class Domain:
         """Whether its nodes carry the label of its level (the pool itself is always known)."""
         return not self.path or self.path[-1] != ""
 
-    def known_at(self, depth: int) -> bool:
-        """Whether the domain around it at a wider depth is known too: labels may skip a level."""
-        return not depth or self.path[depth - 1] != ""
-
     @property
     def name(self) -> str:
         """The path as people write it."""
         return "/".join(self.path)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tree:
     """All domains of a pool, by depth and id."""
 
     pool: Pool
     nodes: tuple[Node, ...]
     """By ordinal."""
-    domains: tuple[tuple[Domain, ...], ...]
-    """By depth, then id in the order of the paths."""
-    domain_of: tuple[tuple[int, ...], ...]
+    starts: tuple[Counts, ...]
+    """By depth, then id: the ordinal of its first node."""
+    known: tuple[Flags, ...]
+    """By depth, then id: whether its nodes carry the label of its level."""
+    domain_of: tuple[list[int], ...]
     """By depth, then ordinal: the id of the node's domain."""
     leaf_depth: int
     """The deepest depth that still groups nodes; below it every domain is a single node."""
+    _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
+
+    @property
+    def depths(self) -> range:
+        """All of them, the pool's own first."""
+        return range(len(self.starts))
+
+    @property
+    def domains(self) -> tuple[tuple[Domain, ...], ...]:
+        """By depth, then id."""
+        return tuple(
+            tuple(self.domain(depth, i) for i in range(len(self.starts[depth])))
+            for depth in self.depths
+        )
 
     def depth_of(self, level: str) -> int | None:
         """The depth of a level by name."""
@@ -63,69 +85,105 @@ class Tree:
         """The name of a depth; None for the pool itself."""
         return self.pool.levels[depth - 1] if depth else None
 
+    def span(self, depth: int, identity: int) -> range:
+        """The ordinals of a domain."""
+        starts = self.starts[depth]
+        last = identity + 1 == len(starts)
+        return range(int(starts[identity]), len(self.nodes) if last else int(starts[identity + 1]))
+
+    def children(self, depth: int, identity: int) -> range:
+        """Ids of a domain's own domains one depth further down."""
+        if depth + 1 == len(self.starts) or not self.nodes:
+            return range(0)
+        below, span = self.domain_of[depth + 1], self.span(depth, identity)
+        return range(below[span.start], below[span.stop - 1] + 1)
+
+    def domain(self, depth: int, identity: int) -> Domain:
+        """A domain as a value."""
+        span = self.span(depth, identity)
+        path = _path(self.nodes[span.start], height=len(self.pool.levels)) if self.nodes else ()
+        return Domain(
+            path=path[:depth],
+            start=span.start,
+            stop=span.stop,
+            children=self.children(depth, identity),
+        )
+
+    def usable(self, depth: int, *, within: int) -> Flags:
+        """Which domains of a depth are known, and so is the one around them at a wider depth."""
+        found = self._usable.get((depth, within))
+        if found is None:
+            found = self.known[depth]
+            if 0 < within < depth and self.nodes:
+                around = np.asarray(self.domain_of[within])[self.starts[depth]]
+                found = found & self.known[within][around]
+            self._usable[depth, within] = found
+        return found
+
+    def sums(self, depth: int, by_node: Counts) -> Counts:
+        """What some amounts by node come to in each domain of a depth."""
+        if not self.nodes:
+            return np.zeros(1, dtype=np.int64)
+        return np.add.reduceat(by_node, self.starts[depth])
+
     def common(self, ordinals: Sequence[int]) -> tuple[int, Domain]:
         """The narrowest known domain that holds all these nodes, and its depth."""
         first, last = min(ordinals), max(ordinals)
         for depth in range(len(self.pool.levels), 0, -1):
             identity = self.domain_of[depth][first]
-            domain = self.domains[depth][identity]
-            if identity == self.domain_of[depth][last] and domain.known:
-                return depth, domain
-        return 0, self.domains[0][0]
+            if identity == self.domain_of[depth][last] and self.known[depth][identity]:
+                return depth, self.domain(depth, identity)
+        return 0, self.domain(0, 0)
 
 
 def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> Tree:
     """Sort the nodes of a pool into its tree. O(nodes log nodes + nodes x levels)."""
     height = len(pool.levels)
-    placed = sorted((_path(node=node, height=height), node.name, node) for node in nodes)
-    paths = [path for path, _, _ in placed]
-    starts = [_starts(paths=paths, depth=depth) for depth in range(height + 1)]
-    domains = tuple(
-        _domains_at(depth=depth, paths=paths, starts=starts) for depth in range(height + 1)
-    )
-    domain_of = tuple(
-        tuple(i for i, domain in enumerate(row) for _ in range(domain.start, domain.stop))
-        for row in domains
-    )
+    keyed = [(_path(node, height=height), node.name, node) for node in nodes]
+    keyed.sort(key=_by_place)
+    paths = [path for path, _, _ in keyed]
+    starts = tuple(_starts(paths=paths, height=height))
+    ids = tuple(np.arange(len(row)) for row in starts)
+    sizes = tuple(np.diff(row, append=len(paths)) for row in starts)
+    known = [np.ones(1, dtype=np.bool_)]
+    for depth in range(1, height + 1):
+        begins: list[int] = starts[depth].tolist() if paths else []
+        known.append(np.array([paths[i][depth - 1] != "" for i in begins] or [False]))
     return Tree(
         pool=pool,
-        nodes=tuple(node for _, _, node in placed),
-        domains=domains,
-        domain_of=domain_of,
-        leaf_depth=_leaf_depth(domains),
+        nodes=tuple(node for _, _, node in keyed),
+        starts=starts,
+        known=tuple(known),
+        domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),
+        leaf_depth=_leaf_depth(known=known, sizes=sizes),
     )
 
 
-def _path(*, node: Node, height: int) -> tuple[str, ...]:
-    given = node.domains[:height]
-    return given + ("",) * (height - len(given))
+def _by_place(entry: tuple[tuple[str, ...], str, Node]) -> tuple[tuple[str, ...], str]:
+    return entry[:2]
 
 
-def _starts(*, paths: list[tuple[str, ...]], depth: int) -> list[int]:
-    """Ordinals at which a new domain of this depth begins; the pool itself begins at 0."""
-    return [0] + [i for i in range(1, len(paths)) if paths[i][:depth] != paths[i - 1][:depth]]
+def _path(node: Node, *, height: int) -> tuple[str, ...]:
+    given = node.domains
+    if len(given) == height:
+        return given
+    return given[:height] + ("",) * (height - len(given))
 
 
-def _domains_at(
-    *, depth: int, paths: list[tuple[str, ...]], starts: list[list[int]]
-) -> tuple[Domain, ...]:
-    row = starts[depth]
-    below = starts[depth + 1] if depth + 1 < len(starts) else []
-    rank = {start: identity for identity, start in enumerate(below)}
-    stops = [*row[1:], len(paths)]
-    return tuple(
-        Domain(
-            path=paths[start][:depth] if paths else ("",) * depth,
-            start=start,
-            stop=stop,
-            children=range(rank[start], rank.get(stop, len(below))) if below else range(0),
-        )
-        for start, stop in zip(row, stops, strict=True)
-    )
+def _starts(*, paths: list[tuple[str, ...]], height: int) -> Iterable[Counts]:
+    """By depth: ordinals at which a new domain begins, inside wider ones that begin there too."""
+    fresh = np.zeros(max(len(paths), 1), dtype=np.bool_)
+    fresh[0] = True
+    yield np.flatnonzero(fresh)
+    columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []
+    for depth in range(1, height + 1):
+        if columns:
+            fresh[1:] |= np.array([here != before for before, here in pairwise(columns[depth - 1])])
+        yield np.flatnonzero(fresh)
 
 
-def _leaf_depth(domains: tuple[tuple[Domain, ...], ...]) -> int:
-    depth = len(domains) - 1
-    while depth and all(d.stop - d.start == 1 for d in domains[depth] if d.known):
+def _leaf_depth(*, known: Sequence[Flags], sizes: Sequence[Counts]) -> int:
+    depth = len(known) - 1
+    while depth and bool((sizes[depth][known[depth]] == 1).all()):
         depth -= 1
     return depth

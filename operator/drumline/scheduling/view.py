@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from operator import add, sub
+from operator import add, mul, sub
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
@@ -284,6 +284,23 @@ class PoolView:
             self.free[ordinal] = tuple(map(change, self.free[ordinal], amount))
         self.log.extend(holder.amounts)
 
+    def imagine(self, *, request: Vector, places: Mapping[int, int]) -> Undo:
+        """Take room for some equal pods, by ordinal, of nobody in particular."""
+        if not places:
+            return _nothing
+        before = {ordinal: self.free[ordinal] for ordinal in places}
+        for ordinal, pods in places.items():
+            taken = request if pods == 1 else map(mul, request, (pods,) * len(request))
+            self.free[ordinal] = tuple(map(sub, self.free[ordinal], taken))
+        self.log.extend(places)
+
+        def undo() -> None:
+            for ordinal, free in before.items():
+                self.free[ordinal] = free
+            self.log.extend(before)
+
+        return undo
+
     def close(self, ordinals: Iterable[int]) -> Undo:
         """Imagine that nothing were free on some nodes."""
         before = {ordinal: self.free[ordinal] for ordinal in ordinals}
@@ -298,6 +315,10 @@ class PoolView:
             self.log.extend(before)
 
         return undo
+
+
+def _nothing() -> None:
+    """The undo of a change that was none."""
 
 
 def build_views(*, snapshot: Snapshot, pending: Iterable[Gang]) -> dict[str, PoolView]:

@@ -20,6 +20,8 @@ from drumline.scheduling import (
 )
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, room, run
 
+WAIT = Remedy(kind=RemedyKind.WAIT_FOR, pool="h100")
+
 
 def refusal(snapshot: Snapshot, one: Gang) -> Blocked:
     return run(snapshot, one).blocked[0]
@@ -212,6 +214,7 @@ def test_gpus_that_others_hold_name_the_fewest_who_have_to_leave() -> None:
         blockers=("training/low",),
         needed=4,
         available=2,
+        remedy=WAIT,
     )
 
 
@@ -227,6 +230,7 @@ def test_a_rack_that_is_half_taken_while_the_pool_has_room() -> None:
         blockers=("training/llama-a",),
         needed=4,
         available=2,
+        remedy=WAIT,
     )
 
 
@@ -264,6 +268,7 @@ def test_cpu_that_runs_out_before_the_gpus() -> None:
         resource="cpu_millis",
         needed=8000,
         available=4000,
+        remedy=WAIT,
     )
 
 
