@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-_VOID: Final = frozenset({"meta", "br", "hr"})
+_VOID: Final = frozenset({"meta", "br", "hr", "img"})
 
 
 class Markup(str):

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from drumline.cli import decide_command, replay_command, report_command
+from drumline.cli import decide_command, replay_command, report_command, simulate_command
 from drumline.cli.command import Output
 from drumline.cli.errors import CommandError
 
-_COMMANDS: Final = (report_command, decide_command, replay_command)
+_COMMANDS: Final = (report_command, decide_command, replay_command, simulate_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

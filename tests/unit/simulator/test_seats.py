@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from drumline.scheduling import Node, Policy, Resources
+from drumline.simulator.outcome import Outcome, Span
+from drumline.simulator.run import simulate
+from drumline.simulator.seats import Block, blocks
+from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
+
+NODES = [
+    Node(name=name, pool="p", allocatable=Resources(gpus=4, pods=110)) for name in ("n0", "n1")
+]
+
+
+def outcome(*spans: Span) -> Outcome:
+    return Outcome(
+        jobs=(),
+        spans=spans,
+        evictions=(),
+        promises=(),
+        moved=0,
+        resized=0,
+        cycles=0,
+        gpus=8,
+        began_at=0,
+        ended_at=10,
+    )
+
+
+def a_span(job: int, begins: float, ends: float, *, gpus: int, nodes: tuple[str, ...]) -> Span:
+    return Span(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=nodes)
+
+
+def a_block(job: int, row: int, rows: int, begins: float, ends: float) -> Block:
+    return Block(job=job, row=row, rows=rows, begins_at=begins, ends_at=ends)
+
+
+def test_jobs_take_the_lowest_free_rows_of_their_nodes() -> None:
+    held = outcome(
+        a_span(0, 0, 5, gpus=1, nodes=("n0",)),
+        a_span(1, 0, 9, gpus=1, nodes=("n0",)),
+        a_span(2, 5, 9, gpus=6, nodes=("n0", "n1")),
+    )
+    assert list(blocks(held, NODES)) == [
+        a_block(0, 0, 1, 0, 5),
+        a_block(1, 1, 1, 0, 9),
+        a_block(2, 0, 1, 5, 9),
+        a_block(2, 2, 2, 5, 9),
+        a_block(2, 4, 3, 5, 9),
+    ]
+
+
+def test_nodes_that_are_not_shown_have_no_rows() -> None:
+    held = outcome(a_span(0, 0, 5, gpus=2, nodes=("n0", "n1")))
+    assert list(blocks(held, NODES[1:])) == [a_block(0, 0, 1, 0, 5)]
+
+
+def test_no_two_jobs_ever_have_one_row() -> None:
+    jobs = [a_job(f"j{i}", at=i % 7, seconds=3 + i % 5, gpus=1 + i % 4) for i in range(60)]
+    cluster = a_cluster(nodes=2, gpus=4)
+    ran = simulate(cluster=cluster, arrivals=jobs, policy=Policy(), execution=PROMPT)
+    found = list(blocks(ran, cluster.nodes))
+    held = sum(one.rows * (one.ends_at - one.begins_at) for one in found)
+    assert held == sum(span.gpus * (span.ends_at - span.begins_at) for span in ran.spans)
+    for one in found:
+        for other in found:
+            apart = (
+                one is other
+                or one.ends_at <= other.begins_at
+                or other.ends_at <= one.begins_at
+                or one.row + one.rows <= other.row
+                or other.row + other.rows <= one.row
+            )
+            assert apart
