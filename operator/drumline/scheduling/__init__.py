@@ -1,6 +1,6 @@
 """The pure scheduling room: a snapshot goes in, decisions come out.
 
-No clock, no network, no randomness, no logging. See docs/scheduling.md.
+No clock, no network, no chance but from a seed, no logging. See docs/scheduling.md.
 """
 
 from drumline.scheduling.cycle import decide
@@ -21,6 +21,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -53,6 +54,7 @@ __all__ = [
     "BlockReason",
     "Blocked",
     "Decisions",
+    "ExpectedStart",
     "Gang",
     "Move",
     "MoveBudget",
@@ -85,4 +87,5 @@ __all__ = [
     "WaitingRule",
     "WithinQueue",
     "decide",
+    "expected_starts",
 ]

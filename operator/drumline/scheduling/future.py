@@ -1,0 +1,178 @@
+"""A cluster that lives on by itself: decisions are carried out at once, gangs end when they do.
+
+It is what the forecast runs `decide` on. No pods exist in it: what admitted gangs hold is promised,
+so a gang that ends leaves nothing behind, and what is being deleted at the beginning is gone.
+Whoever is told to leave has left after `LEAVING_SECONDS` and waits again with the work that is
+left. Nothing breaks, and nobody new comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Final
+
+from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
+from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
+from drumline.scheduling.resources import NOTHING
+
+LEAVING_SECONDS: Final = 60.0
+"""How long a gang takes to save and to leave."""
+
+Length = Callable[[Gang, float], float]
+"""How long a gang still runs that has run for so many seconds."""
+
+
+class Future:
+    """What runs and what waits, at a moment that is moved from end to end.
+
+    Args:
+        snapshot: the present; see `promised`.
+        pending: who waits.
+        now: the moment of the snapshot.
+        length: how long gangs still run.
+    """
+
+    def __init__(
+        self, *, snapshot: Snapshot, pending: Iterable[Gang], now: float, length: Length
+    ) -> None:
+        self.now = now
+        self._world = snapshot
+        self._length = length
+        self._running = {held.gang.uid: held for held in snapshot.admitted}
+        self._pending = {gang.uid: gang for gang in pending}
+        self._ends: list[tuple[float, str]] = []
+        self._end_of: dict[str, float] = {}
+        """By uid; of several entries in the heap the one that counts."""
+        self._comes_back: set[str] = set()
+        """Uids of those that leave before their work is done."""
+        for held in snapshot.admitted:
+            if held.leaving:
+                self._comes_back.add(held.gang.uid)
+                self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
+            else:
+                self._end(uid=held.gang.uid, after=length(held.gang, now - held.admitted_at))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What `decide` is shown."""
+        return replace(self._world, admitted=tuple(self._running.values()))
+
+    @property
+    def pending(self) -> tuple[Gang, ...]:
+        """Who waits."""
+        return tuple(self._pending.values())
+
+    def carry_out(self, decisions: Decisions) -> None:
+        """Do what was decided."""
+        for placed in decisions.placed:
+            self._place(placed)
+        for resized in decisions.resized:
+            self._resize(resized)
+        for preemption in decisions.preemptions:
+            self._preempt(preemption)
+
+    def go_on(self, *, until: float | None) -> bool:
+        """Move to the next end, or to a moment before it; False if nothing happens any more."""
+        while self._ends and not self._counts(self._ends[0]):
+            heappop(self._ends)
+        if self._ends and (until is None or self._ends[0][0] <= until):
+            self.now = self._ends[0][0]
+        elif until is not None and until > self.now:
+            self.now = until
+        else:
+            return False
+        while self._ends and self._ends[0][0] <= self.now:
+            entry = heappop(self._ends)
+            if self._counts(entry):
+                self._leave(entry[1])
+        return True
+
+    def _place(self, placed: Placed) -> None:
+        gang = self._pending.pop(placed.uid, None)
+        if gang is None:
+            held = self._running[placed.uid]
+            self._hold(replace(held, assignment=placed.assignment, lost=frozenset()))
+            return
+        gang = replace(gang, nominated=(), nominated_pool="")
+        self._hold(
+            Admitted(
+                gang=gang, pool=placed.pool, assignment=placed.assignment, admitted_at=self.now
+            )
+        )
+        self._end(uid=gang.uid, after=self._length(gang, 0.0))
+
+    def _resize(self, resized: Resized) -> None:
+        held = self._running[resized.uid]
+        kept = tuple(held.assignment[position] for position in resized.kept)
+        self._hold(replace(held, assignment=(*kept, *resized.added), lost=frozenset()))
+
+    def _preempt(self, preemption: Preemption) -> None:
+        for victim in preemption.victims:
+            if self._end_of[victim.uid] > self.now + LEAVING_SECONDS:
+                self._end(uid=victim.uid, after=LEAVING_SECONDS)
+                self._comes_back.add(victim.uid)
+            self._hold(replace(self._running[victim.uid], leaving=True))
+        gang = self._pending.get(preemption.uid)
+        if gang is not None:
+            self._pending[gang.uid] = replace(
+                gang, nominated=preemption.assignment, nominated_pool=preemption.pool
+            )
+
+    def _hold(self, held: Admitted) -> None:
+        whole = frozenset(range(len(held.assignment))) - held.lost
+        self._running[held.gang.uid] = replace(held, reserved=whole)
+
+    def _end(self, *, uid: str, after: float) -> None:
+        self._end_of[uid] = self.now + after
+        heappush(self._ends, (self.now + after, uid))
+
+    def _counts(self, entry: tuple[float, str]) -> bool:
+        at, uid = entry
+        return self._end_of.get(uid) == at
+
+    def _leave(self, uid: str) -> None:
+        held = self._running.pop(uid)
+        del self._end_of[uid]
+        if uid in self._comes_back:
+            self._comes_back.remove(uid)
+            limit = held.gang.max_runtime_seconds
+            ran = self.now - held.admitted_at
+            left = None if limit is None else max(LEAVING_SECONDS, limit - ran)
+            self._pending[uid] = replace(held.gang, max_runtime_seconds=left)
+
+
+def promised(snapshot: Snapshot) -> Snapshot:
+    """The same cluster with what gangs hold promised to them instead of bound, and no pods ending.
+
+    Gangs that move stay where they are, and elastic ones keep what they were told to give up.
+    """
+    bound: dict[str, list[tuple[Admitted, int]]] = {}
+    for held in snapshot.admitted:
+        for position, name in enumerate(held.assignment):
+            if position not in held.lost and position not in held.reserved:
+                bound.setdefault(name, []).append((held, position))
+    return replace(
+        snapshot,
+        nodes=tuple(_without(node=node, ours=bound.get(node.name, ())) for node in snapshot.nodes),
+        admitted=tuple(
+            replace(
+                held,
+                reserved=frozenset(range(len(held.assignment))) - held.lost,
+                giving_up=frozenset(),
+                nominated={},
+                nominated_pool="",
+            )
+            for held in snapshot.admitted
+        ),
+    )
+
+
+def _without(*, node: Node, ours: Sequence[tuple[Admitted, int]]) -> Node:
+    if not ours and node.terminating is NOTHING:
+        return node
+    used = node.used - node.terminating
+    for held, position in ours:
+        used -= held.gang.request_of(position)
+    return replace(node, used=used, terminating=NOTHING)

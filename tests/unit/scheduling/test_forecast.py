@@ -1,0 +1,88 @@
+"""When those who wait will probably start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline.scheduling import Admitted, Gang, Policy, Snapshot, WaitingRule
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks
+
+POLICY = Policy(waiting=WaitingRule.BACKFILL)
+NOW = 1000.0
+
+
+def runs(name: str, *places: str, limit: float | None, since: float = NOW) -> Admitted:
+    one = gang(name, nodes=len(places), gpus=2, max_runtime_seconds=limit)
+    return admitted(one, *places, admitted_at=since)
+
+
+def starts(
+    snapshot: Snapshot, *pending: Gang, samples: int = 41, seed: int = 0
+) -> dict[str, ExpectedStart]:
+    found = expected_starts(
+        snapshot=snapshot, pending=pending, policy=POLICY, now=NOW, samples=samples, seed=seed
+    )
+    return {one.key.removeprefix("training/"): one for one in found}
+
+
+def test_who_has_room_starts_now() -> None:
+    found = starts(cluster(*racks()), gang("a"))
+    assert (found["a"].p50_at, found["a"].p90_at) == (NOW, NOW)
+
+
+def test_it_starts_between_a_third_of_the_limit_and_the_limit() -> None:
+    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
+    found = starts(snapshot, gang("a", gpus=2))["a"]
+    assert NOW + 120 < found.p50_at < NOW + 180
+    assert found.p50_at < found.p90_at <= NOW + 300
+
+
+def test_of_unknown_length_as_long_again_is_the_median() -> None:
+    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=None, since=0.0)])
+    found = starts(snapshot, gang("a", gpus=2), samples=201)["a"]
+    assert NOW + 700 < found.p50_at < NOW + 1400
+    assert found.p90_at > NOW + 4000
+
+
+def test_the_line_is_served_one_after_the_other() -> None:
+    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
+    line = [replace(gang(f"w{i}", gpus=2, at=i), max_runtime_seconds=300.0) for i in range(3)]
+    found = starts(snapshot, *line)
+    moments = [found[f"w{i}"].p50_at for i in range(3)]
+    assert moments == sorted(moments)
+    assert moments[2] - moments[0] > 200
+
+
+def test_who_never_fits_has_no_moment() -> None:
+    found = starts(cluster(*racks()), gang("a", nodes=99, gpus=2))
+    assert (found["a"].p50_at, found["a"].p90_at) == (None, None)
+
+
+def test_whoever_is_sent_away_first_is_waited_for() -> None:
+    snapshot = cluster(
+        node("n0", "rack-0"),
+        running=[runs("r", "n0", limit=None, since=0.0)],
+        queues=(queue("research", 100),),
+    )
+    found = starts(snapshot, gang("a", gpus=2, priority=5), gang("b", gpus=2, at=1))
+    assert found["a"].p50_at == NOW + 60
+    assert found["b"].p50_at > NOW + 60
+
+
+def test_pods_that_end_and_places_of_bound_pods_are_free_later() -> None:
+    """What a gang holds is in `used`: it has to go from there when the gang ends."""
+    held = runs("r", "n0", limit=90)
+    snapshot = cluster(node("n0", "rack-0"), running=[held])
+    assert snapshot.nodes[0].used.gpus == 2
+    assert starts(snapshot, gang("a", gpus=2))["a"].p90_at <= NOW + 90
+
+
+def test_the_same_question_has_the_same_answer_in_any_order() -> None:
+    snapshot = cluster(
+        *racks(), running=[runs(f"r{i}", f"n{i}", limit=100.0 * (i + 1)) for i in range(4)]
+    )
+    line = [gang(f"w{i}", gpus=2, at=i) for i in range(6)]
+    turned = replace(snapshot, nodes=snapshot.nodes[::-1], admitted=snapshot.admitted[::-1])
+    assert starts(snapshot, *line) == starts(turned, *line[::-1])
+    assert starts(snapshot, *line) != starts(snapshot, *line, seed=1)
