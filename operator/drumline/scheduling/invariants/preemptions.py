@@ -201,18 +201,20 @@ def _in_vain(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decision
         if held.gang.uid in leaving:
             for index, name in enumerate(held.assignment):
                 if index not in held.lost | held.reserved and name in free:
-                    free[name] += held.gang.per_pod
+                    free[name] += held.gang.request_of(index)
     for name, amounts in promised_to(stay).items():
         if name in free:
             free[name] -= amounts
     taken: dict[str, Resources] = defaultdict(lambda: NOTHING)
-    for gang, _, name in new_places(snapshot=snapshot, pending=pending, decisions=decisions):
-        taken[name] += gang.per_pod
+    for gang, _, position, name in new_places(
+        snapshot=snapshot, pending=pending, decisions=decisions
+    ):
+        taken[name] += gang.request_of(position)
     found: list[str] = []
     kept = _kept_places(pending=pending, decisions=decisions)
     for gang, _, nodes in kept:
-        for name in nodes:
-            taken[name] += gang.per_pod
+        for position, name in enumerate(nodes):
+            taken[name] += gang.request_of(position)
     for gang, _, nodes in kept:
         short = [n for n in nodes if n not in free or not taken[n].fits_in(free[n])]
         if short:
