@@ -41,6 +41,8 @@ class Settings:
     """DRUMLINE_PREEMPTION_SECONDS: how long a job that gives way to another may take to save."""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """DRUMLINE_SCHEDULING: JSON with the owner's choices: waiting, order, reservations, ..."""
+    capture_file: Path = Path("/tmp/drumline-capture.json")  # noqa: S108 - the pod's own emptyDir
+    """DRUMLINE_CAPTURE_FILE: where a scheduling cycle is written when SIGUSR1 asks for one."""
     log_level: str = "info"
     """DRUMLINE_LOG_LEVEL: debug, info, warning or error."""
     log_format: str = "json"
@@ -87,6 +89,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
         scheduling=read.scheduling(),
+        capture_file=Path(read.text("CAPTURE_FILE", str(defaults.capture_file))),
         log_level=log_level,
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),

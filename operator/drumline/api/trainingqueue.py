@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.base import DISTINCT, ApiModel, Name, Rule, keyed_by, name_rule
+from drumline.api.base import DISTINCT, ApiModel, Name, Rule, Timestamp, keyed_by, name_rule
 
 
 class PoolQuota(ApiModel):
@@ -107,6 +107,11 @@ class TrainingQueueStatus(ApiModel):
     """GPUs held, by pool."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/nominal` over all pools, for the printer column."""
+    share_seconds: int | None = None
+    """What the queue has had: the largest part of any one resource of the cluster that its jobs
+    held, times seconds, older use decayed. For the fair shares of a new leader."""
+    share_seconds_at: Timestamp | None = None
+    """When that was."""
 
 
 class TrainingQueue(ApiModel):

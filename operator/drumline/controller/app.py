@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from drumline.controller import triggers
 from drumline.controller.agents import AgentClient
 from drumline.controller.agentwatch import AgentWatch
+from drumline.controller.captures import Captures
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.commit import Committer
 from drumline.controller.executor import Executor
 from drumline.controller.informers import Informers, connect
 from drumline.controller.nodes import NodeBook
 from drumline.controller.notices import Notices
+from drumline.controller.pastuse import PastUse
 from drumline.controller.reconciler import Reconciler
 from drumline.controller.reporter import Reporter
 from drumline.controller.scheduler import SchedulerLoop
@@ -82,6 +84,7 @@ class Operator:
         self._metrics = Metrics()
         self._informers: Informers | None = None
         self._leading = False
+        self._captures: Captures | None = None
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -96,6 +99,7 @@ class Operator:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGUSR1, self._capture)
         fence = _Fence()
         async with (
             KubeClient(
@@ -189,6 +193,10 @@ class Operator:
             await informers.wait_synced()
             self._informers = informers
             log.info("synced", **{i.resource.plural: len(i.values()) for i in informers.all()})
+            policy = policy_of(self._settings.scheduling)
+            past = PastUse(half_life=policy.history_seconds)
+            past.restore({q.name: q.status for q in informers.queues.values()}, now=time.time())
+            self._captures = Captures(file=self._settings.capture_file, wake=wake.set)
             texts = WaitingTexts(state=state, writer=writer, notices=notices, clock=time.time)
             scheduler = SchedulerLoop(
                 state=state,
@@ -205,7 +213,9 @@ class Operator:
                 metrics=self._metrics,
                 clock=time.time,
                 wake=wake,
-                policy=policy_of(self._settings.scheduling),
+                policy=policy,
+                past=past,
+                captures=self._captures,
             )
             reporter = Reporter(
                 client=client,
@@ -213,6 +223,7 @@ class Operator:
                 queues=informers.queues,
                 pools=informers.pools,
                 metrics=self._metrics,
+                past=past,
                 clock=time.time,
             )
             for _ in range(WORKERS):
@@ -266,6 +277,13 @@ class Operator:
             finally:
                 stop.set()
         raise Stopped
+
+    def _capture(self) -> None:
+        """Have the next cycle written down; who does not lead has none."""
+        if self._captures is None:
+            log.warning("capture_refused", why="this process does not lead")
+        else:
+            self._captures.request()
 
     async def _ended(self) -> None:
         await self._stop.wait()

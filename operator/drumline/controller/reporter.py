@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drumline.controller.clusterstate import ClusterState
+from drumline.controller.pastuse import PastUse
 from drumline.kube import writes
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
@@ -41,6 +42,7 @@ class Reporter:
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
+        past: what queues have had; told what they hold.
         clock: seconds since the epoch.
     """
 
@@ -52,6 +54,7 @@ class Reporter:
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
+        past: PastUse,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -59,6 +62,7 @@ class Reporter:
         self._queues = queues
         self._pools = pools
         self._metrics = metrics
+        self._past = past
         self._clock = clock
 
     async def run(self) -> None:
@@ -76,13 +80,22 @@ class Reporter:
         """Bring every status and gauge up to date."""
         self._report_goodput()
         self._report_disruptions()
-        snapshot = self._state.snapshot(now=self._clock())
+        now = self._clock()
+        snapshot = self._state.snapshot(now=now)
+        self._past.observe(snapshot, now=now)
         statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
                 status = statuses.get((resource.plural, view.name))
+                if status is not None and resource is TRAINING_QUEUES:
+                    status |= self._past_of(view, status, now=now)
                 if status is not None and status != view.status:
                     await self._write(resource, view, status)
+
+    def _past_of(self, view: ObjectView, status: Json, *, now: float) -> Json:
+        """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
+        changed = any(view.status.get(field) != value for field, value in status.items())
+        return self._past.told(view.name, before=view.status, changed=changed, now=now)
 
     def _report_goodput(self) -> None:
         productive: Counter[str] = Counter()

@@ -11,10 +11,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from drumline.controller.captures import Captures
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.commit import Committer
+from drumline.controller.pastuse import PastUse
 from drumline.controller.waiting import WaitingTexts
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
@@ -48,6 +51,8 @@ class SchedulerLoop:
         clock: seconds since the epoch.
         wake: set when something may have changed.
         policy: the choices of the cluster's owner.
+        past: what queues have had.
+        captures: where a cycle is written that is asked for.
     """
 
     def __init__(
@@ -59,7 +64,9 @@ class SchedulerLoop:
         metrics: Metrics,
         clock: Callable[[], float],
         wake: asyncio.Event,
-        policy: Policy | None = None,
+        policy: Policy,
+        past: PastUse,
+        captures: Captures,
     ) -> None:
         self._state = state
         self._committer = committer
@@ -67,7 +74,9 @@ class SchedulerLoop:
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
-        self._policy = policy or Policy()
+        self._policy = policy
+        self._past = past
+        self._captures = captures
         self._decided_in = 0.0
 
     async def run(self) -> None:
@@ -95,7 +104,8 @@ class SchedulerLoop:
         settled = await self._committer.withdraw(self._state.jobs(), now=self._clock())
         started = time.perf_counter()
         now = self._clock()
-        snapshot, pending = self._state.snapshot(now=now), self._state.pending()
+        snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
+        pending = tuple(self._state.pending())
         jobs = {job.uid: job for job in self._state.jobs()}
         for key, problem in self._state.left_out.items():
             log.warning("job_left_out", job=key, why=problem)
@@ -106,6 +116,9 @@ class SchedulerLoop:
         self._decided_in = decided - started
         self._say(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
+        await self._captures.take(
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
+        )
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
