@@ -25,7 +25,7 @@ def config_of(folder: Path, **changes: Any) -> TrainerConfig:
 
 
 def notice(name: str, *, leave: bool) -> SaveNotice:
-    return SaveNotice(id=name, deadline_seconds=30.0, leave=leave)
+    return SaveNotice(id=name, leave=leave)
 
 
 def saved(word: Word) -> bool:

@@ -13,7 +13,6 @@ WIDTH: Final = 100
 _BAR_CHARACTERS: Final = 40
 _STILL: Final = " so far"
 _BOLD: Final = "1"
-_DIM: Final = "2"
 _COLOURS: Final = {Mood.WELL: "32", Mood.WAITS: "33", Mood.RECOVERS: "34", Mood.FAILED: "31"}
 
 

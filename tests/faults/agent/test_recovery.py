@@ -50,14 +50,22 @@ async def undisturbed(results: dict[str, Result], tmp_path: Path) -> Result:
     return results["undisturbed"]
 
 
+async def at_work(gang: Gang) -> dict[int, int]:
+    """Two pods of two ranks in the middle of their training; process ids by rank."""
+    # a copy is at the partner long before the next snapshot is taken
+    snapshots = {"snapshot_every_steps": 10}
+    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS, checkpoint=snapshots))
+    await gang.push()
+    pids = await gang.pids()
+    await gang.reached(20)
+    return pids
+
+
 @pytest.mark.parametrize("killed", KILLED.values(), ids=KILLED)
 async def test_only_the_killed_are_forked_anew(
     gang: Gang, undisturbed: Result, killed: list[tuple[int, int]]
 ) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
-    await gang.push()
-    before = await gang.pids()
-    await gang.reached(20)
+    before = await at_work(gang)
     for rank, number in killed:
         os.kill(before[rank], number)
 
@@ -71,10 +79,7 @@ async def test_only_the_killed_are_forked_anew(
 
 
 async def test_a_stopped_rank_is_found_and_killed_alone(gang: Gang, undisturbed: Result) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
-    await gang.push()
-    before = await gang.pids()
-    await gang.reached(20)
+    before = await at_work(gang)
     os.kill(before[2], signal.SIGSTOP)
 
     after = await gang.pids()
@@ -88,10 +93,7 @@ async def test_a_stopped_rank_is_found_and_killed_alone(gang: Gang, undisturbed:
 async def test_a_lost_pod_is_replaced_from_its_partners_memory(
     gang: Gang, undisturbed: Result
 ) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
-    await gang.push()
-    before = await gang.pids()
-    await gang.reached(20)
+    before = await at_work(gang)
     await gang.replace(1)
 
     after = await gang.pids()
@@ -104,10 +106,7 @@ async def test_a_lost_pod_is_replaced_from_its_partners_memory(
 
 
 async def test_the_leaders_pod_is_replaced_like_any_other(gang: Gang, undisturbed: Result) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
-    await gang.push()
-    before = await gang.pids()
-    await gang.reached(20)
+    before = await at_work(gang)
     await gang.replace(0)
 
     after = await gang.pids()
@@ -120,10 +119,7 @@ async def test_the_leaders_pod_is_replaced_like_any_other(gang: Gang, undisturbe
 async def test_a_rank_that_dies_while_the_others_join_again(
     gang: Gang, undisturbed: Result
 ) -> None:
-    await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
-    await gang.push()
-    before = await gang.pids()
-    await gang.reached(20)
+    before = await at_work(gang)
     os.kill(before[3], signal.SIGKILL)
     during = await gang.pids()
     os.kill(during[1], signal.SIGKILL)

@@ -68,7 +68,7 @@ def test_of_each_rank_the_two_newest_are_held(tmp_path: Path) -> None:
     found = snapshots.find(1, 20)
     assert found == (shard(1, 20), files[1])
     assert (snapshots.find(1, 10), snapshots.find(0, 20)) == (None, None)
-    assert not snapshots.has_own(1, 20), "a copy is not where the rank would look for it"
+    assert not snapshots.path(1, 20).exists(), "a copy is not where the rank would look for it"
 
 
 def test_going_back_drops_what_is_newer_and_what_does_not_fit(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ is forgotten when the others start anew: no rank of that pod is left to agree to
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -135,13 +134,8 @@ class Notices:
 
     def _ask(self, notice: Notice) -> None:
         self._asked = notice
-        self.tell_ranks(
-            SaveNotice(
-                id=notice.id,
-                deadline_seconds=max(0.0, notice.deadline - time.time()),
-                leave=notice.leave or notice.id in self._ours,
-            )
-        )
+        leave = notice.leave or notice.id in self._ours
+        self.tell_ranks(SaveNotice(id=notice.id, leave=leave))
 
     def _show(self) -> None:
         shown = [one.answer for name, one in self._taken.items() if not name.startswith(POD_ENDS)]

@@ -81,10 +81,6 @@ class Snapshots:
         """Everything held."""
         return (*_flat(self._own), *_flat(self._copies))
 
-    def has_own(self, rank: int, step: int) -> bool:
-        """Whether a rank of this pod can restore from its own folder."""
-        return any(shard.step == step for shard in self._own.get(rank, []))
-
     def taken(self, shard: Shard) -> None:
         """A rank of this pod has written one, or one was fetched for it."""
         self._hold(self._own, shard)

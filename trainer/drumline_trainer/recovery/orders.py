@@ -42,8 +42,6 @@ class SaveNotice:
     """Save at the next step boundary that all ranks agree on, and say `NoticeSaved`."""
 
     id: str
-    deadline_seconds: float
-    """For how long from now the answer is of use."""
     leave: bool
     """Exit with PREEMPTED once it is saved; else go on training."""
 

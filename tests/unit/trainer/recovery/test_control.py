@@ -26,7 +26,7 @@ def place(attempt: int, *, generation: int = 1) -> Placement:
 ORDERS = [
     Resume(placement=place(3)),
     Interrupt(generation=2, attempt=1),
-    SaveNotice(id="n", deadline_seconds=12.5, leave=True),
+    SaveNotice(id="n", leave=True),
     Withdraw(id="n"),
     Replicated(step=7, seconds=0.25),
 ]
@@ -84,8 +84,8 @@ def test_waits_for_a_higher_membership_than_the_one_it_left(pipe: tuple[Control,
 
 def test_orders_are_in_force_in_the_order_they_were_given(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
-    first = SaveNotice(id="first", deadline_seconds=1.0, leave=False)
-    second = SaveNotice(id="second", deadline_seconds=1.0, leave=True)
+    first = SaveNotice(id="first", leave=False)
+    second = SaveNotice(id="second", leave=True)
     agent.say(first, Replicated(step=4, seconds=0.5), second, Withdraw(id="first"))
     agent.say(Resume(placement=place(1)))
     control.wait_for_placement()  # all orders before it have been read
@@ -99,7 +99,7 @@ def test_orders_are_in_force_in_the_order_they_were_given(pipe: tuple[Control, A
 
 def test_a_withdrawn_notice_is_gone(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
-    agent.say(SaveNotice(id="n", deadline_seconds=1.0, leave=True), Withdraw(id="n"))
+    agent.say(SaveNotice(id="n", leave=True), Withdraw(id="n"))
     agent.say(Resume(placement=place(1)))
     control.wait_for_placement()
     assert control.notice is None
@@ -139,9 +139,7 @@ def test_an_interrupt_of_an_older_membership_is_none(pipe: tuple[Control, Agent]
     interrupted = threading.Event()
     control.on_interrupt = interrupted.set
     control.enter((1, 4))
-    agent.say(
-        Interrupt(generation=1, attempt=3), SaveNotice(id="n", deadline_seconds=1.0, leave=False)
-    )
+    agent.say(Interrupt(generation=1, attempt=3), SaveNotice(id="n", leave=False))
     agent.say(Withdraw(id="n"), Resume(placement=place(4)))
     agent.leave()
     with pytest.raises(ConnectionError, match="closed"):
