@@ -57,6 +57,8 @@ class QueueTree:
             else:
                 self._grow(queue=queue, upward=upward)
             self.leaf_of[name] = len(self.branches) - 1
+        self.is_flat = not cohorts
+        """Whether nobody can borrow at all."""
 
     def _grow(
         self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False
@@ -129,13 +131,14 @@ class Balance:
         """GPUs that a branch holds above its quota."""
         return max(0, self.usage[branch] - self.quota[branch])
 
-    def borrows(self, *, leaf: int, gpus: int) -> int:
-        """Depth of the lowest branch that would be above its quota with so many more; 0: none."""
-        path = self.paths[leaf]
-        self.add(leaf=leaf, gpus=gpus)
-        above = [depth for depth, branch in enumerate(reversed(path)) if self.borrowed(branch)]
-        self.add(leaf=leaf, gpus=-gpus)
-        return max(above, default=0)
+    def above_with(self, *, leaf: int, gpus: int) -> tuple[bool, ...]:
+        """Which branches would be above their quota with so many more, from the top to the leaf."""
+        above: list[bool] = []
+        for branch in self.paths[leaf]:
+            before, kept = self.usage[branch], self.kept[branch]
+            above.append(before + gpus > self.quota[branch])
+            gpus = max(0, before + gpus - kept) - max(0, before - kept)
+        return tuple(reversed(above))
 
     def shortfall(self, *, leaf: int, gpus: int) -> int:
         """By how much the leaf's quota would have to grow before it may take so many GPUs more."""

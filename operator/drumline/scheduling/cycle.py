@@ -27,7 +27,7 @@ from drumline.scheduling.decisions import (
 from drumline.scheduling.desk import Desk
 from drumline.scheduling.groups import Groups
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.ordering import in_turn, turn
+from drumline.scheduling.ordering import turn
 
 Answer = Placed | Resized | Preemption | Blocked
 
@@ -63,7 +63,7 @@ def decide(
     )
     fresh = [gang for gang in waiting if gang.uid not in answers]
     groups = Groups(waiting=fresh, admitted=running)
-    for gang in in_turn(fresh, borrows=desk.borrows) if desk.has_cohorts else fresh:
+    for gang in desk.line(fresh):
         group = groups.of(gang)
         if group is None:
             answers[gang.uid] = desk.admit(gang)

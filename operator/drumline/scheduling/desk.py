@@ -7,12 +7,11 @@ elastic gangs from growing), and under the backfill rule the reservations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.backlog import Backlog
 from drumline.scheduling.candidacy import Candidacy
-from drumline.scheduling.cohorts import QueueTree
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -27,11 +26,12 @@ from drumline.scheduling.groups import Group
 from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
+from drumline.scheduling.ordering import Borrowing, line_of
 from drumline.scheduling.picture import picture_of
 from drumline.scheduling.plan import Wish
 from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.preemption import Preemptor
-from drumline.scheduling.quota import QuotaBook
+from drumline.scheduling.quota import book_of
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
@@ -61,7 +61,7 @@ class Desk:
         picture = picture_of(
             snapshot=snapshot,
             views=build_views(snapshot=snapshot, pending=pending),
-            quota=QuotaBook(_tree_of(snapshot)),
+            quota=book_of(snapshot=snapshot, policy=policy),
         )
         self._views = picture.views
         self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
@@ -104,20 +104,11 @@ class Desk:
         """Whether places are kept for a gang."""
         return self._horizon.nomination(gang) is not None
 
-    @property
-    def has_cohorts(self) -> bool:
-        """Whether any queue can borrow at all."""
-        return any(len(one.path) > 1 for one in self._horizon.now.quota.tree.branches)
-
-    def borrows(self, gang: Gang) -> int:
-        """How far down its queue's tree a gang would borrow, at the size it wants; 0: nowhere."""
-        queue = self._queues.get(gang.queue)
-        if queue is None:
-            return 0
-        pools = self._pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Refusal):
-            return 0
-        return min(self._horizon.borrows(queue=queue, pool=p, gpus=gang.gpus) for p in pools)
+    def line(self, gangs: Iterable[Gang]) -> Iterator[Gang]:
+        """Each of some gangs, in the order of `turn`, when it is its turn."""
+        quota = self._horizon.now.quota
+        borrowing = Borrowing(quota=quota, pools=self._pools, queues=self._queues)
+        return line_of(gangs, quota=quota, borrowing=borrowing.of)
 
     def repair(self, held: Admitted) -> Placed | Resized | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
@@ -357,13 +348,6 @@ class Desk:
         self._horizon.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)
-
-
-def _tree_of(snapshot: Snapshot) -> QueueTree:
-    """All queues, those that are gone but whose jobs still run included."""
-    known = {queue.name for queue in snapshot.queues}
-    gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
-    return QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
 
 
 def _astray(*, gang: Gang, view: PoolView, ordinals: Sequence[int]) -> bool:

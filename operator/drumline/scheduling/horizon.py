@@ -130,11 +130,6 @@ class Horizon:
         pictures = [self.now, self.soon] if self._nominations else [self.now]
         return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in pictures)
 
-    def borrows(self, *, queue: Queue, pool: str, gpus: int) -> int:
-        """How far down the tree a queue would borrow for so many more GPUs."""
-        quota = self.now.quota
-        return quota.balance(pool).borrows(leaf=quota.tree.leaf_of[queue.name], gpus=gpus)
-
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
         """The refusal of a gang for which there is no quota, now or once those start who wait."""
         refusal = self.now.quota.exhausted(gang=gang, pool=pool, size=size)
@@ -196,6 +191,7 @@ class Horizon:
         self._taken_back[gang.uid] = self.soon.views[pool].occupy(holder)
         if nomination.positions is None:
             self.soon.quota.hold(gang=gang, pool=pool, size=nomination.size)
+            self.now.quota.promise(gang=gang, pool=pool, size=nomination.size)
         view.nominees[gang.uid] = holder
         view.withhold(holder.places)
 
@@ -206,6 +202,7 @@ class Horizon:
         self._taken_back.pop(gang.uid)()
         if nomination.positions is None:
             self.soon.quota.credit(gang=gang, pool=pool)
+            self.now.quota.promise(gang=gang, pool=pool, size=None)
         holder = self.now.views[pool].nominees.pop(gang.uid)
         self.now.views[pool].withhold(holder.places)
 

@@ -19,8 +19,16 @@ from drumline.scheduling.caps import UserCaps, user_caps
 from drumline.scheduling.claim import Claim, Scales
 from drumline.scheduling.cohorts import Balance, QueueTree
 from drumline.scheduling.decisions import Remedy
-from drumline.scheduling.fairshare import FairShares, Past
-from drumline.scheduling.model import Gang, PreemptionRule, Reclaim
+from drumline.scheduling.fairshare import FairShares, Past, past_of
+from drumline.scheduling.model import (
+    Gang,
+    Ordering,
+    Policy,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Snapshot,
+)
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.shortage import (
     Holders,
@@ -68,7 +76,11 @@ class QuotaBook:
         self.tree = tree
         self.past = past
         self.shares = shares
+        self.version = 0
+        """How often something was written down: as long as it is the same, so are all answers."""
         self._accounts: dict[str, Account] = {}
+        self._promised: dict[tuple[str, str], int] = {}
+        """By uid and pool: the sizes that are kept for gangs."""
         self._scales: dict[str, Scales] = {}
         self._told: dict[tuple[object, ...], Refusal] = {}
         """By the figures that a refusal depends on: equal questions, equal answers."""
@@ -114,6 +126,15 @@ class QuotaBook:
             raise KeyError(f"{gang.key} holds nothing of pool {pool}")
         self._write(pool=pool, leaf=leaf, gang=held.gang, size=None)
         return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
+
+    def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
+        """Count what is kept for a gang as its queue's share (None: no longer), not as held."""
+        if self.shares is not None:
+            leaf = self.tree.leaf_of[gang.queue]
+            kept = self._promised.pop((gang.uid, pool), None)
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=kept, after=size)
+            if size is not None:
+                self._promised[gang.uid, pool] = size
 
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
         """GPUs that a gang needs beside what it holds there, to hold so many main pods."""
@@ -188,6 +209,7 @@ class QuotaBook:
 
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
         """Let a gang hold a size, or nothing."""
+        self.version += 1
         account = self.account(pool)
         before = account.holders.of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)
@@ -201,3 +223,17 @@ class QuotaBook:
             account.holders.drop(leaf=leaf, uid=gang.uid)
         else:
             account.holders.put(Holding(gang=gang, leaf=leaf, size=size, gpus=gpus))
+
+
+def book_of(*, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+    """An empty book for a snapshot's queues, those that are gone but have jobs included."""
+    known = {queue.name for queue in snapshot.queues}
+    gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
+    tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
+    in_turns = policy.order is Ordering.FAIR_SHARE
+    if not in_turns and not any(
+        queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues
+    ):
+        return QuotaBook(tree)
+    past = past_of(snapshot=snapshot, policy=policy, tree=tree)
+    return QuotaBook(tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from drumline.scheduling import Gang
-from drumline.scheduling.ordering import in_turn, turn
-from tests.unit.scheduling.builders import after, cluster, gang, queue, racks, run
+from drumline.scheduling import Gang, Queue
+from drumline.scheduling.cohorts import QueueTree
+from drumline.scheduling.ordering import line_of, turn
+from drumline.scheduling.quota import QuotaBook
+from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue, racks, run
 
 COHORT = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
 
@@ -13,15 +15,27 @@ def name(one: Gang) -> str:
     return one.uid.removeprefix("uid-")
 
 
-def order(*gangs: Gang, levels: dict[str, int] | None = None) -> list[str]:
-    known = levels or {}
-    found = in_turn(sorted(gangs, key=turn), borrows=lambda one: known.get(name(one), 0))
+def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] = ()) -> list[str]:
+    """The order in which gangs come forward; those named would take their queue above its quota."""
+    book = QuotaBook(QueueTree(queues or COHORT))
+    depth = {one.uid: len(book.tree.branches[book.tree.leaf_of[one.queue]].path) for one in gangs}
+    found = line_of(
+        sorted(gangs, key=turn),
+        quota=book,
+        borrowing=lambda one: (*(False,) * (depth[one.uid] - 1), name(one) in beyond),
+    )
     return [name(one) for one in found]
 
 
 def test_where_nobody_borrows_priority_age_and_uid_decide() -> None:
-    gangs = [gang("b"), gang("a"), gang("old", at=-1, queue="x"), gang("high", at=9, priority=1)]
+    gangs = [
+        gang("b", queue="a"),
+        gang("a", queue="a"),
+        gang("old", at=-1, queue="b"),
+        gang("high", at=9, priority=1, queue="org"),
+    ]
     assert order(*gangs) == ["high", "old", "a", "b"]
+    assert order(*gangs, queues=(queue("a"), queue("b"), queue("org"))) == ["high", "old", "a", "b"]
 
 
 def test_who_borrows_less_goes_first_but_never_past_its_own_queue() -> None:
@@ -31,19 +45,39 @@ def test_who_borrows_less_goes_first_but_never_past_its_own_queue() -> None:
         gang("b1", priority=1, queue="b"),
         gang("c1", priority=5, queue="c"),
     ]
-    assert order(*gangs, levels={"a1": 2, "c1": 1}) == ["b1", "c1", "a1", "a2"]
+    tree = (*COHORT, queue("c", parent="org"))
+    assert order(*gangs, queues=tree, beyond=("a1", "c1")) == ["b1", "a1", "a2", "c1"]
+
+
+def test_who_is_deeper_in_the_tree_borrows_with_the_same_right() -> None:
+    tree = [queue("org", 9), queue("west", parent="org"), queue("w", parent="west")]
+    tree.append(queue("east", parent="org"))
+    gangs = [gang(f"{name}{at}", queue=name, at=at) for name in ("w", "east") for at in range(3)]
+    decisions = run(cluster(*racks(), queues=tuple(tree)), *gangs)
+    assert [uid.removeprefix("uid-") for uid in decisions.order] == [
+        "east0", "w0", "east1", "w1", "east2", "w2",
+    ]  # fmt: skip
+
+
+def test_members_are_compared_where_they_meet() -> None:
+    """`w2` is within its own quota, but its cohort would not be within what it lends."""
+    tree = (
+        queue("org"),
+        queue("west", parent="org"),
+        queue("w1", 0, parent="west"),
+        queue("w2", 4, parent="west"),
+        queue("east", 4, parent="org"),
+    )
+    held = admitted(gang("held", nodes=4, queue="w1"), "n0", "n0", "n1", "n1")
+    gangs = [gang("inside", queue="w2", priority=9), gang("entitled", queue="east")]
+    decisions = run(cluster(*racks(), queues=tree, running=[held]), *gangs)
+    assert decisions.order == ("uid-entitled", "uid-inside")
 
 
 def test_a_gang_that_has_to_borrow_by_the_time_of_its_turn_goes_back() -> None:
-    started: dict[str, int] = {}
-    gangs = [gang("a1", queue="a"), gang("a2", queue="a"), gang("b1", queue="b", at=5)]
-
-    def borrows(one: Gang) -> int:
-        return int(name(one) == "a2" and "a1" in started)
-
-    for one in in_turn(sorted(gangs, key=turn), borrows=borrows):
-        started[name(one)] = len(started)
-    assert started == {"a1": 0, "b1": 1, "a2": 2}
+    gangs = [gang(f"a{i}", nodes=2, queue="a", at=i) for i in range(3)]
+    decisions = run(cluster(*racks(), queues=COHORT), *gangs, gang("b1", queue="b", at=5))
+    assert decisions.order == ("uid-a0", "uid-a1", "uid-b1", "uid-a2")
 
 
 def test_nobody_borrows_in_front_of_one_who_is_entitled_and_would_send_him_away() -> None:
