@@ -1,8 +1,9 @@
 """A stand-in for the agents of a job: forks ranks, hears what they say, gives them orders.
 
 It speaks the real protocol over real pipes (`drumline_trainer.heartbeat`, `recovery.orders`) and
-does what agents do after a fault in the simplest way: once every survivor has parked, the dead
-ranks are forked anew and all join the next attempt, at a step that every rank has a snapshot of.
+does what agents do after a fault in the simplest way: once every survivor has parked, or was killed
+because it did not in time, the dead ranks are forked anew and all join the next attempt, at a step
+that every rank has a snapshot of.
 
     with StandIn(gangs, config, world_size=3, folder=tmp_path) as gang:
         gang.start(faults=[Fault(rank=1, step=5, phase=Phase.BACKWARD, kind="SIGKILL")])
@@ -12,25 +13,29 @@ ranks are forked anew and all join the next attempt, at a step that every rank h
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence, Set  # noqa: PYI025 - as the annotation of a parameter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
+from drumline_trainer.agent.gang import PARK_SECONDS
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word, said
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import listen, store_on
 from drumline_trainer.recovery.control import Control
-from drumline_trainer.recovery.orders import Order, Resume
+from drumline_trainer.recovery.orders import Interrupt, Order, Resume
 from tests.gloo.gang import GangStarter
 
 
@@ -103,14 +108,36 @@ class Rank:
     said: list[Word] = field(default_factory=list)
     """Everything taken from the queue so far."""
 
-    def hear(self, wanted: Callable[[Word], bool]) -> Word:
-        """Wait for a word; EOFError when the process ends before it says so."""
-        while (word := self.heard.get()) is not None:
+    def hear(self, wanted: Callable[[Word], bool], *, until: float = math.inf) -> Word:
+        """Wait for a word.
+
+        Raises:
+            EOFError: the process ended before it said so.
+            queue.Empty: it has not by the monotonic clock's `until`.
+        """
+        while (word := self._next(until)) is not None:
             self.said.append(word)
             if wanted(word):
                 return word
         self.heard.put(None)
         raise EOFError(f"ended without the word, exit code {self.process.exitcode}")
+
+    def _next(self, until: float) -> Word | None:
+        if until == math.inf:
+            return self.heard.get()
+        return self.heard.get(timeout=max(0.0, until - time.monotonic()))
+
+    def parks(self, attempt: int, *, until: float) -> bool:
+        """Wait until it has left this attempt; one that has not in time is killed."""
+        try:
+            self.hear(
+                lambda word: isinstance(word, Parked) and word.attempt == attempt, until=until
+            )
+        except (EOFError, queue.Empty):
+            self.process.kill()
+            self.process.join()
+            return False
+        return True
 
     def listened(self) -> list[Word]:
         """Everything said up to the end of the process."""
@@ -218,27 +245,21 @@ class StandIn:
             address="127.0.0.1",
         )
 
-    def wait_for_death(self) -> set[int]:
-        """Ranks whose processes have ended, once there is one."""
-        wait([rank.process.sentinel for rank in self.ranks.values()])
-        return {n for n, r in self.ranks.items() if not r.process.is_alive()}
-
     def park(self) -> set[int]:
-        """Wait until every rank has parked or is dead; the dead ones."""
-        dead: set[int] = set()
-        for number, rank in self.ranks.items():
-            try:
-                rank.hear(self._parked)
-            except EOFError:
-                rank.process.join()
-                dead.add(number)
-        return dead
+        """Once a rank is dead, bring the others to rest; the dead ones."""
+        wait([rank.process.sentinel for rank in self.ranks.values()])
+        return self.interrupt()
 
-    def _parked(self, word: Word) -> bool:
-        return isinstance(word, Parked) and word.attempt == self.attempt
+    def interrupt(self) -> set[int]:
+        """Have every rank leave this attempt; those dead then: who is late is killed."""
+        for rank in self.ranks.values():
+            with suppress(BrokenPipeError):
+                rank.tell(Interrupt(generation=self.generation, attempt=self.attempt))
+        give_up = time.monotonic() + PARK_SECONDS
+        return {n for n, r in self.ranks.items() if not r.parks(self.attempt, until=give_up)}
 
     def recover(self, *, restore: int | None = None, newest: bool = True) -> set[int]:
-        """Park, raise the attempt, fork the dead ranks, resume the others. Returns the dead."""
+        """Once a rank is dead: park, fork the dead, resume the others. Returns the dead."""
         dead = self.park()
         self.resume(dead, restore=self.common_snapshot() if newest else restore)
         return dead

@@ -269,9 +269,8 @@ def test_fifty_recoveries_leave_nothing_behind(gangs: GangStarter, tmp_path: Pat
             gang.hear(partial(_two_steps_on, attempt=attempt))
             if attempt in (10, 50):  # by the tenth every cache is full
                 held.append(held_by(gang.ranks[0].process.pid))
-            for rank in gang.ranks.values():
-                rank.tell(Interrupt(generation=1, attempt=attempt))
-            assert gang.recover() == set()
+            assert gang.interrupt() == set()
+            gang.resume(set(), restore=gang.common_snapshot())
     early, late = held
     assert late["descriptors"] <= early["descriptors"] + 1  # the file of a snapshot
     assert late["threads"] <= early["threads"] + 1  # that writes it

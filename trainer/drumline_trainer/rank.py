@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -47,7 +46,7 @@ from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.joining import JOIN_TIMEOUT, join
-from drumline_trainer.recovery.leaving import interrupt, leave
+from drumline_trainer.recovery.leaving import PATIENCE_SECONDS, interrupt, leave
 from drumline_trainer.recovery.savepoints import PreemptedError, SavePoints
 from drumline_trainer.train import train
 
@@ -105,7 +104,7 @@ def run_rank(
     if control is None:
         _train(config, reporter=reporter, device=device)
         return
-    control.on_interrupt = partial(interrupt, device)
+    control.on_interrupt = lambda late: interrupt(device, force=late >= PATIENCE_SECONDS)
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave(device)
         reporter.tell(parked)

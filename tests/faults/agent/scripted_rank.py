@@ -79,7 +79,7 @@ def run_rank(
 
     def hang(until: int | None = None, generation: int = 0) -> None:
         told = threading.Event()
-        control.on_interrupt = told.set
+        control.on_interrupt = lambda _: told.set()
         while until is None or now.membership < (generation or now.generation, until):
             with suppress(InterruptedByAgentError):
                 control.check()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from drumline_trainer.placement import Placement
@@ -23,7 +24,7 @@ from drumline_trainer.recovery.orders import (
     order_of,
 )
 
-REPEAT_SECONDS = 0.05
+REPEAT_SECONDS = 0.02
 """How long the training thread is given to leave before it is interrupted again."""
 
 
@@ -34,8 +35,15 @@ class InterruptedByAgentError(ConnectionError):
 class Control:
     """What the agent wants of this rank by now."""
 
-    def __init__(self, descriptor: int, *, on_interrupt: Callable[[], None] = lambda: None) -> None:
-        """Read orders from `descriptor`, which is ours from now on, until its writers are gone."""
+    def __init__(
+        self, descriptor: int, *, on_interrupt: Callable[[float], None] = lambda _: None
+    ) -> None:
+        """Read orders from `descriptor`, which is ours from now on, until its writers are gone.
+
+        Args:
+            descriptor: the reading end of a pipe.
+            on_interrupt: told for how many seconds the training thread should have left by now.
+        """
         self.on_interrupt = on_interrupt
         self._changed = threading.Condition()
         self._closed = False
@@ -124,7 +132,8 @@ class Control:
                 case Replicated():
                     self._replicated = order
             self._changed.notify_all()
+        ordered = time.monotonic()
         while self._must_leave():
-            self.on_interrupt()
+            self.on_interrupt(time.monotonic() - ordered)
             with self._changed:
                 self._changed.wait_for(lambda: self._member is None, REPEAT_SECONDS)

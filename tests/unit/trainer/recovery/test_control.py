@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -110,12 +111,12 @@ def test_an_interrupt_is_repeated_until_the_training_thread_has_left(
 ) -> None:
     """The first one may come before there is anything to break."""
     control, agent = pipe
-    thrice = threading.Semaphore(0)
-    control.on_interrupt = thrice.release
+    late: queue.SimpleQueue[float] = queue.SimpleQueue()
+    control.on_interrupt = late.put
     control.enter((1, 4))
     agent.say(Interrupt(generation=1, attempt=4), Resume(placement=place(5)))
-    for _ in range(3):
-        thrice.acquire()
+    first, second, third = (late.get() for _ in range(3))
+    assert 0 <= first < second < third
     with pytest.raises(InterruptedByAgentError):
         control.check()
     assert control.wait_for_placement().membership == (1, 5)
@@ -126,18 +127,19 @@ def test_an_interrupt_is_repeated_until_the_training_thread_has_left(
 def test_a_new_placement_ends_the_old_membership(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
     interrupted = threading.Event()
-    control.on_interrupt = interrupted.set
+    control.on_interrupt = lambda _: interrupted.set()
     control.enter((1, 4))
     agent.say(Resume(placement=place(5)))
     interrupted.wait()
     with pytest.raises(InterruptedByAgentError):
         control.check()
+    assert control.wait_for_placement().membership == (1, 5)
 
 
 def test_an_interrupt_of_an_older_membership_is_none(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
     interrupted = threading.Event()
-    control.on_interrupt = interrupted.set
+    control.on_interrupt = lambda _: interrupted.set()
     control.enter((1, 4))
     agent.say(Interrupt(generation=1, attempt=3), SaveNotice(id="n", leave=False))
     agent.say(Withdraw(id="n"), Resume(placement=place(4)))
@@ -153,3 +155,4 @@ def test_a_membership_that_was_ended_before_it_was_entered(pipe: tuple[Control, 
     control.wait_for_placement()
     with pytest.raises(InterruptedByAgentError):
         control.enter((1, 0))
+    control.wait_for_placement()
