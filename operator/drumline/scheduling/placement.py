@@ -162,11 +162,14 @@ def seat(
     )
     roles: list[list[int]] = [[] for _ in demand.roles]
     anchored: list[list[int]] = [[] for _ in demand.anchors]
-    main: list[int] = []
+    shares = [(depth, identity, demand.pods)] if demand.pods else []
     with ExitStack() as imagined:
         if any(demand.roles):
             seats = RoleSeats(index=index, frontiers=room.frontiers(demand), beside=demand.beside)
-            roles = seats.find(depth=depth, identity=identity, pods=demand.pods)
+            found = seats.find(depth=depth, identity=identity, pods=demand.pods)
+            roles = found.roles
+            if not (demand.anchors or packer.spread_depth):
+                shares = found.main
             for request, nodes in zip(room.requests, roles, strict=True):
                 imagined.callback(view.imagine(request=request, places=_counted(nodes)))
         for i, anchor in reversed(list(enumerate(demand.anchors))):
@@ -174,10 +177,11 @@ def seat(
             places = packer.fill(depth=anchor.depth, identity=anchor.identity, pods=anchor.pods)
             anchored[i] = listed(places)
             imagined.callback(view.imagine(request=index.shape.request, places=places))
-        if demand.pods:
-            index.catch_up()
-            main = listed(packer.fill(depth=depth, identity=identity, pods=demand.pods))
-    return Found(main=main, roles=roles, anchored=anchored)
+        index.catch_up()
+        main: Places = {}
+        for level, domain, pods in shares:
+            main |= packer.fill(depth=level, identity=domain, pods=pods)
+    return Found(main=listed(main), roles=roles, anchored=anchored)
 
 
 def listed(places: Mapping[int, int]) -> list[int]:

@@ -25,6 +25,16 @@ _NEVER: Final = -(1 << 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """Where role pods go, and how many main pods go where beside them."""
+
+    roles: list[list[int]]
+    """By role: node ordinals."""
+    main: list[tuple[int, int, int]]
+    """Depth and id of domains, and main pods to be packed there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSeats:
     """Looks for the nodes of role pods."""
 
@@ -32,8 +42,8 @@ class RoleSeats:
     frontiers: Frontiers
     beside: tuple[int, ...] = ()
 
-    def find(self, *, depth: int, identity: int, pods: int) -> list[list[int]]:
-        """By role: the nodes of its pods, in order, in a domain that can hold everything.
+    def find(self, *, depth: int, identity: int, pods: int) -> Seats:
+        """Places for all role pods, in a domain that can hold everything.
 
         Args:
             depth: of the domain.
@@ -41,28 +51,34 @@ class RoleSeats:
             pods: main pods that have to fit there too.
         """
         mix = self.frontiers.mix
-        nodes: list[list[int]] = [[] for _ in mix.pods]
-        target = len(mix.combinations) - 1
-        for ordinal, part in self._descend(depth, identity, target, pods):
-            for role, count in enumerate(mix.combinations[part]):
-                nodes[role] += [ordinal] * count
-        return [sorted(one) for one in nodes]
+        seats = Seats(roles=[[] for _ in mix.pods], main=[])
+        self._descend(seats, (depth, identity), target=len(mix.combinations) - 1, pods=pods)
+        for nodes in seats.roles:
+            nodes.sort()
+        return seats
 
-    def _descend(self, depth: int, identity: int, target: int, pods: int) -> list[tuple[int, int]]:
-        """Ordinals and combinations (by place) of the nodes that get role pods."""
-        tree = self.index.tree
-        if depth > tree.leaf_depth:
-            return [(tree.span(depth, identity).start, target)]
-        if depth == tree.leaf_depth:
-            return self._cheapest(tree.span(depth, identity), target)
-        pods += self.frontiers.anchored_in(depth, identity)
+    def _descend(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> None:
+        """Seat a combination of role pods, and tell how many main ones are to go where."""
+        depth, identity = domain
+        tree, mix = self.index.tree, self.frontiers.mix
+        if not target or depth >= tree.leaf_depth:
+            span = tree.span(depth, identity)
+            alone = depth > tree.leaf_depth
+            found = [(span.start, target)] if alone else self._cheapest(span, target)
+            for ordinal, part in found:
+                for role, count in enumerate(mix.combinations[part]):
+                    seats.roles[role] += [ordinal] * count
+            if pods:
+                seats.main.append((depth, identity, pods))
+            return
         below = depth + 1
         parts = [(i, self.frontiers.of(below, i)) for i in tree.children(depth, identity)]
-        found: list[tuple[int, int]] = []
-        for child, part, room in self._few(below, parts, target, pods):
-            if part:
-                found += self._descend(below, child, part, room)
-        return found
+        needed = pods + self.frontiers.anchored_in(depth, identity)
+        chosen = self._few(below, parts, target, needed)
+        for child, part, room in sorted(chosen, key=lambda one: (-one[2], one[0])):
+            share = min(pods, room)
+            pods -= share
+            self._descend(seats, (below, child), target=part, pods=share)
 
     def _few(
         self, depth: int, parts: Sequence[Part], target: int, pods: int
@@ -82,6 +98,8 @@ class RoleSeats:
 
     def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
         """The nodes on which the role pods take the fewest places from main ones."""
+        if not target:
+            return []
         near = set(self.beside)
         by_kind: dict[Frontier, list[int]] = defaultdict(list)
         for ordinal in span:
