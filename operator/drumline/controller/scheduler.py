@@ -114,11 +114,11 @@ class SchedulerLoop:
         decisions = decide(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
         decided = time.perf_counter()
         self._decided_in = decided - started
-        self._say(decisions)
-        settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         await self._captures.take(
             snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
         )
+        self._say(decisions)
+        settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
