@@ -113,6 +113,10 @@ class Backlog:
         """Whether somebody waits for what a running gang would grow into."""
         return (None, pool) in self._wanted or (self._root(gang), pool) in self._wanted
 
+    def is_wanted(self, pool: str) -> bool:
+        """Whether somebody waits for capacity of a pool."""
+        return (None, pool) in self._wanted
+
     def _root(self, gang: Gang) -> int:
         """The root of the queue tree in which a gang's GPUs count."""
         return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]

@@ -63,9 +63,7 @@ def could_suffice(
     """Whether a gang could have its GPUs if all went that can be taken at most."""
     if not gpus:
         return True
-    free = search.index.gpus[search.depth]
-    best = max((int(free[identity]) for identity in search.ids), default=0)
-    if best + sum(most.values()) < gpus:
+    if _free_gpus(search) + sum(most.values()) < gpus:
         return False
     for other, taken in most.items():
         balance.add(leaf=other, gpus=-taken)
@@ -73,3 +71,12 @@ def could_suffice(
     for other, taken in most.items():
         balance.add(leaf=other, gpus=taken)
     return has_room
+
+
+def _free_gpus(search: Search) -> int:
+    """GPUs that are free at most in one domain; in the whole pool, where pods differ."""
+    if search.demand.roles or search.shape.grain > 1:
+        return sum(max(0, free[0]) for free in search.view.free)
+    search.index.catch_up()
+    free = search.index.gpus[search.depth]
+    return max((int(free[identity]) for identity in search.ids), default=0)

@@ -49,6 +49,7 @@ class Candidacy:
         self._out: set[str] = set()
         """Uids of those that are no candidates any more."""
         self._pools: dict[str, list[Admitted]] = {}
+        self._movable: dict[str, list[Part]] = {}
         self.retry_at: list[float] = []
         """When minimum runtimes end that protected somebody."""
 
@@ -108,6 +109,11 @@ class Candidacy:
 
     def movable(self, *, pool: str, soon: Picture) -> list[Part]:
         """Those that may be moved within a pool, with what that costs."""
+        if pool not in self._movable:
+            self._movable[pool] = self._all_movable(pool=pool, soon=soon)
+        return [one for one in self._movable[pool] if one.uid not in self._out]
+
+    def _all_movable(self, *, pool: str, soon: Picture) -> list[Part]:
         leaf_of, holders = soon.quota.tree.leaf_of, soon.views[pool].holders
         return [
             Part(

@@ -70,7 +70,7 @@ def decide(
         elif gang.uid not in answers:
             answers.update(desk.admit_together(group))
     for held in running:
-        if held.gang.sizes and not held.lost and not held.leaving:
+        if held.gang.sizes and not (held.lost or held.leaving or held.giving_up):
             resized = desk.grow(held)
             if resized is not None:
                 answers[held.gang.uid] = resized
@@ -87,7 +87,7 @@ def _settle(
     answers: dict[str, Answer] = {}
     while True:
         for held in broken:
-            if not isinstance(answers.get(held.gang.uid), Placed | Resized):
+            if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
                 answers[held.gang.uid] = desk.repair(held)
         for gang in nominated:
             if not isinstance(answers.get(gang.uid), Placed):
@@ -127,6 +127,7 @@ def _decisions(
         blocked=tuple(blocked),
         preemptions=tuple(one for one in given if isinstance(one, Preemption)),
         resized=tuple(one for one in given if isinstance(one, Resized)),
+        moves=desk.moves(),
         reservations=desk.reservations,
         order=tuple(uid for uid in answers if uid in asked),
         retry_at=min(retries, default=None),

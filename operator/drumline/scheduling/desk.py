@@ -12,18 +12,21 @@ from dataclasses import dataclass
 
 from drumline.scheduling.backlog import Backlog
 from drumline.scheduling.candidacy import Candidacy
+from drumline.scheduling.consolidation import Consolidator
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
+    Move,
     Placed,
     Preemption,
     Reservation,
     Resized,
 )
+from drumline.scheduling.defragmentation import Defragmenter
 from drumline.scheduling.elastic import Resizer
 from drumline.scheduling.entry import Gate
 from drumline.scheduling.groups import Group
-from drumline.scheduling.horizon import Horizon
+from drumline.scheduling.horizon import Horizon, Nomination
 from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.ordering import Borrowing, line_of
@@ -33,6 +36,7 @@ from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.preemption import Preemptor
 from drumline.scheduling.quota import book_of
 from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.relocation import Budget
 from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.told import Told
@@ -69,7 +73,17 @@ class Desk:
         self._seating = Seating(self._horizon)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
         self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
-        self._preemptor = Preemptor(horizon=self._horizon, candidacy=self._candidacy)
+        budget = Budget.of(policy.moves)
+        self._preemptor = Preemptor(
+            horizon=self._horizon,
+            candidacy=self._candidacy,
+            consolidator=Consolidator(
+                horizon=self._horizon, candidacy=self._candidacy, budget=budget
+            ),
+        )
+        self._defragmenter = Defragmenter(
+            horizon=self._horizon, candidacy=self._candidacy, budget=budget
+        )
         self._repairs_preempt = policy.repairs_preempt
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
@@ -110,7 +124,7 @@ class Desk:
         borrowing = Borrowing(quota=quota, pools=self._pools, queues=self._queues)
         return line_of(gangs, quota=quota, borrowing=borrowing.of)
 
-    def repair(self, held: Admitted) -> Placed | Resized | Blocked:
+    def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
         gang, view = held.gang, self._views.get(held.pool)
         if view is None:
@@ -125,14 +139,14 @@ class Desk:
             for index, name in enumerate(held.assignment)
             if index not in held.lost and name in view.ordinal_of
         )
+        kept = self._horizon.nomination(gang)
+        if kept is not None:
+            self._horizon.release(kept)
         found = self._replacements(held=held, view=view, beside=beside)
         if isinstance(found, Refusal):
-            shrunk = self._resizer.shrink(held=held)
-            if shrunk is None:
-                self._backlog.want(gang=gang, pool=held.pool, reason=found.reason)
-                return found.of(gang)
-            self._candidacy.exclude((gang.uid,))
-            return shrunk
+            return self._not_repaired(held=held, refusal=found, kept=kept)
+        if kept is not None and tuple(found) != kept.nodes:
+            self._give_back()
         self._candidacy.exclude((gang.uid,))
         assignment = list(held.assignment)
         replaced = tuple(sorted(held.lost))
@@ -140,6 +154,27 @@ class Desk:
         for index, name in zip(replaced, found, strict=True):
             assignment[index] = name
         return placed(gang=gang, view=view, assignment=assignment, replaced=replaced)
+
+    def _not_repaired(
+        self, *, held: Admitted, refusal: Refusal, kept: Nomination | None
+    ) -> Resized | Preemption | Blocked:
+        """What a broken gang does whose lost places nothing can fill now."""
+        gang, queue = held.gang, self._queues.get(held.gang.queue)
+        if kept is not None:
+            self._horizon.nominate(kept)
+            return self._preemptor.waiting(kept)
+        shrunk = self._resizer.shrink(held)
+        if shrunk is not None:
+            self._candidacy.exclude((gang.uid,))
+            return shrunk
+        if self._repairs_preempt and queue is not None:
+            preemption = self._preemptor.repair(held=held, queue=queue, refusal=refusal)
+            if preemption is not None:
+                self._told.forget()
+                self._reservations.plan_anew()
+                return preemption
+        self._backlog.want(gang=gang, pool=held.pool, reason=refusal.reason)
+        return refusal.of(gang)
 
     def claim(self, gang: Gang) -> Placed | Blocked:
         """The kept places of a nominated gang as soon as they are free, or any others before."""
@@ -159,9 +194,12 @@ class Desk:
         if found is None:
             self._horizon.nominate(nomination)
             return self._preemptor.waiting(nomination)
+        self._give_back()
+        return found
+
+    def _give_back(self) -> None:
         self._seating.forget()
         self._gave_back = True
-        return found
 
     def gave_back(self) -> bool:
         """Whether kept places came free since this was last asked."""
@@ -222,7 +260,15 @@ class Desk:
             return None
         if self._backlog.wants(gang=gang, pool=held.pool):
             return None
-        return self._resizer.grow(held)
+        resized = self._resizer.grow(held)
+        if resized is not None:
+            self._candidacy.exclude((gang.uid,))
+        return resized
+
+    def moves(self) -> tuple[Move, ...]:
+        """Moves of running gangs that free whole domains, where nobody waits for capacity."""
+        quiet = [pool for pool in self._views if not self._backlog.is_wanted(pool)]
+        return tuple(self._defragmenter.moves(quiet))
 
     def _replacements(
         self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]

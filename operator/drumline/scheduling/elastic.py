@@ -28,13 +28,17 @@ class Resizer:
     horizon: Horizon
     seating: Seating
 
-    def shrink(self, *, held: Admitted) -> Resized | None:
-        """The largest legal size below the present one that can be had now."""
-        survivors = [i for i in range(held.size) if i not in held.lost]
-        for size in reversed(held.gang.sizes):
-            if size >= held.size:
-                continue
-            kept = survivors[:size]
+    def shrink(self, held: Admitted) -> Resized | None:
+        """The largest legal size below the present one that can be had now.
+
+        Only whole slices go on; a gang that lost a pod of a role cannot do without it.
+        """
+        gang = held.gang
+        if any(position < gang.extras for position in held.lost):
+            return None
+        roles, whole = list(range(gang.extras)), _whole_slices(held)
+        for size in reversed([size for size in gang.sizes if size < held.size]):
+            kept = roles + whole[:size]
             added = self._find(held=held, size=size, kept=kept)
             if added is not None:
                 return self._resized(held=held, kept=kept, added=added)
@@ -42,21 +46,18 @@ class Resizer:
 
     def grow(self, held: Admitted) -> Resized | None:
         """The largest legal size above the present one that can be had now."""
-        gang = held.gang
-        for size in reversed(gang.sizes):
-            pods = size - held.size
-            if pods <= 0:
-                return None
+        gang, kept = held.gang, range(len(held.assignment))
+        for size in reversed([size for size in gang.sizes if size > held.size]):
             if not self.horizon.has_quota(gang=gang, pool=held.pool, size=size):
                 continue
-            added = self._find(held=held, size=size, kept=range(held.size))
+            added = self._find(held=held, size=size, kept=kept)
             if added is not None:
                 self.horizon.hold(gang=gang, pool=held.pool, size=size)
-                return self._resized(held=held, kept=range(held.size), added=added)
+                return self._resized(held=held, kept=kept, added=added)
         return None
 
     def _find(self, *, held: Admitted, size: int, kept: Sequence[int]) -> list[str] | None:
-        if size == len(kept):
+        if held.gang.extras + size == len(kept):
             return []
         stays = {new: held.assignment[old] for new, old in enumerate(kept)}
         return self.seating.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
@@ -67,7 +68,8 @@ class Resizer:
         self.horizon.take(gang=gang, pool=pool, nodes=added, positions=positions)
         nodes = [*(held.assignment[index] for index in kept), *added]
         level, domain, where = whereabouts(view=self.horizon.now.views[pool], nodes=nodes)
-        verb = "shrinks" if len(nodes) < held.size else "grows"
+        size = len(nodes) - gang.extras
+        verb = "shrinks" if size < held.size else "grows"
         return Resized(
             key=gang.key,
             uid=gang.uid,
@@ -76,6 +78,14 @@ class Resizer:
             added=tuple(added),
             level=level,
             domain=domain,
-            message=f"{verb} from {held.size} to {len(nodes)} of {counted(gang.nodes, 'pod')},"
-            f" {where}",
+            message=f"{verb} from {held.size} to {size} of {counted(gang.nodes, 'pod')}, {where}",
         )
+
+
+def _whole_slices(held: Admitted) -> list[int]:
+    """Positions of the main pods whose slices have lost none, in their order."""
+    gang = held.gang
+    unit = gang.slices[0].pods if gang.slices else 1
+    firsts = range(gang.extras, len(held.assignment), unit)
+    slices = [range(first, first + unit) for first in firsts]
+    return [i for piece in slices if held.lost.isdisjoint(piece) for i in piece]

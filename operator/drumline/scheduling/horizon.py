@@ -154,6 +154,11 @@ class Horizon:
         ):
             self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
 
+    def is_at_rest(self, pool: str) -> bool:
+        """Whether nobody leaves a pool, or waits for others to leave it."""
+        leaves = any(one.held.pool == pool for one in self._leaving)
+        return not leaves and all(one.pool != pool for one in self._nominations.values())
+
     def nomination(self, gang: Gang) -> Nomination | None:
         """What is kept for a gang."""
         return self._nominations.get(gang.uid)

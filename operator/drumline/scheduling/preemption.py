@@ -18,11 +18,19 @@ from typing import Final
 from drumline.scheduling.bounds import Stock, could_suffice
 from drumline.scheduling.candidacy import Asked, Candidacy
 from drumline.scheduling.claim import Claim
-from drumline.scheduling.decisions import Blocked, BlockReason, Preemption, Victim
+from drumline.scheduling.consolidation import Consolidator, Rearrangement
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Preemption,
+    Victim,
+    VictimReason,
+)
 from drumline.scheduling.horizon import Horizon, Nomination
 from drumline.scheduling.model import Admitted, Gang, PreemptionRule, Queue
 from drumline.scheduling.picture import Picture
 from drumline.scheduling.refusals import Refusal, bounded, counted, named
+from drumline.scheduling.relocation import carry_out
 from drumline.scheduling.search import Search
 from drumline.scheduling.trial import Part, Trial
 from drumline.scheduling.victims import least_victims
@@ -72,9 +80,12 @@ class Found:
 class Preemptor:
     """Looks for victims, on the picture of soon."""
 
-    def __init__(self, *, horizon: Horizon, candidacy: Candidacy) -> None:
+    def __init__(
+        self, *, horizon: Horizon, candidacy: Candidacy, consolidator: Consolidator
+    ) -> None:
         self._horizon = horizon
         self._candidacy = candidacy
+        self._consolidator = consolidator
         self._stocks: dict[str, Stock] = {}
         self._in_vain: set[Hashable] = set()
         """Questions asked without an answer since the last preemption."""
@@ -82,13 +93,19 @@ class Preemptor:
     def preempt(
         self, *, gang: Gang, queue: Queue, refusals: Mapping[str, Refusal]
     ) -> Preemption | None:
-        """Send away the least there is for a gang that was refused, if that lets it start.
+        """Move others, or send away the least there is, for a gang that was refused.
 
         Args:
             gang: who waits.
             queue: its queue.
             refusals: what it waits for, by pool, in the order of trying.
+
+        Returns:
+            Who has to go or to move so that it can start; None if nothing helps.
         """
+        moves = self._consolidator.make_room(gang=gang, refusals=refusals)
+        if moves is not None:
+            return self._rearrange(gang=gang, moves=moves)
         if queue.preemption == _NOBODY:
             return None
         size = gang.legal_sizes[0]
@@ -146,6 +163,19 @@ class Preemptor:
             blockers=tuple(keys),
             needed=nomination.gpus,
         )
+
+    def _rearrange(self, *, gang: Gang, moves: Rearrangement) -> Preemption:
+        pool, plan = moves.pool, moves.plan
+        carry_out(horizon=self._horizon, pool=pool, relocations=plan.relocations)
+        self._horizon.nominate(Nomination(gang=gang, pool=pool, nodes=plan.nodes))
+        self._changed(one.uid for one in moves.movers)
+        return _rearranged(gang=gang, moves=moves)
+
+    def _changed(self, uids: Iterable[str]) -> None:
+        """Nobody asks for these any more, and whoever found nothing may look again."""
+        self._candidacy.exclude(uids)
+        self._in_vain.clear()
+        self._consolidator.forget()
 
     def _find(self, quest: Quest) -> Found | None:
         outlook, gang = self._horizon.outlook, quest.gang
@@ -206,8 +236,7 @@ class Preemptor:
         """Count the victims as gone soon."""
         for one in _last_parts(found.parts):
             self._horizon.dismiss(held=one.held, kept=one.kept)
-        self._candidacy.exclude(one.uid for one in found.parts)
-        self._in_vain.clear()
+        self._changed(one.uid for one in found.parts)
 
     def _places(self, found: Found) -> tuple[str, ...]:
         nodes = found.search.find()
@@ -258,6 +287,41 @@ def _victims(parts: Iterable[Part]) -> tuple[Victim, ...]:
         )
         for one in _last_parts(parts)
     )
+
+
+def _rearranged(*, gang: Gang, moves: Rearrangement) -> Preemption:
+    view, nodes = moves.search.view, moves.plan.nodes
+    depth, domain = view.tree.common([view.ordinal_of[name] for name in nodes])
+    keys = named(sorted(one.held.gang.key for one in moves.movers))
+    return Preemption(
+        key=gang.key,
+        uid=gang.uid,
+        pool=moves.pool,
+        assignment=nodes,
+        victims=_movers(moves),
+        level=view.tree.level_name(depth),
+        domain=domain.path,
+        message=bounded(
+            f"{keys} to move within pool {moves.pool}, so that {gang.key} has"
+            f" {counted(len(set(nodes)), 'node')}"
+        ),
+    )
+
+
+def _movers(moves: Rearrangement) -> tuple[Victim, ...]:
+    found = (
+        Victim(
+            key=one.held.gang.key,
+            uid=one.held.gang.uid,
+            gpus=one.held.gpus,
+            gpu_seconds_lost=one.held.gpu_seconds_at_risk,
+            why=VictimReason.MOVED,
+            moves_to=one.nodes,
+            moves_to_pool=moves.pool,
+        )
+        for one in moves.plan.relocations
+    )
+    return tuple(sorted(found, key=lambda victim: (victim.key, victim.uid)))
 
 
 def _preemption(

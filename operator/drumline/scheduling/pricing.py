@@ -41,9 +41,11 @@ class Market:
             self._parts[one.uid].append(one)
         self.nodes: dict[int, dict[str, int]] = defaultdict(dict)
         """By ordinal, then uid: how many of the gang's parts have to leave until it is off it."""
+        self._where: dict[str, set[int]] = defaultdict(set)
         for one in parts:
             for ordinal in one.amounts:
                 if domain_of[ordinal] in inside and search.index.open[ordinal]:
+                    self._where[one.uid].add(ordinal)
                     there = self.nodes[ordinal]
                     there[one.uid] = max(there.get(one.uid, 0), one.step + 1)
 
@@ -64,6 +66,10 @@ class Market:
         chosen = self._trimmed(ordinal=ordinal, chosen=chosen, wanted=wanted)
         parts = [one for bundle in chosen for one in bundle]
         return Step(price=_cost(parts) / self._gain(parts), parts=parts)
+
+    def beside(self, parts: Sequence[Part]) -> list[int]:
+        """Nodes on which the gangs of some parts hold something."""
+        return sorted({ordinal for one in parts for ordinal in self._where[one.uid]})
 
     def _left(self, uid: str, last: int) -> list[Part]:
         """The parts of a gang that are still to leave, up to one of them."""
@@ -112,8 +118,7 @@ def free_nodes(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> No
         if not _take(trial=trial, parts=step.parts):
             del steps[ordinal]  # the law forbids it
             continue
-        touched = {i for one in step.parts for i in one.amounts if i in market.nodes}
-        for other in sorted(touched):
+        for other in market.beside(step.parts):
             _price_again(market=market, steps=steps, heap=heap, ordinal=other)
 
 

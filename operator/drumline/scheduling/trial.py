@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import add
+from typing import Final, Protocol
 
-from drumline.scheduling.claim import Claim
 from drumline.scheduling.decisions import VictimReason
 from drumline.scheduling.model import Admitted
 from drumline.scheduling.search import Search
@@ -57,6 +57,52 @@ class Part:
         return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
 
 
+class Law(Protocol):
+    """What may be taken from whom (`claim`)."""
+
+    @property
+    def within_reach(self) -> bool:
+        """Whether nothing was taken that may not be."""
+        ...
+
+    @property
+    def is_unconditional(self) -> bool:
+        """Whether only capacity is missing."""
+        ...
+
+    def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
+        """Add a victim."""
+        ...
+
+    def give_back(self, *, leaf: int, gpus: int, user: str = "") -> None:
+        """Remove a victim again."""
+        ...
+
+    def holds(self) -> bool:
+        """Whether the gang may take what the victims leave."""
+        ...
+
+
+class _NoLaw:
+    """The law among those who only move: nobody loses anything to anybody."""
+
+    within_reach = True
+    is_unconditional = True
+
+    def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
+        """Nothing is taken."""
+
+    def give_back(self, *, leaf: int, gpus: int, user: str = "") -> None:
+        """Nothing was taken."""
+
+    def holds(self) -> bool:
+        """Always."""
+        return True
+
+
+NO_LAW: Final = _NoLaw()
+
+
 class Trial:
     """The parts picked so far, on the picture of soon.
 
@@ -66,7 +112,7 @@ class Trial:
         gpus: what it needs beside what it holds.
     """
 
-    def __init__(self, *, search: Search, claim: Claim, gpus: int) -> None:
+    def __init__(self, *, search: Search, claim: Law, gpus: int) -> None:
         self.search = search
         self.claim = claim
         self.gpus = gpus
@@ -128,9 +174,15 @@ class Trial:
         slots = self.search.index.slots[self.search.depth]
         return max((int(slots[identity]) for identity in ids), default=0)
 
-    def free_gpus(self, identity: int) -> int:
-        """GPUs that were free in a domain, on nodes open to the gang, likewise."""
-        return int(self.search.index.gpus[self.search.depth][identity])
+    def free_gpus(self, identity: int) -> int | None:
+        """GPUs that were free in a domain for such a gang, likewise; None if nobody counts them.
+
+        The pods of roles may use nodes on which the index of the main pods does not look.
+        """
+        search = self.search
+        if search.demand.roles or search.shape.grain > 1:
+            return None
+        return int(search.index.gpus[search.depth][identity])
 
     def enough(self, ids: Iterable[int]) -> bool:
         """Whether the gang may and can take places in one of some domains."""

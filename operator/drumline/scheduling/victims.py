@@ -112,9 +112,10 @@ def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
 def _floor(*, trial: Trial, identity: int, parts: Sequence[Part]) -> float | None:
     """What the GPUs that are missing in a domain cost at least; None if they are not to be had."""
     domain_of = trial.search.view.tree.domain_of[trial.search.depth]
-    missing = trial.gpus - trial.free_gpus(identity)
-    if missing <= 0:
+    free = trial.free_gpus(identity)
+    if free is None or free >= trial.gpus:
         return 0.0
+    missing = trial.gpus - free
     line: list[tuple[float, int]] = []
     for one in parts:
         gpus = sum(amount[0] for i, amount in one.amounts.items() if domain_of[i] == identity)
