@@ -63,21 +63,30 @@ class Packer:
         Slices that are wider than that level are filled one by one first.
         """
         goal = self.spread_depth
-        if goal <= depth or any(depth < cut.depth < goal for cut in self.cuts):
+        if not self.balances(depth):
             return []
         tree = self.index.tree
         span = tree.span(depth, identity)
         row = tree.domain_of[goal]
         ids = np.arange(row[span.start], row[span.stop - 1] + 1)
         ids = ids[tree.known[goal][ids]]
-        size = unit(cuts=self.cuts, depth=goal)
         return even_shares(
             ids=ids,
             rooms=self.index.rooms(self.cuts)[goal][ids],
             gpus=self.index.gpus[goal][ids],
             pods=pods,
-            unit=max(size, self.index.shape.grain),
+            unit=self.spread_unit,
         )
+
+    def balances(self, depth: int) -> bool:
+        """Whether pods in a domain of a depth are to be balanced over its own ones at once."""
+        goal = self.spread_depth
+        return depth < goal and not any(depth < cut.depth < goal for cut in self.cuts)
+
+    @property
+    def spread_unit(self) -> int:
+        """Pods that are not parted for the sake of an even spread."""
+        return max(unit(cuts=self.cuts, depth=self.spread_depth), self.index.shape.grain)
 
     def _shares(self, *, depth: int, children: range, pods: int) -> Shares:
         near: Shares = []

@@ -165,11 +165,9 @@ def seat(
     shares = [(depth, identity, demand.pods)] if demand.pods else []
     with ExitStack() as imagined:
         if any(demand.roles):
-            seats = RoleSeats(index=index, frontiers=room.frontiers(demand), beside=demand.beside)
+            seats = RoleSeats(packer=packer, frontiers=room.frontiers(demand))
             found = seats.find(depth=depth, identity=identity, pods=demand.pods)
-            roles = found.roles
-            if not (demand.anchors or packer.spread_depth):
-                shares = found.main
+            roles, shares = found.roles, shares if demand.anchors else found.main
             for request, nodes in zip(room.requests, roles, strict=True):
                 imagined.callback(view.imagine(request=request, places=_counted(nodes)))
         for i, anchor in reversed(list(enumerate(demand.anchors))):

@@ -2,26 +2,20 @@
 
 From the chosen domain downwards, at each level one domain for everything if it can hold it, else as
 few as possible, those in which the gang has pods already first; on the nodes where they cost the
-fewest places of main pods, then nodes in use before empty ones.
+fewest places of main pods, then nodes in use before empty ones. Where the main pods are to be
+balanced, role pods go wherever they leave the fewest and then the most even shares.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import numpy as np
 
 from drumline.scheduling.frontier import Frontier, Frontiers
-from drumline.scheduling.packing import neighbours
+from drumline.scheduling.packing import Packer, neighbours
+from drumline.scheduling.sharing import Option, Part, Share, cheapest, fewest, whole_part
 from drumline.scheduling.slots import SlotIndex
-
-Part = tuple[int, Frontier]
-"""Id (of a domain or node) and what it can hold."""
-_FEW: Final = 8
-_NEVER: Final = -(1 << 50)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +32,14 @@ class Seats:
 class RoleSeats:
     """Looks for the nodes of role pods."""
 
-    index: SlotIndex
+    packer: Packer
+    """Who packs the main pods afterwards."""
     frontiers: Frontiers
-    beside: tuple[int, ...] = ()
+
+    @property
+    def index(self) -> SlotIndex:
+        """Of the main pods."""
+        return self.packer.index
 
     def find(self, *, depth: int, identity: int, pods: int) -> Seats:
         """Places for all role pods, in a domain that can hold everything.
@@ -50,17 +49,69 @@ class RoleSeats:
             identity: of the domain.
             pods: main pods that have to fit there too.
         """
-        mix = self.frontiers.mix
-        seats = Seats(roles=[[] for _ in mix.pods], main=[])
-        self._descend(seats, (depth, identity), target=len(mix.combinations) - 1, pods=pods)
-        for nodes in seats.roles:
-            nodes.sort()
+        seats = Seats(roles=[[] for _ in self.frontiers.mix.pods], main=[])
+        target = len(self.frontiers.mix.combinations) - 1
+        self._descend(seats, (depth, identity), target=target, pods=pods)
         return seats
+
+    def _balance(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> bool:
+        """Seat everything, main pods spread evenly over the domains of the balanced level.
+
+        As few of these as can hold them, the smallest share as large as possible, then the largest
+        as small as possible. False if the level's known domains cannot hold them.
+        """
+        over, unit = self.packer.spread_depth, self.packer.spread_unit
+        row = self.index.tree.domain_of[over]
+        span = self.index.tree.span(*domain)
+        ids = range(row[span.start], row[span.stop - 1] + 1)
+
+        def share_out(low: int, high: int) -> list[Share]:
+            parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
+            mix = self.frontiers.mix
+            return fewest(mix=mix, parts=parts, target=target, pods=pods) or []
+
+        def used(low: int, high: int) -> int:
+            return sum(share.option.counts for share in share_out(low, high))
+
+        need = pods // unit
+        count = used(1, need)
+        if not count or pods % unit:
+            return False
+        low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
+        high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
+        left = pods - count * low * unit
+        for share in share_out(low, high):
+            main = 0
+            if share.option.counts:
+                more = min(left, share.option.room - low * unit)
+                left, main = left - more, low * unit + more
+            part = (over, share.identity)
+            self._descend(seats, part, target=share.option.roles, pods=main)
+        return True
+
+    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Part:
+        """A domain over which main pods are balanced; one with role pods only does not count."""
+        frontier = self.frontiers.of(depth, identity)
+        known = bool(self.index.tree.known[depth][identity])
+        options = [
+            Option(roles=roles, counts=False, room=0)
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        options += [
+            Option(roles=roles, counts=True, room=min(room, high))
+            for roles, room in enumerate(frontier)
+            if known and room >= low
+        ]
+        return Part(identity=identity, options=options)
 
     def _descend(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> None:
         """Seat a combination of role pods, and tell how many main ones are to go where."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
+        balances = target and pods and self.packer.balances(depth)
+        if balances and self._balance(seats, domain, target=target, pods=pods):
+            return
         if not target or depth >= tree.leaf_depth:
             span = tree.span(depth, identity)
             alone = depth > tree.leaf_depth
@@ -71,97 +122,67 @@ class RoleSeats:
             if pods:
                 seats.main.append((depth, identity, pods))
             return
-        below = depth + 1
-        parts = [(i, self.frontiers.of(below, i)) for i in tree.children(depth, identity)]
         needed = pods + self.frontiers.anchored_in(depth, identity)
-        chosen = self._few(below, parts, target, needed)
-        for child, part, room in sorted(chosen, key=lambda one: (-one[2], one[0])):
-            share = min(pods, room)
-            pods -= share
-            self._descend(seats, (below, child), target=part, pods=share)
+        for share in self._few(depth + 1, tree.children(depth, identity), target, needed):
+            main = min(pods, share.option.room)
+            pods -= main
+            self._descend(seats, (depth + 1, share.identity), target=share.option.roles, pods=main)
 
-    def _few(
-        self, depth: int, parts: Sequence[Part], target: int, pods: int
-    ) -> list[tuple[int, int, int]]:
-        """The fewest domains that hold everything: id, combination, and main pods each can hold."""
-        near = neighbours(index=self.index, beside=self.beside, depth=depth)
+    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[Share]:
+        """The fewest domains that hold everything, those with the most room first."""
+        near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
         gpus = self.index.gpus[depth]
-        alone = [i for i, frontier in parts if frontier[target] >= pods]
+        parts = {i: self.frontiers.of(depth, i) for i in ids}
+        alone = [i for i, frontier in parts.items() if frontier[target] >= pods]
         if alone:
-            return [(min(alone, key=lambda i: (-near[i], int(gpus[i]), i)), target, pods)]
-        line = sorted(parts, key=lambda part: (-near[part[0]], -part[1][0], part[0]))
-        for most in (_FEW, len(line)):
-            found = _share_out(self.frontiers, line, target=target, pods=pods, most=most)
-            if found is not None:
-                return found
-        raise AssertionError("a domain promises more than its parts hold")
+            best = min(alone, key=lambda i: (-near[i], int(gpus[i]), i))
+            return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]
+        line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
+        found = fewest(
+            mix=self.frontiers.mix,
+            parts=[whole_part(i, parts[i]) for i in line],
+            target=target,
+            pods=pods,
+        )
+        if found is None:
+            raise AssertionError("a domain promises more than its parts hold")
+        return sorted(found, key=lambda share: (-share.option.room, share.identity))
 
     def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
         """The nodes on which the role pods take the fewest places from main ones."""
         if not target:
             return []
-        near = set(self.beside)
+        near, mix = set(self.packer.beside), self.frontiers.mix
         by_kind: dict[Frontier, list[int]] = defaultdict(list)
         for ordinal in span:
             by_kind[self.frontiers.by_node[ordinal]].append(ordinal)
-        enough = sum(self.frontiers.mix.combinations[target])
-        line: list[Part] = []
-        for frontier, ordinals in by_kind.items():
-            ordinals.sort(key=lambda i: (i not in near, self.index.cells[i], i))
-            loss = tuple(n - frontier[0] if n >= 0 else _NEVER for n in frontier)
-            line += [(ordinal, loss) for ordinal in ordinals[:enough]]
-        line.sort(key=lambda part: (part[0] not in near, self.index.cells[part[0]], part[0]))
-        found = _share_out(self.frontiers, line, target=target, pods=None, most=enough)
-        if found is None:
-            raise AssertionError("a domain promises more than its nodes hold")
-        return [(ordinal, part) for ordinal, part, _ in found if part]
+        enough = sum(mix.combinations[target])
+
+        def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:
+            return (ordinal not in near, self.index.cells[ordinal], ordinal)
+
+        line = [
+            ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
+        ]
+        parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
+        found = cheapest(mix=mix, parts=parts, target=target, most=enough)
+        return [(share.identity, share.option.roles) for share in found]
+
+    def _cost(self, ordinal: int) -> Part:
+        """A node with what role pods there take from main ones."""
+        frontier = self.frontiers.by_node[ordinal]
+        options = [
+            Option(roles=roles, counts=True, room=room - frontier[0])
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        return Part(identity=ordinal, options=options)
 
 
-def _share_out(
-    frontiers: Frontiers, line: Sequence[Part], *, target: int, pods: int | None, most: int
-) -> list[tuple[int, int, int]] | None:
-    """Parts (id, combination, what it then holds) that hold the target together.
-
-    With `pods`, the fewest parts that hold so many main pods, and the most they can; without, the
-    parts that leave the most, however many.
-    """
-    mix = frontiers.mix
-    best = np.full((most + 1, len(mix.combinations)), _NEVER, dtype=np.int64)
-    best[0, 0] = 0
-    taken: list[np.ndarray] = []
-    for _, frontier in line:
-        after, choice = best.copy(), np.full(best.shape, -1, dtype=np.int64)
-        for part, room in enumerate(frontier):
-            if room <= _NEVER or (pods is not None and room < 0) or (not part and not room):
-                continue
-            source, goal = mix.shifts[part]
-            better = best[:-1, source] + room
-            wins = better > after[1:, goal]
-            after[1:, goal] = np.where(wins, better, after[1:, goal])
-            choice[1:, goal] = np.where(wins, part, choice[1:, goal])
-        best = after
-        taken.append(choice)
-    holds = best[:, target]
-    count = int(np.argmax(holds if pods is None else holds >= pods))
-    if holds[count] < (_NEVER // 2 if pods is None else pods):
-        return None
-    return _walk_back(frontiers, line, taken, count=count, target=target)
-
-
-def _walk_back(
-    frontiers: Frontiers,
-    line: Sequence[Part],
-    taken: Sequence[np.ndarray],
-    *,
-    count: int,
-    target: int,
-) -> list[tuple[int, int, int]]:
-    mix, found = frontiers.mix, list[tuple[int, int, int]]()
-    for (identity, frontier), choice in zip(reversed(line), reversed(taken), strict=True):
-        part = int(choice[count, target])
-        if part >= 0:
-            found.append((identity, part, frontier[part]))
-            source, goal = mix.shifts[part]
-            target = int(source[int(np.flatnonzero(goal == target)[0])])
-            count -= 1
-    return found
+def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
+    """The last of some numbers up to which something holds; at worst the first."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(numbers[middle]) else (low, middle - 1)
+    return numbers[low]
