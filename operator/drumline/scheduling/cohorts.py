@@ -132,13 +132,17 @@ class Balance:
         return max(0, self.usage[branch] - self.quota[branch])
 
     def above_with(self, *, leaf: int, gpus: int) -> tuple[bool, ...]:
-        """Which branches would be above their quota with so many more, from the top to the leaf."""
+        """Which branches would borrow with so many more, from the top to the leaf.
+
+        Never the top: whoever does not fit there has to wait, and keeps his turn.
+        """
+        *below, _ = self.paths[leaf]
         above: list[bool] = []
-        for branch in self.paths[leaf]:
+        for branch in below:
             before, kept = self.usage[branch], self.kept[branch]
             above.append(before + gpus > self.quota[branch])
             gpus = max(0, before + gpus - kept) - max(0, before - kept)
-        return tuple(reversed(above))
+        return (False, *reversed(above))
 
     def shortfall(self, *, leaf: int, gpus: int) -> int:
         """By how much the leaf's quota would have to grow before it may take so many GPUs more."""

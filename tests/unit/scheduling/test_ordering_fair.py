@@ -1,0 +1,266 @@
+"""Turns by fair share: who is next, and that everybody gets what he is due in the long run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+
+import pytest
+
+from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
+from drumline.scheduling.fairshare import decay
+from drumline.scheduling.model import Ordering
+from drumline.scheduling.ordering import Above, Borrowing, Turn, line_of, turn
+from drumline.scheduling.pools import OpenPools
+from drumline.scheduling.quota import QuotaBook, book_of
+from tests.unit.scheduling.builders import gang, queue
+
+FAIR = Policy(order=Ordering.FAIR_SHARE)
+GPUS = 32
+
+
+def book(
+    *queues: Queue,
+    history: dict[str, float] | None = None,
+    policy: Policy = FAIR,
+    gpus: int = GPUS,
+) -> QuotaBook:
+    """The empty book of queues on one node."""
+    whole = Resources(gpus=gpus, pods=999)
+    snapshot = Snapshot(
+        nodes=(Node(name="n0", pool="h100", allocatable=whole),),
+        pools=(Pool(name="h100"),),
+        queues=queues,
+        history=history or {},
+    )
+    return book_of(snapshot=snapshot, policy=policy)
+
+
+def borrowing(found: QuotaBook) -> Borrowing:
+    pools = OpenPools(pools=(Pool(name="h100"),), quota=found)
+    return Borrowing(quota=found, pools=pools, queues=found.tree.queues)
+
+
+def turns(found: QuotaBook, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
+    """Who is looked at, and starts as long as there is room."""
+    told: list[str] = []
+    line = line_of(sorted(gangs, key=turn), quota=found, borrowing=borrowing(found).of)
+    for one in line:
+        told.append(one.uid.removeprefix("uid-"))
+        if one.gpus <= room:
+            room -= one.gpus
+            found.hold(gang=one, pool="h100", size=one.nodes)
+    return told
+
+
+def some(name: str, count: int, *, gpus: int = 1) -> list[Gang]:
+    return [gang(f"{name}{i}", gpus=gpus, at=float(i), queue=name) for i in range(count)]
+
+
+def test_queues_take_turns_and_a_double_weight_gets_two() -> None:
+    found = book(queue("a", 99), queue("b", 99, weight=2.0))
+    told = turns(found, [*some("a", 3), *some("b", 6)])
+    assert told == ["a0", "b0", "b1", "a1", "b2", "b3", "a2", "b4", "b5"]
+
+
+def test_who_has_had_much_waits_for_the_others() -> None:
+    found = book(queue("a", 99), queue("b", 99), history={"a": 86400 * 3.5 / GPUS / 0.693147})
+    assert turns(found, [*some("a", 2), *some("b", 6)])[:6] == ["b0", "b1", "b2", "b3", "a0", "b4"]
+
+
+def test_priority_decides_inside_a_queue_and_between_equal_shares_only() -> None:
+    found = book(queue("a", 99), queue("b", 99))
+    high = [gang(f"b{i}", queue="b", priority=9, at=i) for i in range(2)]
+    assert turns(found, [*some("a", 2), *high, gang("low", queue="b")]) == [
+        "b0", "a0", "b1", "a1", "low",
+    ]  # fmt: skip
+
+
+def test_shares_are_compared_at_every_level_of_the_tree() -> None:
+    tree = [
+        queue("west"),
+        queue("east"),
+        queue("w1", 99, parent="west"),
+        queue("w2", 99, parent="west"),
+        queue("e1", 99, parent="east"),
+    ]
+    told = turns(book(*tree), [*some("w1", 2), *some("w2", 2), *some("e1", 4)])
+    assert told == ["e10", "w10", "w20", "e11", "w11", "e12", "w21", "e13"]
+
+
+def test_who_need_not_borrow_goes_first_however_much_it_has() -> None:
+    tree = [queue("org"), queue("a", 8, parent="org"), queue("b", 0, parent="org", weight=99.0)]
+    assert turns(book(*tree), [*some("a", 9), *some("b", 2)]) == [
+        *(f"a{i}" for i in range(8)), "b0", "b1", "a8",
+    ]  # fmt: skip
+
+
+def test_who_does_not_start_does_not_hold_up_the_others() -> None:
+    found = book(queue("a", 99), queue("b", 99))
+    told = turns(found, [*some("a", 2, gpus=20), *some("b", 3)], room=24)
+    assert told == ["a0", "b0", "b1", "b2", "a1"]
+
+
+def test_a_gang_of_no_queue_has_its_turn_too() -> None:
+    assert turns(book(queue("a", 99)), [*some("a", 1), gang("lost", gpus=99, queue="x")]) == [
+        "lost",
+        "a0",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_heaps_give_the_turns_that_looking_at_everybody_gives(seed: int) -> None:
+    random = Random(seed)
+    names = ["org", "west", "a", "b", "c", "d"]
+    parents = [None, "org", "west", "west", random.choice(["org", None]), random.choice([*"abc"])]
+    tree = [
+        queue(name, random.randint(0, 6), parent=parent, weight=random.choice([1.0, 2.0, 0.5]))
+        for name, parent in zip(names, parents, strict=True)
+    ]
+    gangs = [
+        gang(f"g{i}", queue=random.choice(names), gpus=random.randint(1, 4), at=i,
+             priority=random.randint(0, 1)) for i in range(30)
+    ]  # fmt: skip
+    history = {name: random.random() * 40000 for name in names}
+    found = turns(book(*tree, history=history), gangs)
+    assert found == looking_at_everybody(book(*tree, history=history), gangs)
+
+
+def looking_at_everybody(found: QuotaBook, gangs: list[Gang]) -> list[str]:
+    """The same from the definition: at each level of the tree, the least of all members."""
+    left, room, told = sorted(gangs, key=turn), GPUS, list[str]()
+    while left:
+        heads = {found.tree.leaf_of[one.queue]: one for one in reversed(left)}
+        one = first_of(None, depth=0, found=found, heads=heads)
+        told.append(one.uid.removeprefix("uid-"))
+        left.remove(one)
+        if one.gpus <= room:
+            room -= one.gpus
+            found.hold(gang=one, pool="h100", size=1)
+    return told
+
+
+def first_of(above: int | None, *, depth: int, found: QuotaBook, heads: dict[int, Gang]) -> Gang:
+    """Who is next below a branch."""
+    if above in heads:
+        return heads[above]
+    paths = [found.tree.branches[leaf].path for leaf in heads]
+    members = {
+        path[-1] if above is None else path[path.index(above) - 1]
+        for path in paths
+        if above is None or above in path
+    }
+    assert found.shares is not None
+    ranked: list[tuple[tuple[Above, float, Turn], Gang]] = []
+    for member in members:
+        one = first_of(member, depth=depth + 1, found=found, heads=heads)
+        beyond = borrowing(found).of(one)[: depth + 1]
+        ranked.append(((beyond, found.shares.share(member), turn(one)), one))
+    return min(ranked, key=lambda entry: entry[0])[1]
+
+
+def long_run(
+    *queues: Queue,
+    jobs: dict[str, tuple[int, float]],
+    policy: Policy,
+    gpus: int,
+    starts: int,
+) -> dict[str, float]:
+    """The part of all GPU-seconds that each queue gets, on a virtual clock under saturating load.
+
+    Each queue always has some more that want to start; whose turn it is waits for its room.
+
+    Args:
+        queues: what competes.
+        jobs: by queue, the most GPUs of its jobs and their mean seconds.
+        policy: how shares are counted.
+        gpus: of the cluster.
+        starts: after how many jobs the run ends.
+    """
+    random, now, number = Random(1), 0.0, 0
+    history: dict[str, float] = {}
+    running: list[tuple[float, Gang]] = []
+    waiting: dict[str, list[Gang]] = {name: [] for name in jobs}
+    served = dict.fromkeys(jobs, 0.0)
+    while number < starts:
+        for name, (most, _) in jobs.items():
+            while len(waiting[name]) < 6:
+                number += 1
+                size = random.randint(1, most)
+                waiting[name].append(gang(f"{number}", queue=name, gpus=size, at=number))
+        found = book(*queues, history=history, policy=policy, gpus=gpus)
+        for _, one in running:
+            found.hold(gang=one, pool="h100", size=1)
+        free = gpus - sum(one.gpus for _, one in running)
+        line = sorted((one for own in waiting.values() for one in own), key=turn)
+        for one in line_of(line, quota=found, borrowing=borrowing(found).of):
+            if one.gpus > free:
+                break
+            free -= one.gpus
+            found.hold(gang=one, pool="h100", size=1)
+            waiting[one.queue].remove(one)
+            heappush(running, (now + random.expovariate(1 / jobs[one.queue][1]), one))
+        seconds = running[0][0] - now
+        held = {name: sum(one.gpus for _, one in running if one.queue == name) for name in jobs}
+        shares = {name: amount / gpus for name, amount in held.items()}
+        history = decay(
+            history=history, shares=shares, seconds=seconds, half_life=policy.history_seconds
+        )
+        served = {name: amount + held[name] * seconds for name, amount in served.items()}
+        now = heappop(running)[0]
+    whole = sum(served.values())
+    return {name: amount / whole for name, amount in served.items()}
+
+
+def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
+    weights = {"a": 1.0, "b": 2.0, "c": 5.0}
+    queues = [queue(name, parent="org", weight=weight) for name, weight in weights.items()]
+    found = long_run(
+        queue("org", 9999),
+        *queues,
+        jobs={"a": (1, 300.0), "b": (2, 900.0), "c": (5, 200.0)},
+        policy=replace(FAIR, history_weight=4.0, history_seconds=3600.0),
+        gpus=64,
+        starts=2000,
+    )
+    assert found == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
+
+
+def test_also_where_jobs_are_larger_than_shares_if_the_past_counts_for_more() -> None:
+    queues = [queue("org", 9999), queue("a", parent="org"), queue("b", parent="org", weight=7.0)]
+    found = long_run(
+        *queues,
+        jobs={"a": (8, 300.0), "b": (5, 100.0)},
+        policy=replace(FAIR, history_weight=100.0, history_seconds=7200.0),
+        gpus=32,
+        starts=4000,
+    )
+    assert found == pytest.approx({"a": 1 / 8, "b": 7 / 8}, rel=0.02)
+
+
+def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
+    queues = [
+        queue("org", 9999),
+        queue("west", parent="org", weight=3.0),
+        queue("east", parent="org"),
+        queue("w1", parent="west"),
+        queue("w2", parent="west", weight=2.0),
+    ]
+    jobs = {"w1": (2, 300.0), "w2": (3, 200.0), "east": (2, 250.0)}
+    policy = replace(FAIR, history_weight=4.0, history_seconds=3600.0)
+    found = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=1500)
+    assert found == pytest.approx({"w1": 1 / 4, "w2": 2 / 4, "east": 1 / 4}, rel=0.02)
+
+
+def test_two_queues_whose_jobs_take_everything_take_turns() -> None:
+    """Usage that decays must not make one of them starve, nor run twice while the other waits."""
+    history, order = dict[str, float](), list[str]()
+    for number in range(12):
+        waiting = [gang(f"{name}{number}", queue=name, gpus=GPUS, at=number) for name in "ab"]
+        found = book(queue("a", GPUS), queue("b", GPUS), history=history)
+        order.append(turns(found, waiting)[0][0])
+        shares = {order[-1]: 1.0}
+        history = decay(history=history, shares=shares, seconds=3600, half_life=86400)
+    assert order == ["a", "b"] * 6
