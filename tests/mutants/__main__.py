@@ -1,0 +1,127 @@
+"""`make mutants`: a seeded sample of faults, and how many of them the tests notice.
+
+python -m tests.mutants                      300 of them
+python -m tests.mutants --count 30 --seed 7  fewer, others
+python -m tests.mutants --only victims       of the modules whose name contains this
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import hypothesis
+import numpy as np
+
+from tests.bench.report import FOLDER
+from tests.mutants.mutations import Mutant, mutants_of
+from tests.mutants.survivors import EXPLAINED
+from tests.mutants.trial import Fate, Result, Trial, begin, finished
+
+ROOT = Path(__file__).parents[2]
+ROOM = ROOT / "operator" / "drumline" / "scheduling"
+MODULES = {
+    "quota": ("quota", "cohorts", "caps", "claim", "pools"),
+    "placement": (
+        *("placement", "packing", "slots", "topology", "slicing", "roles", "frontier"),
+        *("spreading", "seating", "search"),
+    ),
+    "preemption": ("preemption", "victims", "candidacy", "bounds", "trial", "pricing", "surplus"),
+}
+TESTS = (
+    "tests/unit/scheduling",
+    "tests/property/test_scheduling_pairs.py",
+    "tests/property/test_scheduling_oracle.py",
+    "tests/property/test_scheduling_preemption.py",
+)
+GOAL = 0.8
+AT_A_TIME = 2
+
+
+def main() -> int:
+    """Try a sample; 1 if too many survive."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args()
+    warm = f"hypothesis {hypothesis.__version__}, numpy {np.__version__}"
+    chosen = sample(count=asked.count, seed=asked.seed, only=asked.only)
+    print(f"seed {asked.seed}: {len(chosen)} mutants ({warm})", flush=True)
+    started = time.monotonic()
+    results = try_all(chosen)
+    report(results, minutes=(time.monotonic() - started) / 60)
+    return 0 if score(results) >= GOAL else 1
+
+
+def sample(*, count: int, seed: int, only: str) -> list[Mutant]:
+    """As many mutants of each of the three areas, drawn with a seed."""
+    random = Random(seed)
+    chosen: list[Mutant] = []
+    areas = list(MODULES.values())
+    for place, names in enumerate(areas):
+        found = [
+            mutant
+            for name in names
+            if only in name and (ROOM / f"{name}.py").exists()
+            for mutant in mutants_of(ROOM / f"{name}.py")
+        ]
+        share = count // len(areas) + (place < count % len(areas))
+        chosen += random.sample(found, min(share, len(found)))
+    random.shuffle(chosen)
+    return chosen
+
+
+def try_all(mutants: Sequence[Mutant]) -> list[Result]:
+    """What becomes of each, some at a time."""
+    waiting, trials, results = list(mutants), list[Trial](), list[Result]()
+    while waiting or trials:
+        while waiting and len(trials) < AT_A_TIME:
+            trials.append(begin(waiting.pop(0), tests=TESTS))
+        result = finished(trials)
+        if result is None:
+            time.sleep(0.05)  # two children to wait for, and no event for whichever ends first
+            continue
+        trials = [one for one in trials if one.mutant is not result.mutant]
+        results.append(result)
+        shown = f"{result.fate:9} {result.seconds:5.1f} s  {place(result.mutant)}"
+        print(f"{len(results):4}/{len(mutants)} {shown} {result.mutant.change}"[:200], flush=True)
+    return results
+
+
+def report(results: Sequence[Result], *, minutes: float) -> None:
+    """Print the score and the survivors; keep them in build/bench/mutants.json."""
+    fates = Counter(result.fate for result in results)
+    print(", ".join(f"{number} {fate}" for fate, number in fates.items()))
+    survivors = [one.mutant for one in results if one.fate is Fate.SURVIVED]
+    for mutant in sorted(survivors, key=lambda one: (one.path, one.line)):
+        print(f"  {place(mutant)} {mutant.change}")
+        print(f"      {EXPLAINED.get(mutant.change, 'not explained')}")
+    print(f"score {100 * score(results):.1f} % in {minutes:.1f} min (goal {100 * GOAL:.0f} %)")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    kept = {
+        "score": score(results),
+        "minutes": minutes,
+        "survivors": [f"{place(one)} {one.change}" for one in survivors],
+    }
+    (FOLDER / "mutants.json").write_text(json.dumps(kept, indent=2) + "\n")
+
+
+def score(results: Sequence[Result]) -> float:
+    """The part of all mutants that were noticed."""
+    return sum(one.fate is not Fate.SURVIVED for one in results) / max(1, len(results))
+
+
+def place(mutant: Mutant) -> str:
+    """File and line."""
+    return f"{mutant.path.name}:{mutant.line}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
