@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
-from typing import Protocol
+from typing import Final, Protocol
 
 from drumline.scheduling import Decisions, Gang, Policy, PreemptionRule, Snapshot, decide
 from drumline.simulator.arrivals import Arrival, Execution, Outage
@@ -24,6 +24,11 @@ from drumline.simulator.cluster import Cluster
 from drumline.simulator.life import Life
 from drumline.simulator.outcome import JobRecord, Outcome
 from drumline.simulator.world import World
+
+
+_DECIMALS: Final = 6
+"""Ends are rounded to a microsecond, so that what happens together is seen together: in floating
+point 0.1 + 0.2 seconds are not 0.3."""
 
 
 class Decider(Protocol):
@@ -223,7 +228,8 @@ class _Simulation:
         return True
 
     def _will_end(self, life: Life) -> None:
-        heappush(self._events, (life.ends_at(), _Kind.END, life.index, life.version))
+        at = round(life.ends_at(), _DECIMALS)
+        heappush(self._events, (at, _Kind.END, life.index, life.version))
 
     def _will_be_gone(self, life: Life, at: float) -> None:
         heappush(self._events, (at, _Kind.GONE, life.index, life.version))

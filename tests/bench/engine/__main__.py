@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
-from tests.bench.engine import growth, kai, native, steady
+from tests.bench.engine import growth, kai, native, steady, virtual
 from tests.bench.engine.shape import measure
 from tests.bench.report import Row, publish
 
@@ -22,6 +22,7 @@ GROUPS: dict[str, Callable[[], list[Row]]] = {
     "kai": lambda: [measure(one) for one in kai.shapes()],
     "steady": steady.rows,
     "growth": growth.rows,
+    "virtual": virtual.rows,
 }
 _MARK = "rows: "
 
