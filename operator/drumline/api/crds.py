@@ -119,6 +119,7 @@ DEFINITIONS: Final = (
             Column(name="Ready", path=".status.ready", description="Pods ready of pods wanted"),
             Column(name="Step", path=".status.step", type="integer"),
             Column(name="Loss", path=".status.loss"),
+            Column(name="Expected", path=".status.expectedStart", priority=1, description="Start"),
             Column(name="Message", path=".status.message", priority=1),
             Column(name="Restarts", path=".status.restarts", type="integer", priority=1),
             Column(name="Tokens/s", path=".status.tokensPerSecond", type="integer", priority=1),

@@ -69,6 +69,11 @@ class TrainingJobStatus(ApiModel):
     """Image the job was admitted with; replacements and resumes use it too."""
     queued_at: Timestamp | None = None
     """When the job began to wait; kept over preemption."""
+    expected_start: Timestamp | None = None
+    """While it waits near the head of the line: it starts as likely before this moment as after it.
+    A forecast from how long running jobs may still run; it knows of no job that comes later."""
+    expected_start_by: Timestamp | None = None
+    """Nine in ten such forecasts are before this moment."""
     admitted_at: Timestamp | None = None
     """When it last got its GPUs."""
     generation_at: Timestamp | None = None

@@ -23,6 +23,7 @@ from drumline.controller.captures import Captures
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.commit import Committer
 from drumline.controller.executor import Executor
+from drumline.controller.forecasts import Forecasts
 from drumline.controller.informers import Informers, connect
 from drumline.controller.nodes import NodeBook
 from drumline.controller.notices import Notices
@@ -197,7 +198,12 @@ class Operator:
             past = PastUse(half_life=policy.history_seconds)
             past.restore({q.name: q.status for q in informers.queues.values()}, now=time.time())
             self._captures = Captures(file=self._settings.capture_file, wake=wake.set)
-            texts = WaitingTexts(state=state, writer=writer, notices=notices, clock=time.time)
+            forecasts = Forecasts(
+                state=state, past=past, policy=policy, clock=time.time, wake=wake.set
+            )
+            texts = WaitingTexts(
+                state=state, writer=writer, notices=notices, forecasts=forecasts, clock=time.time
+            )
             scheduler = SchedulerLoop(
                 state=state,
                 committer=Committer(
@@ -230,6 +236,7 @@ class Operator:
                 group.create_task(work(queue=queue, reconciler=reconciler, metrics=self._metrics))
             group.create_task(scheduler.run())
             group.create_task(texts.run())
+            group.create_task(forecasts.run())
             group.create_task(_keep_time(state, enqueue=queue.add, wake=wake))
             group.create_task(reporter.run())
             group.create_task(recorder.run())

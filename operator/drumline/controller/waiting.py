@@ -1,7 +1,8 @@
 """Why a job waits, told in its status: written at a pace of its own, so that no cycle waits for it.
 
 The newest text a job is to have replaces one that is not written yet. A new reason is written as
-soon as its turn comes; a message whose numbers moved is refreshed at most once a minute.
+soon as its turn comes; a message whose numbers moved is refreshed at most once a minute, and so is
+an expected start, if it moved by more than a tenth of what is left until then.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from drumline.controller.clusterstate import ClusterState
+from drumline.controller.forecasts import Forecasts
 from drumline.controller.notices import Notices
 from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import status as to
+from drumline.lifecycle.job import seconds
 from drumline.lifecycle.plan import is_queued
 from drumline.telemetry import logs
 
@@ -37,6 +40,9 @@ class Text(NamedTuple):
     uid: str
     reason: str
     message: str
+    start: float | None
+    """When it will probably start (seconds since the epoch)."""
+    start_by: float | None
 
 
 class WaitingTexts:
@@ -46,6 +52,7 @@ class WaitingTexts:
         state: the caches.
         writer: how a status is written.
         notices: what users are told.
+        forecasts: when waiting jobs will probably start.
         clock: seconds since the epoch.
     """
 
@@ -55,11 +62,13 @@ class WaitingTexts:
         state: ClusterState,
         writer: StatusWriter,
         notices: Notices,
+        forecasts: Forecasts,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._writer = writer
         self._notices = notices
+        self._forecasts = forecasts
         self._clock = clock
         self._due: dict[str, Text] = {}
         self._said_at: dict[str, float] = {}
@@ -67,15 +76,18 @@ class WaitingTexts:
 
     def say(self, job: Job, *, reason: str, message: str) -> None:
         """Have the job say this, if it does not already."""
-        before = job.status
-        if (before.reason, before.message) == (reason, message[:2048]):
+        before, now = job.status, self._clock()
+        expected = self._forecasts.of(job.uid)
+        start = expected.p50_at if expected else None
+        same = (before.reason, before.message) == (reason, message[:2048])
+        if same and not _moved(before.expected_start, start, now=now):
             self._due.pop(job.uid, None)
             return
-        if before.reason == reason:  # whoever wrote that, its words need not be the newest
-            now = self._clock()
-            if now < self._said_at.setdefault(job.uid, now) + REFRESH_SECONDS:
-                return
-        self._due[job.uid] = Text(job.key, job.uid, reason, message)
+        said_at = self._said_at.setdefault(job.uid, now)  # whoever wrote its words, these may wait
+        if before.reason == reason and now < said_at + REFRESH_SECONDS:
+            return
+        by = expected.p90_at if expected else None
+        self._due[job.uid] = Text(job.key, job.uid, reason, message, start, by)
         self._wake.set()
 
     def keep_only(self, uids: Collection[str]) -> None:
@@ -107,6 +119,7 @@ class WaitingTexts:
             return True
         now = self._clock()
         status = to.waiting(job, reason=text.reason, message=text.message, now=now)
+        status = to.expecting(status, start=text.start, by=text.start_by)
         try:
             await self._writer.write(job, status)
         except NotLeader:
@@ -127,3 +140,10 @@ def _waits(job: Job) -> bool:
     """Whether the job waits for a place, or a part of it does."""
     assignment = job.status.assignment
     return is_queued(job) if assignment is None else bool(assignment.lost)
+
+
+def _moved(told: str | None, start: float | None, *, now: float) -> bool:
+    """Whether another expected start is worth a write."""
+    if told is None or start is None:
+        return (told is None) != (start is None)
+    return abs(seconds(told) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)

@@ -44,6 +44,8 @@ def admitted(
         epoch=epoch,
         assignment=assignment_of(pool, members),
         nominated=None,
+        expected_start=None,
+        expected_start_by=None,
         image=image,
         queued_at=job.status.queued_at or timestamp(job.created_at),
         admitted_at=timestamp(now),

@@ -41,6 +41,17 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
     return summarize(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
 
 
+def expecting(
+    status: TrainingJobStatus, *, start: float | None, by: float | None
+) -> TrainingJobStatus:
+    """Waits, and will probably have started at `start`, almost surely at `by`; None: unknown."""
+    return changed(
+        status,
+        expected_start=None if start is None else timestamp(start),
+        expected_start_by=None if by is None else timestamp(by),
+    )
+
+
 def running(job: Job, *, now: float) -> TrainingJobStatus:
     """All members stand and know each other: training goes on."""
     status = passed(accrued(job, now=now), REPLACED, now=now)
@@ -89,6 +100,7 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
         started_at=None,
         ready=f"0/{job.spec.nodes}",
     )
+    status = expecting(status, start=None, by=None)
     reason = Reason.SUSPENDED_BY_USER
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:

@@ -17,6 +17,7 @@ from drumline.lifecycle.memberships import (
     restarting,
 )
 from drumline.lifecycle.phases import (
+    expecting,
     failed,
     invalid_config,
     released,
@@ -37,6 +38,7 @@ __all__ = [
     "admitted",
     "condition",
     "disrupted",
+    "expecting",
     "failed",
     "invalid_config",
     "is_true",

@@ -12,15 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.integration.operator.conftest import Site
-from tests.kube import Json, Kube, phase_is, reason_is
+from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("no_operator")
-
-
-def one_waits_behind_the_other(jobs: list[Json]) -> bool:
-    reasons = {job.get("status", {}).get("reason") for job in jobs}
-    return reasons >= {"QuotaExhausted", "BehindHigherPriority"}
 
 
 @pytest.fixture
@@ -53,7 +48,7 @@ def test_a_captured_cycle_is_decided_the_same_again(
     assert own_operator.process is not None
     own_operator.process.send_signal(signal.SIGUSR1)
     site.submit("too", nodes=2, gpusPerNode=8)  # and have one cycle at least
-    site.kube.wait_all("trainingjobs", site.namespace, one_waits_behind_the_other)
+    site.wait("too", reason_is("QuotaExhausted"))
     capture = json.loads(file.read_text())["capture"]
     held = {one["gang"]["key"] for one in capture["snapshot"]["admitted"]}
     assert f"{site.namespace}/runs" in held

@@ -211,3 +211,14 @@ def test_times_are_written_as_kubernetes_writes_them() -> None:
     assert timestamp(T0 + 0.9) == "2023-11-14T22:13:20Z"
     assert seconds("2023-11-14T22:13:20Z") == T0
     assert seconds("2023-11-14T22:13:20.5Z") == T0 + 0.5
+
+
+def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
+    waits = with_status(a_job(), to.expecting(a_job().status, start=T0 + 60, by=T0 + 90.7))
+    told = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
+    assert (waits.status.expected_start, waits.status.expected_start_by) == told
+    placed = to.admitted(
+        waits, pool="h100", nodes=("a", "b"), epoch=EPOCH, image="trainer:1", now=T0
+    )
+    for status in (placed, to.suspended(waits, now=T0)):
+        assert (status.expected_start, status.expected_start_by) == (None, None)
