@@ -22,6 +22,7 @@ from drumline.scheduling.decisions import (
     VictimReason,
 )
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -56,6 +57,7 @@ __all__ = [
     "Decisions",
     "ExpectedStart",
     "Gang",
+    "Memory",
     "Move",
     "MoveBudget",
     "MoveReason",

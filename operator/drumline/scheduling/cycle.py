@@ -26,10 +26,13 @@ from drumline.scheduling.decisions import (
 )
 from drumline.scheduling.desk import Desk
 from drumline.scheduling.groups import Groups
+from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.ordering import turn
+from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.waiting import Waiting
 
-Answer = Placed | Resized | Preemption | Blocked
+Answer = Placed | Resized | Preemption | Blocked | Refusal
 
 
 def decide(
@@ -38,6 +41,7 @@ def decide(
     pending: Iterable[Gang],
     policy: Policy,
     now: float,
+    memory: Memory | None = None,
 ) -> Decisions:
     """Decide which waiting gangs start now, and where, who has to leave, and repair the rest.
 
@@ -48,33 +52,55 @@ def decide(
         pending: gangs that wait, none of them admitted already.
         policy: the rule for those behind a gang that cannot start, and what preemption costs.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
+        memory: of earlier cycles with the same policy; it makes this one cheaper, not different.
 
     Raises:
         ValueError: where one uid stands for two gangs.
     """
-    waiting = sorted(pending, key=turn)
-    _refuse_twins(waiting=waiting, admitted=snapshot.admitted)
-    running = sorted(snapshot.admitted, key=lambda held: turn(held.gang))
-    desk = Desk(snapshot=snapshot, pending=waiting, policy=policy, now=now)
-    answers = _settle(
-        desk=desk,
-        broken=[held for held in running if held.lost and not held.leaving],
-        nominated=[gang for gang in waiting if desk.is_nominated(gang)],
+    wishing = tuple(pending)
+    _refuse_twins(waiting=wishing, admitted=snapshot.admitted)
+    memory = memory or Memory()
+    waiting = memory.waiting(snapshot=snapshot, pending=wishing)
+    desk = Desk(snapshot=snapshot, waiting=waiting, policy=policy, now=now)
+    broken = _in_order(held for held in snapshot.admitted if held.lost and not held.leaving)
+    answers = _settle(desk=desk, broken=broken, nominated=_nominated(desk=desk, waiting=waiting))
+    _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
+    _grow(desk=desk, snapshot=snapshot, answers=answers)
+    blocked = _blocked(desk=desk, broken=broken, waiting=waiting, answers=answers, memory=memory)
+    resting = {one.gang.uid: one.gang.retry_at for one in broken if one.gang.retry_at > now}
+    resting |= {gang.uid: gang.retry_at for gang in waiting.alone if gang.retry_at > now}
+    given = answers.values()
+    return Decisions(
+        placed=tuple(one for one in given if isinstance(one, Placed)),
+        blocked=tuple(blocked),
+        preemptions=tuple(one for one in given if isinstance(one, Preemption)),
+        resized=tuple(one for one in given if isinstance(one, Resized)),
+        moves=desk.moves(),
+        reservations=desk.reservations,
+        order=_order(waiting=waiting, answers=answers),
+        retry_at=_retry_at(desk=desk, blocked=blocked, resting=resting),
     )
-    fresh = [gang for gang in waiting if gang.uid not in answers]
-    groups = Groups(waiting=fresh, admitted=running)
-    for gang in desk.line(fresh):
-        group = groups.of(gang)
-        if group is None:
-            answers[gang.uid] = desk.admit(gang)
-        elif gang.uid not in answers:
-            answers.update(desk.admit_together(group))
-    for held in running:
-        if held.gang.sizes and not (held.lost or held.leaving or held.giving_up):
-            resized = desk.grow(held)
-            if resized is not None:
-                answers[held.gang.uid] = resized
-    return _decisions(desk=desk, answers=answers, waiting=waiting, running=running)
+
+
+def _refuse_twins(*, waiting: Sequence[Gang], admitted: Sequence[Admitted]) -> None:
+    uids = {held.gang.uid for held in admitted}
+    uids.update([gang.uid for gang in waiting])
+    if len(uids) == len(waiting) + len(admitted):
+        return
+    seen = {held.gang.uid for held in admitted}
+    for gang in sorted(waiting, key=turn):
+        if gang.uid in seen:
+            raise ValueError(f"{gang.key} ({gang.uid}) waits twice or is admitted already")
+        seen.add(gang.uid)
+
+
+def _in_order(running: Iterable[Admitted]) -> list[Admitted]:
+    return sorted(running, key=lambda held: turn(held.gang))
+
+
+def _nominated(*, desk: Desk, waiting: Waiting) -> list[Gang]:
+    """Those for whom places are kept, in the order of their turns."""
+    return sorted(filter(desk.is_nominated, waiting.alone), key=turn)
 
 
 def _settle(
@@ -96,39 +122,68 @@ def _settle(
             return answers
 
 
-def _refuse_twins(*, waiting: Sequence[Gang], admitted: Sequence[Admitted]) -> None:
-    seen = {held.gang.uid for held in admitted}
-    for gang in waiting:
-        if gang.uid in seen:
-            raise ValueError(f"{gang.key} ({gang.uid}) waits twice or is admitted already")
-        seen.add(gang.uid)
+def _admit(*, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
+    """Answer those who wait, each when it is its turn, but for those who are told what others are."""
+    fresh = [gang for gang in sorted(waiting.alone, key=turn) if gang.uid not in answers]
+    groups = Groups(waiting=fresh, admitted=snapshot.admitted)
+    for gang in desk.line():
+        if gang.uid in answers:
+            continue
+        group = groups.of(gang)
+        if group is None:
+            answers[gang.uid] = desk.admit(gang)
+        else:
+            answers.update(desk.admit_together(group))
 
 
-def _decisions(
+def _grow(*, desk: Desk, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
+    """Let elastic gangs have what nobody waits for."""
+    elastic = (one for one in snapshot.admitted if one.gang.sizes and not one.lost)
+    for held in _in_order(one for one in elastic if not (one.leaving or one.giving_up)):
+        resized = desk.grow(held)
+        if resized is not None:
+            answers[held.gang.uid] = resized
+
+
+def _blocked(
     *,
     desk: Desk,
+    broken: Sequence[Admitted],
+    waiting: Waiting,
     answers: Mapping[str, Answer],
-    waiting: Sequence[Gang],
-    running: Sequence[Admitted],
-) -> Decisions:
-    retries = list(desk.retries)
+    memory: Memory,
+) -> list[Blocked]:
+    """What all those are told who get nothing."""
     blocked: list[Blocked] = []
-    for gang in (*(held.gang for held in running), *waiting):
-        answer = answers.get(gang.uid)
-        if isinstance(answer, Preemption):
-            answer = desk.waiting(gang)
-        if isinstance(answer, Blocked):
-            blocked.append(answer)
-            if answer.reason is BlockReason.BACKING_OFF:
-                retries.append(gang.retry_at)
-    given, asked = answers.values(), {gang.uid for gang in waiting}
-    return Decisions(
-        placed=tuple(one for one in given if isinstance(one, Placed)),
-        blocked=tuple(blocked),
-        preemptions=tuple(one for one in given if isinstance(one, Preemption)),
-        resized=tuple(one for one in given if isinstance(one, Resized)),
-        moves=desk.moves(),
-        reservations=desk.reservations,
-        order=tuple(uid for uid in answers if uid in asked),
-        retry_at=min(retries, default=None),
+    for gang in (*(held.gang for held in broken), *waiting.gangs):
+        answer = answers.get(gang.uid) or desk.told(gang)
+        match answer:
+            case Refusal():
+                blocked.append(memory.blocked(gang=gang, refusal=answer))
+            case Blocked():
+                blocked.append(answer)
+            case Preemption():
+                blocked.append(desk.waiting(gang))
+            case _:
+                pass
+    memory.close(waiting)
+    return blocked
+
+
+def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:
+    """First those who were looked at, then the others in the order of their turns."""
+    line = dict.fromkeys([gang.uid for gang in waiting.gangs])
+    looked_at = [uid for uid in answers if uid in line]
+    return (*looked_at, *(uid for uid in line if uid not in answers))
+
+
+def _retry_at(
+    *, desk: Desk, blocked: Sequence[Blocked], resting: Mapping[str, float]
+) -> float | None:
+    """When time alone may change something."""
+    backoffs = (
+        resting[one.uid]
+        for one in (blocked if resting else ())
+        if one.reason is BlockReason.BACKING_OFF
     )
+    return min((*desk.retries, *backoffs), default=None)

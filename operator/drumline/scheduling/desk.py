@@ -27,9 +27,8 @@ from drumline.scheduling.elastic import Resizer
 from drumline.scheduling.entry import Gate
 from drumline.scheduling.groups import Group
 from drumline.scheduling.horizon import Horizon, Nomination
-from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
-from drumline.scheduling.ordering import Borrowing, line_of
+from drumline.scheduling.ordering import Borrowing, line_of, turn
 from drumline.scheduling.picture import picture_of
 from drumline.scheduling.plan import Wish
 from drumline.scheduling.pools import OpenPools
@@ -41,6 +40,7 @@ from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.told import Told
 from drumline.scheduling.view import PoolView, build_views
+from drumline.scheduling.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +56,13 @@ class Denied:
 class Desk:
     """One cycle's state and the questions put to it."""
 
-    def __init__(
-        self, *, snapshot: Snapshot, pending: Sequence[Gang], policy: Policy, now: float
-    ) -> None:
+    def __init__(self, *, snapshot: Snapshot, waiting: Waiting, policy: Policy, now: float) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._gate = Gate(self._queues)
         self._now = now
         picture = picture_of(
             snapshot=snapshot,
-            views=build_views(snapshot=snapshot, pending=pending),
+            views=build_views(snapshot=snapshot, pending=waiting.gangs),
             quota=book_of(snapshot=snapshot, policy=policy),
         )
         self._views = picture.views
@@ -88,7 +86,8 @@ class Desk:
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
         )
-        self._told = Told(kinds=Kinds(), queues=self._queues, backlog=self._backlog)
+        self._waiting = waiting
+        self._told = Told(waiting)
         self._reservations = Reservations(
             horizon=self._horizon,
             running={held.gang.uid: held for held in snapshot.admitted},
@@ -99,7 +98,7 @@ class Desk:
         for held in snapshot.admitted:
             if held.nominated:
                 self._horizon.recall_running(held)
-        for gang in pending:
+        for gang in sorted(waiting.alone, key=turn):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
                 self._horizon.recall(gang=gang, queue=queue)
@@ -118,11 +117,24 @@ class Desk:
         """Whether places are kept for a gang."""
         return self._horizon.nomination(gang) is not None
 
-    def line(self, gangs: Iterable[Gang]) -> Iterator[Gang]:
-        """Each of some gangs, in the order of `turn`, when it is its turn."""
+    def line(self) -> Iterator[Gang]:
+        """Each waiting gang that has to be looked at, when it is its turn."""
         quota = self._horizon.now.quota
         borrowing = Borrowing(quota=quota, pools=self._pools, queues=self._queues)
-        return line_of(gangs, quota=quota, borrowing=borrowing.of)
+        return line_of(
+            self._waiting.chains, quota=quota, borrowing=borrowing.of, passed=self._is_passed
+        )
+
+    def told(self, gang: Gang) -> Refusal | None:
+        """What a gang was told, or those like it."""
+        return self._told.last(gang)
+
+    def _is_passed(self, gang: Gang) -> bool:
+        """Whether a gang need not come forward: it would be told what those like it were."""
+        if gang.retry_at > self._now or gang.group or gang.nominated:
+            return False
+        refusal = self._told.refusal(gang)
+        return refusal is not None and not self._reservations.wants(refusal.reason)
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
@@ -206,9 +218,10 @@ class Desk:
         gave_back, self._gave_back = self._gave_back, False
         return gave_back
 
-    def admit(self, gang: Gang) -> Placed | Blocked | Preemption:
+    def admit(self, gang: Gang) -> Placed | Preemption | Refusal:
         """Places for a waiting gang, now or once others have left for it, or why there are none."""
-        refusal = self._told.refusal(gang) if gang.retry_at <= self._now else None
+        rested = gang.retry_at <= self._now
+        refusal = self._told.refusal(gang) if rested else None
         if refusal is None:
             outcome = self._try(gang)
             if isinstance(outcome, Placed):
@@ -217,16 +230,16 @@ class Desk:
             if preemption is not None:
                 return preemption
             refusal = outcome.why or self._backlog.refuse(gang=gang, refusals=outcome.pools)
-            if gang.retry_at <= self._now:
+            if rested:
                 self._told.tell(gang=gang, refusal=refusal)
         self._reserve([gang], reason=refusal.reason)
-        return refusal.of(gang)
+        return refusal
 
-    def admit_together(self, group: Group) -> dict[str, Placed | Blocked | Preemption]:
+    def admit_together(self, group: Group) -> dict[str, Placed | Refusal | Preemption]:
         """Places for all gangs of a group, or for none of them; by uid."""
         members = group.members
         if not group.is_complete:
-            return {gang.uid: group.incomplete().of(gang) for gang in members}
+            return {gang.uid: group.incomplete() for gang in members}
         rested = all(gang.retry_at <= self._now for gang in members)
         refused = self._told.group(members) if rested else None
         if refused is None:
@@ -244,7 +257,7 @@ class Desk:
         if {one.reason for one in refused.values()} <= RESERVED_FOR:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
         others = group.held_up({members[i].key: one for i, one in refused.items()})
-        return {gang.uid: refused.get(i, others).of(gang) for i, gang in enumerate(members)}
+        return {gang.uid: refused.get(i, others) for i, gang in enumerate(members)}
 
     def waiting(self, gang: Gang) -> Blocked:
         """What a gang is told for which others have to leave first."""
@@ -350,7 +363,7 @@ class Desk:
         return preemption
 
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
-        if self._reservations.is_full or reason not in RESERVED_FOR:
+        if not self._reservations.wants(reason):
             return
         wishes: list[Wish] = []
         for gang in gangs:

@@ -2,8 +2,8 @@
 
 Capacity and quota only shrink while gangs come forward, so of thousands of equal jobs one is looked
 at and the others are given its answer. What differs between alike gangs (names, age, places that
-are kept) plays no part in whether they can start; whose user or length matters is said by the
-caller.
+are kept, how long they run) plays no part in whether there is room for them; whose user matters is
+said by the caller.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ from drumline.scheduling.model import Gang
 
 
 class Kinds:
-    """Numbers the kinds of gangs; a gang object is looked at once in its life."""
+    """Numbers the kinds of gangs.
 
-    def __init__(self) -> None:
+    Args:
+        capped: queues in which the user makes a difference.
+    """
+
+    def __init__(self, capped: frozenset[str] = frozenset()) -> None:
+        self.capped = capped
         self._numbers: dict[Hashable, int] = {}
-        self._known: dict[int, tuple[Gang, int]] = {}
-        """By identity; the gang is held, so that nobody else can get its identity."""
 
     def of(self, gang: Gang) -> int:
         """The number of the gang's kind."""
-        known = self._known.get(id(gang))
-        if known is not None:
-            return known[1]
-        number = self._numbers.setdefault(_likeness(gang), len(self._numbers))
-        self._known[id(gang)] = (gang, number)
-        return number
-
-    def keep_only(self, gangs: dict[int, Gang]) -> None:
-        """Forget the gangs that are not among these (by identity)."""
-        self._known = {key: self._known[key] for key in gangs if key in self._known}
+        likeness = _likeness(gang)
+        if gang.queue in self.capped:
+            likeness = (likeness, gang.user)
+        return self._numbers.setdefault(likeness, len(self._numbers))
 
 
 def _likeness(gang: Gang) -> Hashable:

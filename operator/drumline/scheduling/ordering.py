@@ -12,6 +12,9 @@ top, whoever is next of
 So quota is what a queue is sure of, and weights divide what is borrowed. Queues without a parent
 are members of one whole; they never borrow.
 
+Gangs come in chains of alike ones. Who need not come forward, as those alike were refused already,
+is passed over without a turn: a cycle costs as much as there are kinds of gangs that wait.
+
 Each branch keeps its members in a heap. What stands there may be out of date, but never too large:
 usage and shares only rise while gangs start. So the first of a heap is asked again and goes back
 where it belongs until one is found whose figures are right: O(depth x log members) for each turn.
@@ -19,10 +22,9 @@ where it belongs until one is found whose figures are right: O(depth x log membe
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from drumline.scheduling.cohorts import QueueTree
@@ -76,35 +78,83 @@ class Borrowing:
         return min((one.above_with(leaf=leaf, gpus=gang.gpus) for one in balances), default=nowhere)
 
 
+class Lane:
+    """Those who wait in one place, by chains of gangs, each chain in the order of `turn`.
+
+    Args:
+        passed: who need not come forward.
+    """
+
+    def __init__(self, passed: Callable[[Gang], bool]) -> None:
+        self._passed = passed
+        self._heads: list[tuple[Turn, int, Sequence[Gang]]] = []
+        """A heap: of each chain the turn and the position of who comes next in it."""
+
+    def add(self, chain: Sequence[Gang]) -> None:
+        """Let a chain wait here too."""
+        heappush(self._heads, (turn(chain[0]), 0, chain))
+
+    def head(self) -> Gang | None:
+        """Who comes next."""
+        while self._heads:
+            _, position, chain = self._heads[0]
+            if not self._passed(chain[position]):
+                return chain[position]
+            self.pop()
+        return None
+
+    def pop(self) -> None:
+        """Go on to the one after that."""
+        _, position, chain = self._heads[0]
+        position += 1
+        while position < len(chain) and self._passed(chain[position]):
+            position += 1
+        if position == len(chain):
+            heappop(self._heads)
+        else:
+            heapreplace(self._heads, (turn(chain[position]), position, chain))
+
+
 def line_of(
-    gangs: Iterable[Gang], *, quota: QuotaBook, borrowing: Callable[[Gang], Above]
+    chains: Iterable[Sequence[Gang]],
+    *,
+    quota: QuotaBook,
+    borrowing: Callable[[Gang], Above],
+    passed: Callable[[Gang], bool],
 ) -> Iterator[Gang]:
     """Each gang when it is its turn; those of no known queue first.
 
     Args:
-        gangs: in the order of `turn`.
+        chains: gangs of one queue each, in the order of `turn`.
         quota: the picture of now; whoever starts meanwhile is written down in it, and the shares
             that it keeps, if any, decide.
         borrowing: which branches a gang would take above their quota (`Borrowing.of`).
+        passed: who need not come forward; asked when it would be its turn.
     """
     tree, shares = quota.tree, quota.shares
-    if tree.is_flat and shares is None:
-        yield from gangs
-        return
-    branches: dict[int, _Branch] = {_EVERYBODY: _Branch()}
-    for gang in gangs:
-        if gang.queue not in tree.leaf_of:
-            yield gang
+    together = tree.is_flat and shares is None
+    lost = Lane(passed)
+    branches: dict[int, _Branch] = {_EVERYBODY: _Branch(line=Lane(passed))}
+    for chain in chains:
+        queue = chain[0].queue
+        if together or queue not in tree.leaf_of:
+            lost.add(chain)
         else:
-            leaf = tree.leaf_of[gang.queue]
-            branches.setdefault(leaf, _Branch()).line.append(gang)
-    _hang(branches=branches, tree=tree)
+            leaf = tree.leaf_of[queue]
+            if leaf not in branches:
+                branches[leaf] = _Branch(line=Lane(passed))
+            branches[leaf].line.add(chain)
+    while (gang := lost.head()) is not None:
+        yield gang
+        lost.pop()
+    _hang(branches=branches, tree=tree, passed=passed)
     share = shares.share if shares is not None else _alike
     turns = _Turns(branches=branches, share=share, borrowing=borrowing)
     turns.sort(_EVERYBODY, depth=0)
-    while (leaf := turns.next_leaf()) is not None:
-        yield branches[leaf].line[0]
-        branches[leaf].line.popleft()
+    while (found := turns.next_leaf()) is not None:
+        leaf, gang = found
+        yield gang
+        branches[leaf].line.pop()
 
 
 def _alike(_: int) -> float:
@@ -115,19 +165,19 @@ def _alike(_: int) -> float:
 class _Branch:
     """Those who wait below a branch."""
 
-    line: deque[Gang] = field(default_factory=deque[Gang])
+    line: Lane
     """Of a leaf."""
     members: list[tuple[_Rank, int]] = field(default_factory=list[tuple[_Rank, int]])
     """Of a cohort: a heap."""
 
 
-def _hang(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
+def _hang(*, branches: dict[int, _Branch], tree: QueueTree, passed: Callable[[Gang], bool]) -> None:
     """Make the cohorts of all who wait."""
     for leaf in [branch for branch in branches if branch != _EVERYBODY]:
         path = tree.branches[leaf].path
         for branch, above in zip(path, (*path[1:], _EVERYBODY), strict=True):
             known = above in branches
-            cohort = branches.setdefault(above, _Branch())
+            cohort = branches.setdefault(above, _Branch(line=Lane(passed)))
             cohort.members.append((((), 0.0, (0, 0.0, "")), branch))
             if known:
                 break
@@ -150,19 +200,20 @@ class _Turns:
         branch.members = [(one[0], member) for one, member in found if one is not None]
         heapify(branch.members)
 
-    def next_leaf(self) -> int | None:
-        """The leaf whose first gang is next, if anybody waits still."""
-        if self._first(_EVERYBODY, depth=0) is None:
+    def next_leaf(self) -> tuple[int, Gang] | None:
+        """The leaf whose first gang is next, and that gang, if anybody waits still."""
+        gang = self._first(_EVERYBODY, depth=0)
+        if gang is None:
             return None
         identity = _EVERYBODY
         while self.branches[identity].members:
             identity = self.branches[identity].members[0][1]
-        return identity
+        return identity, gang
 
     def _next(self, identity: int, *, depth: int) -> tuple[_Rank, Gang] | None:
         """Who is next below a branch, and where that puts the branch among its siblings."""
-        line = self.branches[identity].line
-        head = line[0] if line else self._first(identity, depth=depth + 1)
+        branch = self.branches[identity]
+        head = self._first(identity, depth=depth + 1) if branch.members else branch.line.head()
         if head is None:
             return None
         return (self.borrowing(head)[: depth + 1], self.share(identity), turn(head)), head

@@ -20,7 +20,7 @@ from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.picture import Picture
 from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.timeline import Seat, Timeline, latest_end
+from drumline.scheduling.timeline import Seat, Timeline, expected_length, latest_end
 from drumline.scheduling.view import Undo
 
 
@@ -106,16 +106,21 @@ class Plan:
         if sum(max(0, free[0]) for free in view.free) < seat.gang.gpus_at(seat.size):
             return False
         twin = Plan(horizon=self._horizon, running=self._running, now=self._now)
-        twin.start(seat)
+        twin.start(seat, until=latest_end(gang=seat.gang, now=self._now))
         for one in self.reserved:
             made = twin.reserve(one.wishes)
             if made is None or made.start > one.start:
                 return False
         return True
 
-    def start(self, seat: Seat) -> None:
-        """Count a gang that starts now."""
-        end = latest_end(gang=seat.gang, now=self._now)
+    def start(self, seat: Seat, *, until: float | None = None) -> None:
+        """Count a gang that starts now.
+
+        Args:
+            seat: its places.
+            until: when those see it end who get a reservation later; None: when it is expected to.
+        """
+        end = expected_length(seat.gang) + self._now if until is None else until
         self._timeline.begin(seat=seat, end=end)
         for one in self.ahead(seat.gang):
             seat.take(one.picture)

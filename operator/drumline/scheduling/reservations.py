@@ -54,10 +54,9 @@ class Reservations:
         self._in_vain: set[Hashable] = set()
         self._full = not self._most
 
-    @property
-    def is_full(self) -> bool:
-        """Whether nobody else will get one."""
-        return self._full
+    def wants(self, reason: BlockReason) -> bool:
+        """Whether a gang that waits for such a reason might still get a reservation."""
+        return not self._full and reason in RESERVED_FOR
 
     def made(self) -> tuple[Reservation, ...]:
         """All of them, in the order in which they were made."""
@@ -69,7 +68,7 @@ class Reservations:
                 assignment=seat.nodes,
                 start_at=one.start,
             )
-            for one in self._reserved()
+            for one in (self._current().reserved if self._plan is not None else ())
             for seat in one.seats
         )
 

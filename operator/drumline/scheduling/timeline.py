@@ -34,6 +34,12 @@ def expected_end(*, held: Admitted, now: float) -> float:
     return end if end > now else now + LEAST_SECONDS
 
 
+def expected_length(gang: Gang) -> float:
+    """How long a gang that starts now will probably run."""
+    limit = gang.max_runtime_seconds
+    return LEAST_SECONDS if limit is None else limit
+
+
 def latest_end(*, gang: Gang, now: float) -> float:
     """When a gang that starts now is gone for certain; infinite without a maximum runtime.
 
@@ -152,11 +158,11 @@ class Timeline:
 def _ends(picture: Picture, running: Mapping[str, Admitted], now: float) -> Iterable[Change]:
     for pool, view in picture.views.items():
         for uid, holder in view.holders.items():
-            held, limit = running.get(uid), holder.gang.max_runtime_seconds
+            held = running.get(uid)
             if held is not None:
                 at = expected_end(held=held, now=now)
             else:
-                at = now + (LEAST_SECONDS if limit is None else limit)
+                at = now + expected_length(holder.gang)
             yield Change(at=at, gang=holder.gang, pool=pool)
 
 

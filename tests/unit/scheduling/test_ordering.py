@@ -20,9 +20,10 @@ def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] 
     book = QuotaBook(QueueTree(queues or COHORT))
     depth = {one.uid: len(book.tree.branches[book.tree.leaf_of[one.queue]].path) for one in gangs}
     found = line_of(
-        sorted(gangs, key=turn),
+        [[one] for one in sorted(gangs, key=turn)],
         quota=book,
         borrowing=lambda one: (*(False,) * (depth[one.uid] - 1), name(one) in beyond),
+        passed=lambda _: False,
     )
     return [name(one) for one in found]
 

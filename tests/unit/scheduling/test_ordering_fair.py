@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from random import Random
@@ -19,6 +19,12 @@ from tests.unit.scheduling.builders import gang, queue
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)
 GPUS = 32
+
+
+def line_by_line(gangs: Iterable[Gang], found: QuotaBook) -> Iterator[Gang]:
+    """The order in which gangs come forward of which nobody is passed over."""
+    chains = [[one] for one in gangs]
+    return line_of(chains, quota=found, borrowing=borrowing(found).of, passed=lambda _: False)
 
 
 def book(
@@ -46,8 +52,7 @@ def borrowing(found: QuotaBook) -> Borrowing:
 def turns(found: QuotaBook, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
     """Who is looked at, and starts as long as there is room."""
     told: list[str] = []
-    line = line_of(sorted(gangs, key=turn), quota=found, borrowing=borrowing(found).of)
-    for one in line:
+    for one in line_by_line(sorted(gangs, key=turn), found):
         told.append(one.uid.removeprefix("uid-"))
         if one.gpus <= room:
             room -= one.gpus
@@ -195,7 +200,7 @@ def long_run(
             found.hold(gang=one, pool="h100", size=1)
         free = gpus - sum(one.gpus for _, one in running)
         line = sorted((one for own in waiting.values() for one in own), key=turn)
-        for one in line_of(line, quota=found, borrowing=borrowing(found).of):
+        for one in line_by_line(line, found):
             if one.gpus > free:
                 break
             free -= one.gpus
