@@ -13,7 +13,7 @@ from drumline.cli.errors import BadInput
 if TYPE_CHECKING:
     from drumline.api.policy import SchedulingPolicy
     from drumline.cli.cluster import Cluster
-    from drumline.scheduling.decisions import Decisions
+    from drumline.cli.verdicts import Line
     from drumline.scheduling.model import Policy
 
 _DESCRIPTION: Final = """\
@@ -57,6 +57,12 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="the owner's choices: the chart's values, or what is below `scheduling` in them",
     )
+    decide.add_argument(
+        "--no-forecast",
+        action="store_true",
+        help="do not work out when waiting jobs will probably start: that takes some hundred times"
+        " as long as to decide",
+    )
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -67,15 +73,28 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     del environment
     from drumline.cli import cluster, documents  # noqa: PLC0415 - `--help` needs none of it
-    from drumline.scheduling.cycle import decide  # noqa: PLC0415
 
     policy = _policy(chosen.policy)
     found = cluster.read(documents.documents(chosen.file))
-    decisions = decide(
-        snapshot=found.snapshot, pending=found.pending, policy=policy, now=found.as_of
+    verdicts = _verdicts(found, policy, forecast=not chosen.no_forecast)
+    if chosen.output == "json":
+        return Output(text=_json(found, verdicts))
+    return Output(text=_table(found, verdicts, wide=chosen.output == "wide"))
+
+
+def _verdicts(found: Cluster, policy: Policy, *, forecast: bool) -> list[Line]:
+    from drumline.cli.verdicts import lines  # noqa: PLC0415
+    from drumline.scheduling.cycle import decide  # noqa: PLC0415
+    from drumline.scheduling.forecast import expected_starts  # noqa: PLC0415
+
+    snapshot, pending, now = found.snapshot, found.pending, found.as_of
+    decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+    starts = (
+        expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
+        if forecast and decisions.blocked
+        else ()
     )
-    render = _json if chosen.output == "json" else _table
-    return Output(text=render(found, decisions, wide=chosen.output == "wide"))
+    return lines(decisions, snapshot=snapshot, pending=pending, starts=starts)
 
 
 def _policy(name: str | None) -> Policy:
@@ -102,22 +121,16 @@ def _choices(name: str) -> SchedulingPolicy:
         raise found[0].blame(error.path, str(error)) from None
 
 
-def _table(found: Cluster, decisions: Decisions, *, wide: bool) -> str:
+def _table(found: Cluster, verdicts: list[Line], *, wide: bool) -> str:
     from drumline.cli.figures import plain  # noqa: PLC0415
     from drumline.cli.table import table  # noqa: PLC0415
-    from drumline.cli.verdicts import lines  # noqa: PLC0415
 
-    verdicts = lines(decisions, snapshot=found.snapshot, pending=found.pending)
     remarks = "".join(f"{plain(remark)}\n" for remark in found.remarks)
     return table(verdicts, now=found.as_of, wide=wide) + remarks
 
 
-def _json(found: Cluster, decisions: Decisions, *, wide: bool) -> str:
+def _json(found: Cluster, verdicts: list[Line]) -> str:
     import msgspec  # noqa: PLC0415
 
-    from drumline.cli.verdicts import lines  # noqa: PLC0415
-
-    del wide
-    verdicts = lines(decisions, snapshot=found.snapshot, pending=found.pending)
     document = {"asOf": found.as_of, "verdicts": verdicts, "remarks": found.remarks}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -6,16 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.figures import clock, duration, plain
+from drumline.cli.figures import duration, plain
 from drumline.cli.verdicts import Line, Verdict
 
 _NODES_SHOWN: Final = 4
-_HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "DETAIL")
-_WIDE: Final = ("RESERVED", "REMEDY")
+_HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL")
+_WIDE: Final = ("BY", "RESERVED", "REMEDY")
 
 
 def table(lines: Sequence[Line], *, now: float, wide: bool) -> str:
-    """One line a job; `wide` names every node and says what would help."""
+    """One line a job; `wide` names every node and says what would help.
+
+    EXPECTED is the moment before which a job starts as likely as not, BY the one before which nine
+    in ten forecasts are.
+    """
     if not lines:
         return "nothing to decide: no job waits or is broken\n"
     headings = (*_HEADINGS[:-1], *(_WIDE if wide else ()), _HEADINGS[-1])
@@ -30,7 +34,8 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cells(line: Line, *, now: float, wide: bool) -> tuple[str, ...]:
-    more = (_when(line, now=now), line.remedy) if wide else ()
+    by, reserved = (_in(at, now=now) for at in (line.expected_start_by, line.reserved_at))
+    more = (by, reserved, line.remedy) if wide else ()
     cells = (
         line.job,
         line.queue,
@@ -38,16 +43,15 @@ def _cells(line: Line, *, now: float, wide: bool) -> tuple[str, ...]:
         str(line.gpus),
         str(line.verdict),
         line.reason,
+        _in(line.expected_start, now=now),
         *more,
         _detail(line, wide=wide),
     )
     return tuple(plain(cell) for cell in cells)
 
 
-def _when(line: Line, *, now: float) -> str:
-    if line.reserved_at is None:
-        return ""
-    return f"{clock(line.reserved_at)} (in {duration(line.reserved_at - now)})"
+def _in(moment: float | None, *, now: float) -> str:
+    return "" if moment is None else f"in {duration(moment - now)}"
 
 
 def _detail(line: Line, *, wide: bool) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from drumline.scheduling.decisions import (
     Blocked,
@@ -19,6 +20,7 @@ from drumline.scheduling.decisions import (
     Resized,
     Victim,
 )
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Snapshot
 
 
@@ -57,6 +59,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         remedy: The smallest change that would let it start, as a sentence.
         remedy_kind: The same, from a closed list.
         reserved_at: When its reservation begins (seconds since the epoch).
+        expected_start: It starts as likely before this moment as after it.
+        expected_start_by: Nine in ten forecasts are before this moment.
     """
 
     job: str
@@ -77,6 +81,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     remedy: str = ""
     remedy_kind: str = ""
     reserved_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,26 +93,37 @@ class _Known:
     admitted: Mapping[str, Admitted]
 
 
-def lines(decisions: Decisions, *, snapshot: Snapshot, pending: Iterable[Gang]) -> list[Line]:
+def lines(
+    decisions: Decisions,
+    *,
+    snapshot: Snapshot,
+    pending: Iterable[Gang],
+    starts: Iterable[ExpectedStart] = (),
+) -> list[Line]:
     """A line for each job, in the order in which people look: what starts, who goes, who waits.
 
     Args:
         decisions: what was decided.
         snapshot: of what.
         pending: about whom.
+        starts: when they will probably start.
     """
     admitted = {held.gang.uid: held for held in snapshot.admitted}
     gangs = {uid: held.gang for uid, held in admitted.items()}
     known = _Known(gangs=gangs | {gang.uid: gang for gang in pending}, admitted=admitted)
     reserved = {one.uid: one.start_at for one in decisions.reservations}
     coming = {one.uid: one for one in decisions.preemptions}
+    expected = {one.uid: one for one in starts}
     return [
         *(_placed(one, known) for one in decisions.placed),
         *(_resized(one, known) for one in decisions.resized),
         *(line for one in decisions.preemptions for line in _victims(one, known)),
         *(_moved(one, known) for one in decisions.moves),
         *(
-            _waits(one, known, coming=coming.get(one.uid), reserved_at=reserved.get(one.uid))
+            _foreseen(
+                _waits(one, known, coming=coming.get(one.uid), reserved_at=reserved.get(one.uid)),
+                expected.get(one.uid),
+            )
             for one in decisions.blocked
         ),
     ]
@@ -134,6 +151,12 @@ def advice(remedy: Remedy) -> str:
             return f"name {where} instead" if where else "correct the name"
         case RemedyKind.WAIT:
             return "wait"
+
+
+def _foreseen(line: Line, start: ExpectedStart | None) -> Line:
+    if start is None:
+        return line
+    return replace(line, expected_start=start.p50_at, expected_start_by=start.p90_at)
 
 
 def _placed(one: Placed, known: _Known) -> Line:

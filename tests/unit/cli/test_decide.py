@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from drumline.cli import cluster, documents, program
+from drumline.cli.figures import moment
 from drumline.scheduling.capture import Capture, encode
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
@@ -107,7 +109,7 @@ def test_the_table_has_a_line_a_job_and_wide_names_every_node(
     headings, line = table.splitlines()
     assert (code, headings.split()) == (
         0,
-        ["JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "DETAIL"],
+        ["JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL"],
     )
     assert line.split()[:5] == ["team/one", "q", "6", "48", "Placed"]
     assert "n0, n1, n2, n3 and 2 more" in line
@@ -138,6 +140,24 @@ def test_victims_are_named_with_the_job_they_go_for(
         "WaitingForVictims",
         ["n1"],
     )
+
+
+def test_those_who_wait_are_told_when_they_will_probably_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = {"admittedAt": "2026-11-21T10:00:00Z"}
+    held = a_job(
+        "held", nodes=2, activeDeadlineSeconds=86_400, status={**placed_on("n1", "n2"), **since}
+    )
+    file = written(tmp_path, *SITE, held, a_job("next", nodes=2))
+    as_of = moment("2026-11-21T11:00:00Z")
+    assert as_of is not None
+    os.utime(file, (as_of, as_of))
+    found = verdicts(capsys, "-f", file)["team/next"]
+    assert as_of < found["expectedStart"] <= found["expectedStartBy"] <= as_of + 23 * 3600
+    assert "expectedStart" not in verdicts(capsys, "-f", file, "--no-forecast")["team/next"]
+    wide = told(capsys, "decide", "-f", file, "-o", "wide")[1]
+    assert "   in " in wide.splitlines()[1]
 
 
 def test_the_owner_s_choices_come_from_the_chart_s_values(
