@@ -1,244 +1,268 @@
 """Apply -> all pods bound, on a real API server with fake nodes, beside the raw limit.
 
-Raw: the same pods created already bound by a plain client, in the same run, with the operator
-stopped. The peers' figures are from other days on a machine of this size: see docs/benchmarks.md.
+Raw: the same pods, one a node, created already bound by a plain client, in the same run, with the
+operator stopped. The peers' figures are from other days on a machine of this size: see
+docs/benchmarks.md. `python -m tests.bench SHAPE...` measures only some shapes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import tempfile
-import urllib.request
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import from_kubeconfig
 from tests.bench import load
+from tests.bench.operator_figures import until_ready, writes_of_jobs
 from tests.bench.report import Row, publish
+from tests.bench.shapes import GPUS, HIGH, LOW, MANY_NODES, NODES_PER_RACK, SHAPES, Shape
 from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
 from tests.cluster.control_plane import free_ports
 from tests.cluster.process import find
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare
 
-NODES = 500
-GPUS = 8
-ROUNDS = 3
-PEERS_BIG = "Volcano 4.3 s, KAI 8.2 s, Kueue 4.4 s, native gang 3.7 s"
-PEERS_MANY = "Volcano 3.8 s, KAI 8.6 s, Kueue 7.8 s, native gang 3.9 s"
-PEERS_CPU = "kube-scheduler 4 ms, native 6, Volcano 7, Kueue 9, KAI 16"
-PEER_SOURCE = "peers: measured on another day on 2 cores, 24 GiB (docs/benchmarks.md)"
+RAW_ROUNDS = 3
+API_SERVER = "kube-apiserver"
+SOURCE = "median of the rounds of this run; peers: another day, 2 cores, 24 GiB, or as published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """All rounds of one shape."""
+    """All rounds of the shapes of one number of nodes."""
 
+    nodes: int
     raw: list[load.Timed]
-    ours: list[load.Timed]
+    ours: dict[str, list[load.Timed]]
+    resident_mebibytes: float
+    writes_besides_pods: float
+    """A job, until it runs."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tally:
+    """Jobs and pods that were submitted while writes were counted."""
+
+    jobs: int = 0
+    pods: int = 0
+    ours: dict[str, list[load.Timed]] = field(default_factory=dict[str, list[load.Timed]])
 
 
 def main() -> None:
     """Start a cluster, measure, publish, remove it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    names = [shape.name for shape in SHAPES]
+    parser.add_argument("shapes", nargs="*", metavar="SHAPE", help=f"default: all: {names}")
+    asked = parser.parse_args().shapes or names
+    unknown = set(asked) - set(names)
+    if unknown:
+        parser.error(f"no such shape: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    chosen = [shape for shape in SHAPES if shape.name in asked]
     spec = ClusterSpec(name=f"drumline-bench-{os.getpid()}", nodes=0, kwok=True)
     try:
         cluster = start(spec, say=print)
-        print(f"creating {NODES} fake nodes", flush=True)
-        create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=GPUS)
         _prepare(cluster)
-        with tempfile.TemporaryDirectory() as folder:
-            publish("control_plane", asyncio.run(_measure(cluster, Path(folder))))
+        publish("control_plane", _rows(chosen, _measure_all(cluster, chosen)))
     finally:
         stop(spec.name, say=print)
+
+
+def _measure_all(cluster: Cluster, chosen: list[Shape]) -> list[Figures]:
+    found: list[Figures] = []
+    there = 0
+    for nodes, shapes in groupby(chosen, key=lambda shape: shape.nodes):
+        print(f"creating {nodes - there} fake nodes", flush=True)
+        create_fake_nodes(
+            cluster.kubeconfig,
+            count=nodes - there,
+            gpus=GPUS,
+            nodes_per_rack=NODES_PER_RACK,
+            first=there,
+        )
+        there = nodes
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(asyncio.run(_measure(cluster, nodes, list(shapes), Path(folder))))
+    return found
 
 
 def _prepare(cluster: Cluster) -> None:
     kube = Kube(cluster.kubeconfig)
     prepare(kube)
     kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": load.NAMESPACE}})
-    api_version = "drumline.dev/v1alpha1"
-    pool = {"nodeSelector": {"type": "kwok"}}
-    pool["topologyLevels"] = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]  # type: ignore[assignment]
-    metadata = {"name": "bench"}
+    for name, value in ((LOW, -1000), (HIGH, 1000)):
+        kube.ensure(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": name},
+                "value": value,
+            }
+        )
+    api_version, metadata = "drumline.dev/v1alpha1", {"name": "bench"}
+    levels = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]
+    pool = {"nodeSelector": {"type": "kwok"}, "topologyLevels": levels}
     kube.ensure({"apiVersion": api_version, "kind": "GpuPool", "metadata": metadata, "spec": pool})
-    queue = {"quotas": [{"gpuPool": "bench", "nominalGpus": NODES * GPUS}]}
+    queue = {"quotas": [{"gpuPool": "bench", "nominalGpus": MANY_NODES * GPUS}]}
     kube.ensure(
         {"apiVersion": api_version, "kind": "TrainingQueue", "metadata": metadata, "spec": queue}
     )
     kube.close()
 
 
-async def _measure(cluster: Cluster, folder: Path) -> list[Row]:
+async def _measure(cluster: Cluster, nodes: int, shapes: list[Shape], folder: Path) -> Figures:
     (port,) = free_ports(1)
     operator = OperatorProcess(
         kubeconfig=cluster.kubeconfig, folder=folder, http_port=port, log_level="info"
     )
-    servers = {p.role: p.pid for p in find(cluster.folder) if p.role == "kube-apiserver"}
-    nodes = [f"fake-{index}" for index in range(NODES)]
-    big = [load.job_manifest("big", nodes=NODES, gpus=GPUS)]
-    many = [load.job_manifest(f"gang-{i}", nodes=4, gpus=GPUS) for i in range(NODES // 4)]
-    raw: list[load.Timed] = []
+    servers = {found.role: found.pid for found in find(cluster.folder)}
     async with (
         KubeClient(from_kubeconfig(cluster.kubeconfig), user_agent="bench") as client,
         load.watching(client) as bound,
     ):
-        for round_number in range(ROUNDS):
-            print(f"raw limit, round {round_number + 1} of {ROUNDS}", flush=True)
-            pods = load.bound_pods("big", nodes, gpus=GPUS)
-            await load.settled(servers["kube-apiserver"])
-            raw.append(
-                await load.timed(
-                    bound,
-                    lambda pods=pods: load.submit_pods(client, pods),
-                    pods=NODES,
-                    processes=servers,
-                )
-            )
-            await load.clear(client, bound)
+        raw = await _measure_raw(client, bound, nodes=nodes, servers=servers)
         operator.start()
         try:
-            await _until_ready(port)
+            await until_ready(port)
             assert operator.process is not None
             processes = {**servers, "operator": operator.process.pid}
-            ours: dict[str, list[load.Timed]] = {"big": [], "many": []}
-            writes_before = _writes(port)
-            for shape, manifests in (("big", big), ("many", many)):
-                for round_number in range(ROUNDS):
-                    await load.settled(servers["kube-apiserver"])
-                    print(f"{shape}, round {round_number + 1} of {ROUNDS}", flush=True)
-                    ours[shape].append(
-                        await load.timed(
-                            bound,
-                            lambda manifests=manifests: load.submit_jobs(client, manifests),
-                            pods=NODES,
-                            processes=processes,
-                        )
-                    )
-                    await asyncio.sleep(2)  # let Running be written before all is deleted
-                    if (shape, round_number) == ("many", ROUNDS - 1):
-                        written = _writes(port) - writes_before
-                    await load.clear(client, bound)
+            tally, before = _Tally(), writes_of_jobs(port)
+            for shape in shapes:
+                await _measure_shape(client, bound, shape, processes=processes, tally=tally)
+            written = writes_of_jobs(port) - before - tally.pods
             resident = load.resident_mebibytes(operator.process.pid)
         finally:
             operator.stop()
-    jobs = ROUNDS * (1 + len(many))
-    per_job = (written - 2 * ROUNDS * NODES) / jobs
-    return _rows(raw, ours, resident=resident, writes_besides_pods=per_job)
+    return Figures(
+        nodes=nodes,
+        raw=raw,
+        ours=tally.ours,
+        resident_mebibytes=resident,
+        writes_besides_pods=written / tally.jobs,
+    )
 
 
-def _rows(
-    raw: list[load.Timed],
-    ours: dict[str, list[load.Timed]],
+async def _measure_raw(
+    client: KubeClient, bound: load.BoundPods, *, nodes: int, servers: dict[str, int]
+) -> list[load.Timed]:
+    names = [f"fake-{index}" for index in range(nodes)]
+    raw: list[load.Timed] = []
+    for number in range(RAW_ROUNDS if nodes < MANY_NODES else 1):
+        await load.settled(servers[API_SERVER])
+        print(f"raw limit on {nodes} nodes, round {number + 1}", flush=True)
+        pods = load.bound_pods("raw", names, gpus=GPUS)
+        timed = await load.timed(
+            bound,
+            lambda pods=pods: load.submit_pods(client, pods),
+            pods=nodes,
+            processes=servers,
+        )
+        raw.append(timed)
+        await load.clear(client, bound)
+    return raw
+
+
+async def _measure_shape(
+    client: KubeClient,
+    bound: load.BoundPods,
+    shape: Shape,
     *,
-    resident: float,
-    writes_besides_pods: float,
-) -> list[Row]:
-    limit = median(run.seconds for run in raw)
-    big = median(run.seconds for run in ours["big"])
-    many = median(run.seconds for run in ours["many"])
+    processes: dict[str, int],
+    tally: _Tally,
+) -> None:
+    rounds = tally.ours[shape.name] = []
+    for number in range(shape.rounds):
+        fillers, jobs = shape.before(), shape.jobs()
+        if fillers:
+            bound.begin(len(fillers))
+            await load.submit_jobs(client, fillers)
+            async with asyncio.timeout(300):
+                await bound.reached.wait()
+        await load.settled(processes[API_SERVER])
+        print(f"{shape.name}, round {number + 1} of {shape.rounds}", flush=True)
+        timed = await load.timed(
+            bound,
+            lambda jobs=jobs: load.submit_jobs(client, jobs),
+            pods=shape.pods,
+            processes=processes,
+        )
+        rounds.append(timed)
+        await asyncio.sleep(2)  # let Running be written before all is deleted
+        tally.jobs += len(fillers) + len(jobs)
+        tally.pods += len(fillers) + shape.pods
+        await load.clear(client, bound)
 
-    def cpu(runs: list[load.Timed], process: str) -> float:
-        return median(run.cpu_seconds[process] for run in runs)
 
-    server_ms = cpu(ours["big"], "kube-apiserver") / NODES * 1000
-    source = f"median of {ROUNDS} rounds in this run; {PEER_SOURCE}"
-    shape = f"{NODES} pods x {GPUS} GPUs on {NODES} nodes"
-    return [
-        Row(name=f"raw limit: {shape}, bound by a plain client", value=limit, unit="s"),
+def _rows(chosen: list[Shape], figures: list[Figures]) -> list[Row]:
+    rows: list[Row] = []
+    for found in figures:
+        limit = median(run.seconds for run in found.raw)
+        rows.append(Row(name=f"raw limit: {found.nodes} pods x {GPUS} GPUs", value=limit, unit="s"))
+        rows += _cpu_rows("raw limit", found.raw)
+        for shape in chosen:
+            if shape.name in found.ours:
+                rows += _shape_rows(shape, found.ours[shape.name], limit=limit)
+        rows += [
+            Row(
+                name=f"writes per job besides its pods, {found.nodes} nodes",
+                value=found.writes_besides_pods,
+                unit="writes",
+                goal="<= 6",
+                met=found.writes_besides_pods <= 6,
+            ),
+            Row(
+                name=f"operator resident memory, {found.nodes} nodes",
+                value=found.resident_mebibytes,
+                unit="MiB",
+            ),
+        ]
+    return rows
+
+
+def _shape_rows(shape: Shape, rounds: list[load.Timed], *, limit: float) -> list[Row]:
+    seconds = median(run.seconds for run in rounds)
+    goal = "" if shape.seconds is None else f"<= {shape.seconds:g} s"
+    rows = [
         Row(
-            name=f"one gang of {shape}, apply to all bound",
-            value=big,
+            name=shape.title,
+            value=seconds,
             unit="s",
-            peer=PEERS_BIG,
-            source=source,
-        ),
-        Row(
-            name="the same as a multiple of raw",
-            value=big / limit,
-            unit="x",
-            goal="<= 2",
-            met=big / limit <= 2,
-            source=source,
-        ),
-        Row(
-            name=f"{NODES // 4} gangs of 4 x {GPUS} GPUs, apply to all bound",
-            value=many,
-            unit="s",
-            goal="<= 3 s",
-            met=many <= 3,
-            peer=PEERS_MANY,
-            source=source,
-        ),
-        Row(
-            name="API server CPU per pod, one gang",
-            value=server_ms,
-            unit="ms",
-            goal="<= 3 ms",
-            met=server_ms <= 3,
-            peer=PEERS_CPU,
-            source=source,
-        ),
-        Row(
-            name="API server CPU per pod, raw",
-            value=cpu(raw, "kube-apiserver") / NODES * 1000,
-            unit="ms",
-        ),
-        Row(
-            name="API server CPU per pod, gangs of 4",
-            value=cpu(ours["many"], "kube-apiserver") / NODES * 1000,
-            unit="ms",
-        ),
-        Row(
-            name="writes per job besides its pods (until Running)",
-            value=writes_besides_pods,
-            unit="writes",
-            goal="<= 6",
-            met=writes_besides_pods <= 6,
-        ),
-        Row(name="operator CPU, one gang", value=cpu(ours["big"], "operator"), unit="s"),
-        Row(name="operator CPU, gangs of 4", value=cpu(ours["many"], "operator"), unit="s"),
-        Row(name="operator resident memory at the end", value=resident, unit="MiB"),
+            goal=goal,
+            met=None if shape.seconds is None else seconds <= shape.seconds,
+            peer=shape.peer,
+            source=SOURCE,
+        )
     ]
+    if shape.times_raw is not None:
+        rows.append(
+            Row(
+                name="  as a multiple of raw",
+                value=seconds / limit,
+                unit="x",
+                goal=f"<= {shape.times_raw:g}",
+                met=seconds / limit <= shape.times_raw,
+                source=SOURCE,
+            )
+        )
+    return rows + _cpu_rows(shape.name, rounds)
 
 
-async def _until_ready(port: int) -> None:
-    async with asyncio.timeout(30):
-        while not await asyncio.to_thread(_leads, port):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.2)
-
-
-def _leads(port: int) -> bool:
-    try:
-        return "drumline_leader 1.0" in _metrics(port) and _ready(port)
-    except OSError:
-        return False
-
-
-def _ready(port: int) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
-        return answer.status == 200
-
-
-def _metrics(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        return answer.read().decode()
-
-
-def _writes(port: int) -> int:
-    """Writes about jobs: no lease, no deletes, no status of queues and pools."""
-    total = 0.0
-    for line in _metrics(port).splitlines():
-        if not line.startswith("drumline_api_requests_total{"):
-            continue
-        labels, _, value = line.rpartition(" ")
-        writing = 'verb="create"' in labels or 'verb="patch"' in labels
-        others = ("leases", "trainingqueues", "gpupools")
-        if writing and not any(f'resource="{other}"' in labels for other in others):
-            total += float(value)
-    return int(total)
+def _cpu_rows(name: str, rounds: list[load.Timed]) -> list[Row]:
+    """CPU seconds of every process that took any."""
+    taken = {
+        process: median(run.cpu_seconds[process] for run in rounds)
+        for process in rounds[0].cpu_seconds
+    }
+    return [
+        Row(name=f"  {name}: CPU of {process}", value=seconds, unit="s")
+        for process, seconds in sorted(taken.items())
+        if seconds >= 0.005
+    ]
 
 
 if __name__ == "__main__":

@@ -34,13 +34,13 @@ IDLE_SHARE = 0.12
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def job_manifest(name: str, *, nodes: int, gpus: int) -> Json:
+def job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
     """A gang of `nodes` pods with `gpus` GPUs each, of a template of one's own."""
     return {
         "apiVersion": "drumline.dev/v1alpha1",
         "kind": "TrainingJob",
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": job_spec(nodes=nodes, gpus=gpus),
+        "spec": {**job_spec(nodes=nodes, gpus=gpus), **spec},
     }
 
 
@@ -86,6 +86,8 @@ class BoundPods:
     """Counts bound pods as a watch shows them."""
 
     wanted: int = 0
+    since: int = 0
+    """Pods bound since the clock was started."""
     names: set[str] = field(default_factory=set[str])
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,8 +103,14 @@ class BoundPods:
             self.names.add(event.view.name)
             self.empty.clear()
             self.last_at = time.perf_counter()
-            if len(self.names) >= self.wanted:
+            self.since += 1
+            if self.since >= self.wanted:
                 self.reached.set()
+
+    def begin(self, wanted: int) -> None:
+        """Wait for so many more pods from now on."""
+        self.wanted, self.since = wanted, 0
+        self.reached.clear()
 
 
 @asynccontextmanager
@@ -136,12 +144,11 @@ async def timed(
     processes: dict[str, int],
 ) -> Timed:
     """Submit, wait until all pods are seen bound."""
-    bound.wanted = pods
-    bound.reached.clear()
+    bound.begin(pods)
     before = {name: cpu_seconds(pid) for name, pid in processes.items()}
     started = time.perf_counter()
     await submit()
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(600):
         await bound.reached.wait()
     took = bound.last_at - started
     after = {name: cpu_seconds(pid) for name, pid in processes.items()}

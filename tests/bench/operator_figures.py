@@ -1,0 +1,39 @@
+"""What a running operator says of itself: that it leads, and what it has written."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+
+
+async def until_ready(port: int) -> None:
+    """Return once the operator leads and its caches are full."""
+    async with asyncio.timeout(60):
+        while not await asyncio.to_thread(_leads, port):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.2)
+
+
+def writes_of_jobs(port: int) -> int:
+    """Writes about jobs so far: no lease, no deletes, no status of queues and pools."""
+    total = 0.0
+    for line in _get(port, "metrics").splitlines():
+        if not line.startswith("drumline_api_requests_total{"):
+            continue
+        labels, _, value = line.rpartition(" ")
+        writing = 'verb="create"' in labels or 'verb="patch"' in labels
+        others = ("leases", "trainingqueues", "gpupools")
+        if writing and not any(f'resource="{other}"' in labels for other in others):
+            total += float(value)
+    return int(total)
+
+
+def _leads(port: int) -> bool:
+    try:
+        return "drumline_leader 1.0" in _get(port, "metrics") and bool(_get(port, "readyz"))
+    except OSError:
+        return False
+
+
+def _get(port: int, page: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
+        return answer.read().decode()
