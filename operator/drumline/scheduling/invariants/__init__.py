@@ -3,18 +3,21 @@
 Each returns the violations it finds as sentences, so a test (or a replay of a captured snapshot)
 says what is wrong and not only that something is. They look at a snapshot and its decisions only:
 
-* I1 `shares`: no queue is taken above its quota and what it may borrow, at any level of the tree.
+* I1 `shares`: no queue is taken above its quota and what it may borrow, at any level of the tree,
+  and no user above his cap.
 * I2 `places`: no node is given more than it has, foreign and terminating pods counted, and none
   that is closed to the gang.
 * I3, I4 `places`: every gang is answered exactly once, with all its places or none; a repair or a
   new size leaves the places that were not lost. A required level is kept.
 * I5 `preemptions`: victims are lawful, and each preemption lowers the potential.
 * I6 `preemptions`: once they are gone, all who wait for them have their places and their quota.
+* I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.invariants.places import (
@@ -24,18 +27,27 @@ from drumline.scheduling.invariants.places import (
 )
 from drumline.scheduling.invariants.preemptions import preemption_violations
 from drumline.scheduling.invariants.shares import quota_violations
-from drumline.scheduling.model import Gang, Snapshot
+from drumline.scheduling.model import Gang, Policy, Snapshot
+
+_DEFAULT: Final = Policy()
 
 
 def violations(
-    *, snapshot: Snapshot, pending: Iterable[Gang], decisions: Decisions, now: float = 0.0
+    *,
+    snapshot: Snapshot,
+    pending: Iterable[Gang],
+    decisions: Decisions,
+    policy: Policy = _DEFAULT,
+    now: float = 0.0,
 ) -> tuple[str, ...]:
-    """Every violation of I1 to I6 by one cycle's decisions."""
+    """Every violation of I1 to I6 and I10 by one cycle's decisions under a policy."""
     waiting = tuple(pending)
     return (
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *topology_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
-        *preemption_violations(snapshot=snapshot, pending=waiting, decisions=decisions, now=now),
+        *preemption_violations(
+            snapshot=snapshot, pending=waiting, decisions=decisions, policy=policy, now=now
+        ),
     )

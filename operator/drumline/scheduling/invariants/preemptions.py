@@ -1,42 +1,29 @@
 """I5 and I6: who may be sent away for whom, and that it is never in vain.
 
-`unlawful` is the law of `scheduling.claim` read from its definition, for a whole set of victims.
-`potential` is what every preemption lowers: the GPUs that are borrowed anywhere in the pool, then
-the priorities that run there, highest first (as negative numbers, so that higher is lower).
+The law itself and the potential that every preemption lowers are in `law`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from drumline.scheduling.decisions import BlockReason, Decisions, Preemption, VictimReason
+from drumline.scheduling.invariants.law import Running, potential, unlawful
 from drumline.scheduling.invariants.places import new_places, promised_to
-from drumline.scheduling.invariants.shares import Shares, shares_of
-from drumline.scheduling.model import (
-    Admitted,
-    Gang,
-    Queue,
-    Reclaim,
-    Snapshot,
-    WithinQueue,
-)
+from drumline.scheduling.invariants.shares import Shares, past_gpus, shares_of
+from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot
 from drumline.scheduling.resources import NOTHING, Resources
-
-Potential = tuple[int, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A gang that runs, or will, as far as preemption is concerned."""
-
-    gang: Gang
-    gpus: int
 
 
 def preemption_violations(
-    *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions, now: float
+    *,
+    snapshot: Snapshot,
+    pending: Sequence[Gang],
+    decisions: Decisions,
+    policy: Policy,
+    now: float,
 ) -> list[str]:
     """Preemptions that are unlawful, in vain, or do not lower the potential."""
     found: list[str] = []
@@ -51,9 +38,10 @@ def preemption_violations(
         for victim, lost in zip(one.victims, victims, strict=True):
             found += _bad_victim(one, lost, now=now, queues=queues, told=told)
             told.add(victim.uid)
-        gpus = len(one.assignment) * gang.per_pod.gpus
+        gpus = sum(gang.request_of(place).gpus for place in range(len(one.assignment)))
+        shares = _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=before)
         found += unlawful(
-            shares=_shares(snapshot=snapshot, pool=one.pool, running=before),
+            shares=shares,
             asks=Running(gang=gang, gpus=gpus),
             victims=[Running(gang=lost.gang, gpus=lost.gpus) for lost in victims],
         )
@@ -67,57 +55,10 @@ def preemption_violations(
         gone = {victim.uid for victim in one.victims}
         after = [run for run in before if run.gang.uid not in gone]
         after.append(Running(gang=gang, gpus=gpus))
-        if not _potential(snapshot, one.pool, after) < _potential(snapshot, one.pool, before):
+        later = _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=after)
+        if not potential(shares=later, running=after) < potential(shares=shares, running=before):
             found.append(f"{one.key} does not lower the potential")
     return found + _in_vain(snapshot=snapshot, pending=pending, decisions=decisions)
-
-
-def unlawful(*, shares: Shares, asks: Running, victims: Sequence[Running]) -> list[str]:
-    """Why a set of victims may not be sent away for a gang; empty if it may."""
-    gang, queue = asks.gang, shares.queues[asks.gang.queue]
-    after = shares
-    for victim in victims:
-        after = after.holding(victim.gang.queue, -victim.gpus)
-    without = after
-    after = after.holding(gang.queue, asks.gpus)
-    found: list[str] = []
-    if asks.gpus and (problem := after.problem(gang.queue, before=without)):
-        found.append(f"{gang.key}: {problem}")
-    line = shares.line(gang.queue)
-    raised = [name for name in line if after.borrows(name) > shares.borrows(name)]
-    if raised or after.borrows_itself(gang.queue) > shares.borrows_itself(gang.queue):
-        found.append(f"{gang.key}: {raised or gang.queue} borrows more by a preemption")
-    reclaimed: dict[str, list[int]] = defaultdict(list)
-    for victim in victims:
-        if victim.gang.queue == gang.queue:
-            if queue.preemption.within_queue is WithinQueue.NEVER:
-                found.append(f"{gang.key}: its queue sends nobody away")
-            if victim.gang.priority >= gang.priority:
-                found.append(f"{gang.key}: {victim.gang.key} has no lower priority")
-            continue
-        theirs = shares.line(victim.gang.queue)
-        shared = next((name for name in theirs if name in line), None)
-        nothing = not victim.gpus or not asks.gpus
-        if shared is None or nothing or queue.preemption.reclaim is Reclaim.NEVER:
-            found.append(f"{gang.key}: nothing to reclaim from {victim.gang.key}")
-            continue
-        found += _not_entitled(gang=gang, after=after, line=line, shared=shared)
-        for name in (*theirs[: theirs.index(shared)], f"own jobs of {theirs[0]}"):
-            reclaimed[name].append(victim.gpus)
-    for name, gpus in reclaimed.items():
-        own = name.removeprefix("own jobs of ")
-        borrowed = shares.borrows(name) if own == name else shares.borrows_itself(own)
-        if sum(gpus) - max(gpus) >= borrowed:
-            found.append(f"{gang.key}: {sum(gpus)} reclaimed of {borrowed} that {name} borrowed")
-    return found
-
-
-def _not_entitled(*, gang: Gang, after: Shares, line: Sequence[str], shared: str) -> list[str]:
-    below = line[: line.index(shared)]
-    over = [name for name in below if after.borrows(name)]
-    if over or after.borrows_itself(gang.queue):
-        return [f"{gang.key}: reclaims although {over or gang.queue} borrows itself"]
-    return []
 
 
 def _bad_victim(
@@ -158,7 +99,7 @@ def _before(
         if held.pool == preemption.pool and not held.leaving and held.gang.uid not in gone
     ]
     return stay + [
-        Running(gang=gangs[uid], gpus=size * gangs[uid].per_pod.gpus)
+        Running(gang=gangs[uid], gpus=gangs[uid].gpus_at(size - gangs[uid].extras))
         for uid, pool, size in (*kept, *starts)
         if pool == preemption.pool and uid in gangs and order[uid] < turn
     ]
@@ -179,16 +120,15 @@ def _kept_places(
     ]
 
 
-def _shares(*, snapshot: Snapshot, pool: str, running: Iterable[Running]) -> Shares:
+def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[Running]) -> Shares:
     own: Counter[str] = Counter()
+    users: Counter[tuple[str, str]] = Counter()
     for one in running:
         own[one.gang.queue] += one.gpus
-    return shares_of(queues=snapshot.queues, pool=pool, own=own)
-
-
-def _potential(snapshot: Snapshot, pool: str, running: Sequence[Running]) -> Potential:
-    borrowed = _shares(snapshot=snapshot, pool=pool, running=running).all_borrowed()
-    return borrowed, tuple(sorted(-one.gang.priority for one in running))
+        users[one.gang.queue, one.gang.user] += one.gpus
+    shares = shares_of(queues=snapshot.queues, pool=pool, own=own)
+    past = past_gpus(snapshot=snapshot, policy=policy, pool=pool)
+    return replace(shares, past=past, users=users)
 
 
 def _in_vain(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[str]:

@@ -1,16 +1,22 @@
-"""I1, read from the definitions: what queues hold, keep, lend and borrow in one pool.
+"""I1, I10 and users' caps, read from the definitions: what queues hold, keep, lend and borrow.
 
-Written as recursion over names, where the engine walks arrays: two ways to one figure.
+Written as recursion over names, where the engine walks arrays: two ways to one figure. A branch of
+the tree goes by the name of its queue; where a queue has members, its own jobs are one more of
+them, `own jobs of` it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Final
 
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Gang, Queue, Snapshot
+from drumline.scheduling.decisions import BlockReason, Decisions
+from drumline.scheduling.model import Gang, Policy, Queue, Snapshot
+
+_OWN: Final = "own jobs of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +26,10 @@ class Shares:
     queues: Mapping[str, Queue]
     pool: str
     own: Mapping[str, int]
+    past: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By queue: GPUs that its own jobs have had, as the policy weighs them."""
+    users: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """By queue and user: GPUs that are held."""
 
     def holding(self, name: str, gpus: int) -> Shares:
         """The same with one queue holding so many more."""
@@ -61,11 +71,36 @@ class Shares:
         """What its own jobs hold above its nominal quota."""
         return max(0, self.own.get(name, 0) - self.nominal(name))
 
-    def all_borrowed(self) -> int:
-        """Over all queues and cohorts: the first part of the potential."""
+    def branches(self) -> list[str]:
+        """All places of the tree."""
         names = sorted(self.queues)
-        cohorts = [name for name in names if self._members(name)]
-        return sum(map(self.borrows, names)) + sum(map(self.borrows_itself, cohorts))
+        return names + [_OWN + name for name in names if self._members(name)]
+
+    def way(self, name: str) -> list[str]:
+        """The branches from a queue's own jobs up to the top."""
+        return [_OWN + name, *self.line(name)] if self._members(name) else self.line(name)
+
+    def upward(self, branch: str) -> list[str]:
+        """The branches above one."""
+        if branch.startswith(_OWN):
+            return self.line(branch.removeprefix(_OWN))
+        return self.line(branch)[1:]
+
+    def borrowed(self, branch: str) -> int:
+        """What a branch holds above its quota."""
+        if branch.startswith(_OWN):
+            return self.borrows_itself(branch.removeprefix(_OWN))
+        return self.borrows(branch)
+
+    def heaviness(self, branch: str) -> float:
+        """What a branch has borrowed and has had, for its weight."""
+        if branch.startswith(_OWN):
+            own = branch.removeprefix(_OWN)
+            return self.borrows_itself(own) + self.past.get(own, 0.0)
+        return (self.borrows(branch) + self._had(branch)) / self.queues[branch].weight
+
+    def _had(self, name: str) -> float:
+        return self.past.get(name, 0.0) + sum(map(self._had, self._members(name)))
 
     def problem(self, name: str, *, before: Shares) -> str | None:
         """Where on a queue's way up more is borrowed than before and than may be, if anywhere."""
@@ -105,31 +140,136 @@ def shares_of(*, queues: Iterable[Queue], pool: str, own: Mapping[str, int]) -> 
     return Shares(queues={queue.name: queue for queue in queues}, pool=pool, own=own)
 
 
+def past_gpus(*, snapshot: Snapshot, policy: Policy, pool: str) -> dict[str, float]:
+    """By queue: what it has had, in GPUs of a pool, as the policy weighs it."""
+    whole = sum(node.allocatable.gpus for node in snapshot.nodes if node.pool == pool)
+    seconds = policy.history_seconds / log(2.0)
+    if seconds <= 0:
+        return {}
+    return {
+        name: had * policy.history_weight * whole / seconds
+        for name, had in snapshot.history.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """GPUs that a cycle gives a gang beside those it has."""
+
+    gang: Gang
+    pool: str
+    gpus: int
+
+
 def quota_violations(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
 ) -> list[str]:
-    """Queues that this cycle takes above what they may hold."""
-    gangs = {gang.uid: gang for gang in pending}
-    usage: Counter[tuple[str, str]] = Counter()
+    """Queues and users that this cycle takes above what they may hold, and I10."""
+    starts = _starts(snapshot=snapshot, pending=pending, decisions=decisions)
+    found: list[str] = []
+    for pool in sorted({one.pool for one in starts}):
+        here = [one for one in starts if one.pool == pool]
+        before = after = _held(snapshot=snapshot, pool=pool)
+        for one in here:
+            after = after.holding(one.gang.queue, one.gpus)
+        names = sorted({one.gang.queue for one in here if one.gpus})
+        found += [line for name in names if (line := after.problem(name, before=before))]
+        found += _caps(before=before, starts=here)
+        found += _denied(after=after, starts=here, pending=pending, decisions=decisions)
+    return found
+
+
+def _held(*, snapshot: Snapshot, pool: str) -> Shares:
+    own: Counter[str] = Counter()
+    users: Counter[tuple[str, str]] = Counter()
     for held in snapshot.admitted:
-        usage[held.gang.queue, held.pool] += held.gpus
+        if held.pool == pool:
+            own[held.gang.queue] += held.gpus
+            users[held.gang.queue, held.gang.user] += held.gpus
+    return replace(shares_of(queues=snapshot.queues, pool=pool, own=own), users=users)
+
+
+def _starts(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[_Start]:
+    gangs = {gang.uid: gang for gang in pending}
     running = {held.gang.uid: held for held in snapshot.admitted}
-    grown: dict[tuple[str, str], int] = Counter()
+    found: list[_Start] = []
     for one in decisions.placed:
         if not one.replaced:
             gang = gangs[one.uid]
-            grown[gang.queue, one.pool] += len(one.assignment) * gang.per_pod.gpus
+            gpus = sum(gang.request_of(place).gpus for place in range(len(one.assignment)))
+            found.append(_Start(gang=gang, pool=one.pool, gpus=gpus))
     for one in decisions.resized:
         held = running[one.uid]
-        more = len(one.kept) + len(one.added) - held.size
-        grown[held.gang.queue, one.pool] += max(0, more) * held.gang.per_pod.gpus
-    found: list[str] = []
-    for pool in sorted({pool for _, pool in grown}):
-        own = {name: count for (name, where), count in usage.items() if where == pool}
-        before = after = shares_of(queues=snapshot.queues, pool=pool, own=own)
-        more = {name: count for (name, where), count in grown.items() if where == pool}
-        for name, gpus in more.items():
-            after = after.holding(name, gpus)
-        problems = (after.problem(name, before=before) for name in sorted(more) if more[name])
-        found += [problem for problem in problems if problem]
+        more = max(0, len(one.kept) + len(one.added) - len(held.assignment))
+        gpus = more * held.gang.per_pod.gpus
+        found.append(_Start(gang=held.gang, pool=one.pool, gpus=gpus))
+    for one in decisions.moves:
+        held = running[one.uid]
+        if one.pool != held.pool:
+            found.append(_Start(gang=held.gang, pool=one.pool, gpus=held.gpus))
     return found
+
+
+def _caps(*, before: Shares, starts: Sequence[_Start]) -> list[str]:
+    grown: Counter[tuple[str, str]] = Counter()
+    for one in starts:
+        grown[one.gang.queue, one.gang.user] += one.gpus
+    found: list[str] = []
+    for (name, user), more in sorted(grown.items()):
+        queue = before.queues.get(name)
+        limit = queue and (queue.user_limit or {}).get(before.pool)
+        held = before.users.get((name, user), 0)
+        if limit is not None and more and held + more > limit:
+            found.append(
+                f"user {user!r} holds {held + more} GPUs of pool {before.pool} in queue {name},"
+                f" above the {limit} that each user may"
+            )
+    return found
+
+
+def _denied(
+    *,
+    after: Shares,
+    starts: Sequence[_Start],
+    pending: Sequence[Gang],
+    decisions: Decisions,
+) -> list[str]:
+    """I10: who starts by borrowing what keeps one waiting that was entitled to it.
+
+    Not judged where places are kept for somebody, and groups have a turn of their own. Nobody
+    passes another one of his queue, so whoever stands behind one that waits is not judged either.
+    """
+    if any(gang.nominated or gang.group for gang in pending) or decisions.preemptions:
+        return []
+    gangs, placed = {gang.uid: gang for gang in pending}, {one.uid for one in decisions.placed}
+    reasons = {one.uid: one.reason for one in decisions.blocked}
+    found: list[str] = []
+    behind: set[str] = set()
+    for gang in (gangs[uid] for uid in decisions.order if uid not in placed):
+        waits = reasons.get(gang.uid) is BlockReason.QUOTA_EXHAUSTED
+        if waits and gang.queue not in behind and _may_use(gang=gang, shares=after):
+            found += _takers(gang=gang, after=after, starts=starts)
+        behind.add(gang.queue)
+    return found
+
+
+def _may_use(*, gang: Gang, shares: Shares) -> bool:
+    named = (gang.pool,) if gang.pool is not None else gang.pools
+    return shares.pool in (named or shares.queues[gang.queue].nominal)
+
+
+def _takers(*, gang: Gang, after: Shares, starts: Sequence[_Start]) -> list[str]:
+    mine = after.holding(gang.queue, gang.gpus)
+    if any(mine.borrowed(branch) for branch in after.way(gang.queue)[:-1]):
+        return []
+    if mine.problem(gang.queue, before=after) is None:
+        return []
+    return [
+        f"{one.gang.key} borrows what {gang.key} is entitled to"
+        for one in starts
+        if one.gpus
+        and mine.holding(one.gang.queue, -one.gpus).problem(
+            gang.queue, before=after.holding(one.gang.queue, -one.gpus)
+        )
+        is None
+    ]

@@ -1,0 +1,157 @@
+"""The law of preemption: what the engine asks step by step, against its definition as a whole.
+
+Random trees of queues with weights, limits, caps and a past; random holdings; every set of up to
+three victims. The engine's `Claim` and `invariants.law` have to agree on each set, in whatever order
+it was picked, and every lawful set has to lower the potential (I5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
+from drumline.scheduling.decisions import VictimReason
+from drumline.scheduling.invariants.law import Running, potential, unlawful
+from drumline.scheduling.invariants.shares import Shares, past_gpus, shares_of
+from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
+from drumline.scheduling.quota import QuotaBook, book_of
+from tests.unit.scheduling.builders import gang, queue
+
+NAMES = ("org", "west", "a", "b", "c", "d")
+POOL_GPUS = 16
+
+
+def some_queue(random: Random, name: str, parent: str | None) -> Queue:
+    rule = PreemptionRule(
+        within_queue=WithinQueue.LOWER_PRIORITY,
+        reclaim=random.choice([Reclaim.ANY, Reclaim.FAIR_SHARE, Reclaim.FAIR_SHARE]),
+    )
+
+    def sometimes(most: int) -> dict[str, int] | None:
+        return random.choice([None, None, {"h100": random.randint(0, most)}])
+
+    return queue(
+        name,
+        random.choice([0, 0, 1, 2, 4]),
+        parent=parent,
+        preemption=rule,
+        weight=random.choice([1.0, 1.0, 2.0, 3.0, 0.5]),
+        borrowing_limit=sometimes(5),
+        lending_limit=sometimes(3),
+        user_limit=sometimes(6),
+    )
+
+
+def world(seed: int) -> tuple[Snapshot, list[Gang], Gang]:
+    """Queues in three levels, up to 7 gangs that were let in as the quota allowed, and one more."""
+    random = Random(seed)
+    parents = (None, "org", "west", "west", "org", random.choice(["org", "a", None]))
+    queues = [some_queue(random, *pair) for pair in zip(NAMES, parents, strict=True)]
+    history = {name: random.random() * 30_000 for name in NAMES} if seed % 3 == 0 else {}
+    snapshot = Snapshot(
+        nodes=(Node(name="n", pool="h100", allocatable=Resources(gpus=POOL_GPUS, pods=99)),),
+        pools=(Pool(name="h100"),),
+        queues=tuple(queues),
+        history=history,
+    )
+    some = [
+        gang(
+            f"g{i}",
+            queue=random.choice(NAMES),
+            gpus=random.choice([0, 1, 1, 2, 2, 3]),
+            nodes=random.randint(1, 2),
+            priority=random.randint(0, 2),
+            user=random.choice("uv"),
+        )
+        for i in range(9)
+    ]
+    book = book_of(snapshot=snapshot, policy=Policy())
+    running = [one for one in some[:-1] if start(book, one)]
+    return snapshot, running[:7], some[-1]
+
+
+def start(book: QuotaBook, one: Gang) -> bool:
+    room = book.has_room(gang=one, pool="h100", size=one.nodes)
+    if room:
+        book.hold(gang=one, pool="h100", size=one.nodes)
+    return room
+
+
+def shares(snapshot: Snapshot, running: list[Gang]) -> Shares:
+    own: dict[str, int] = {}
+    users: dict[tuple[str, str], int] = {}
+    for one in running:
+        own[one.queue] = own.get(one.queue, 0) + one.gpus
+        users[one.queue, one.user] = users.get((one.queue, one.user), 0) + one.gpus
+    found = shares_of(queues=snapshot.queues, pool="h100", own=own)
+    past = past_gpus(snapshot=snapshot, policy=Policy(), pool="h100")
+    return replace(found, past=past, users=users)
+
+
+def as_running(gangs: list[Gang]) -> list[Running]:
+    return [Running(gang=one, gpus=one.gpus) for one in gangs]
+
+
+def judge(seed: int) -> tuple[int, int]:
+    """Compare all sets of one world; how many were lawful, and how many by fair share."""
+    snapshot, running, asks = world(seed)
+    book = book_of(snapshot=snapshot, policy=Policy())
+    for one in running:
+        book.hold(gang=one, pool="h100", size=one.nodes)
+    rule, random = book.tree.queues[asks.queue].preemption, Random(seed)
+    claim = book.claim(gang=asks, pool="h100", size=asks.nodes, rule=rule)
+    before, by_share = shares(snapshot, running), 0
+    own = sum(one.gpus for one in running if one.queue == asks.queue)
+    reasons = {
+        one.uid: claim.reason(
+            leaf=book.tree.leaf_of[one.queue],
+            gpus=one.gpus,
+            lower_priority=one.priority < asks.priority,
+        )
+        for one in running
+    }
+    lawful = 0
+    for size in range(1, 4):
+        for gone in combinations(running, size):
+            problems = unlawful(
+                shares=before, asks=as_running([asks])[0], victims=as_running(list(gone))
+            )
+            if not all(reasons[one.uid] for one in gone):
+                assert problems, (seed, [one.key for one in gone])
+                continue
+            for one in random.sample(gone, len(gone)):
+                claim.take(leaf=book.tree.leaf_of[one.queue], gpus=one.gpus, user=one.user)
+            holds = claim.holds()
+            assert holds == (not problems), (seed, [one.key for one in gone], problems)
+            if holds:
+                lawful += 1
+                by_share += VictimReason.FAIR_SHARE in [reasons[one.uid] for one in gone]
+                assert claim.within_reach
+                stay = [one for one in running if one not in gone]
+                after = shares(snapshot, [*stay, asks])
+                new, old = as_running([*stay, asks]), as_running(running)
+                assert potential(shares=after, running=new) < potential(shares=before, running=old)
+            for one in random.sample(gone, len(gone)):
+                claim.give_back(leaf=book.tree.leaf_of[one.queue], gpus=one.gpus, user=one.user)
+            if holds:
+                for one in gone:
+                    elsewhere = one.queue != asks.queue
+                    leaf = book.tree.leaf_of[one.queue]
+                    assert not elsewhere or claim.may_reclaim(leaf=leaf, gpus=one.gpus, freed=own)
+                    taken = sum(other.gpus for other in gone if other.queue == one.queue)
+                    largest = max(other.gpus for other in gone if other.queue == one.queue)
+                    assert not elsewhere or taken <= claim.reclaimable(leaf=leaf, largest=largest)
+    return lawful, by_share
+
+
+@pytest.mark.parametrize("start", range(0, 120, 30))
+def test_the_engine_and_the_definition_agree_and_every_preemption_lowers_the_potential(
+    start: int,
+) -> None:
+    found = [judge(seed) for seed in range(start, start + 30)]
+    assert sum(lawful for lawful, _ in found) > 10
+    assert sum(by_share for _, by_share in found) > 0
