@@ -6,11 +6,14 @@ jobs that wait for victims, foreign pods last, and by letting back in whoever ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 from drumline.scheduling.decisions import FOREIGN_PODS
 from drumline.scheduling.refusals import amount, necessary
+from drumline.scheduling.roster import Holder
 from drumline.scheduling.slots import SlotIndex
 from drumline.scheduling.topology import Domain
 from drumline.scheduling.view import PoolView, Undo
@@ -53,43 +56,42 @@ def who_has_to_leave(
         index.catch_up()
         return fits()
 
-    leavers = [
-        *_gangs(view, own, domain),
-        *_kept(view, own, domain),
-        *_foreign(view, index, domain),
-    ]
+    leavers = chain.from_iterable(
+        leave(view, own, domain) for leave in (_gangs, _kept, partial(_foreign, index))
+    )
     found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits_now)
     index.catch_up()
     return found
 
 
-def _gangs(view: PoolView, own: str, domain: Domain) -> list[Leaver]:
-    inside = range(domain.start, domain.stop)
-    others = (held for held in view.holders.values() if held.gang.uid != own)
-    holders = [held for held in others if not held.places.keys().isdisjoint(inside)]
-    holders.sort(key=lambda h: (h.gang.priority, -h.pods_in(domain), h.gang.uid))
-    return [
-        Leaver(
-            keys=(holder.gang.key,),
-            names=view.axis.names,
-            held=lambda resource, holder=holder: holder.held_in(domain, resource),
-            verb="holds",
-            rank=f" (priority {holder.gang.priority})",
-            leave=lambda holder=holder: view.release(holder),
-        )
-        for holder in holders
-    ]
+def _depart(view: PoolView, holder: Holder) -> Undo:
+    """Imagine a holder's places free, and whatever is kept of them for others withheld."""
+    if holder.gang.uid in view.leaving:
+        return view.release(holder)
+    view.shift(holder, sign=1)
+    return partial(view.shift, holder, sign=-1)
 
 
-def _kept(view: PoolView, own: str, domain: Domain) -> list[Leaver]:
+def _gangs(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
+    for holder in view.holders.line(domain):
+        if holder.gang.uid != own:
+            yield Leaver(
+                keys=(holder.gang.key,),
+                names=view.axis.names,
+                held=partial(holder.held_in, domain),
+                verb="holds",
+                rank=f" (priority {holder.gang.priority})",
+                leave=partial(_depart, view, holder),
+            )
+
+
+def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
     """What is kept for gangs that wait for their victims, taken together."""
     ordinals = view.withheld(range(domain.start, domain.stop))
     others = [held for uid, held in view.nominees.items() if uid != own]
     waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
-    if not waiting:
-        return []
-    return [
-        Leaver(
+    if waiting:
+        yield Leaver(
             keys=tuple(sorted(held.gang.key for held in waiting)),
             names=view.axis.names,
             held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
@@ -97,15 +99,12 @@ def _kept(view: PoolView, own: str, domain: Domain) -> list[Leaver]:
             rank="",
             leave=lambda: view.grant_withheld(ordinals),
         )
-    ]
 
 
-def _foreign(view: PoolView, index: SlotIndex, domain: Domain) -> list[Leaver]:
-    ordinals = [i for i in range(domain.start, domain.stop) if any(view.foreign(i))]
-    if not ordinals:
-        return []
-    return [
-        Leaver(
+def _foreign(index: SlotIndex, view: PoolView, _own: str, domain: Domain) -> Iterator[Leaver]:
+    ordinals = [i for i in view.shared() if domain.start <= i < domain.stop]
+    if ordinals:
+        yield Leaver(
             keys=(FOREIGN_PODS,),
             names=view.axis.names,
             held=lambda resource: sum(view.foreign(i)[resource] for i in ordinals if index.open[i]),
@@ -113,4 +112,3 @@ def _foreign(view: PoolView, index: SlotIndex, domain: Domain) -> list[Leaver]:
             rank="",
             leave=lambda: view.expel_foreign(ordinals),
         )
-    ]

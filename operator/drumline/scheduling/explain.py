@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from typing import Final
 
 from drumline.scheduling.blockers import who_has_to_leave
@@ -142,7 +143,9 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
     scarce = 0
     if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
         scarce = _scarcest(search=search, identity=best)
-    free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
+    free = int(gpus[best])
+    if scarce:
+        free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
     whole = _total(search=search, identity=best, amounts=search.view.capacity, resource=scarce)
     needed = search.total[scarce]
     resource = search.view.axis.names[scarce]
@@ -192,25 +195,28 @@ def _roles(search: Search) -> str:
     return " and ".join(f"{count} {role.name}" for role, count in roles if count)
 
 
-def _total(*, search: Search, identity: int, amounts: list[tuple[int, ...]], resource: int) -> int:
-    domain = search.domain(identity)
-    inside = range(domain.start, domain.stop)
-    return sum(max(0, amounts[i][resource]) for i in inside if search.index.open[i])
+def _total(
+    *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
+) -> int:
+    """How much of a resource some amounts come to on the open nodes of a domain."""
+    span = search.view.tree.span(search.depth, identity)
+    inside = compress(amounts[span.start : span.stop], search.index.open[span.start : span.stop])
+    return sum(max(0, amount[resource]) for amount in inside)
 
 
 def _scarcest(*, search: Search, identity: int) -> int:
     """The requested resource that, taken alone, has room for the fewest pods."""
-    domain = search.domain(identity)
-    inside = [i for i in range(domain.start, domain.stop) if search.index.open[i]]
+    span, total = search.view.tree.span(search.depth, identity), search.total
+    is_open = search.index.open[span.start : span.stop]
+    inside = list(compress(search.view.free[span.start : span.stop], is_open))
 
     def rooms(resource: int) -> float:
-        free = sum(max(0, search.view.free[i][resource]) for i in inside)
         need = search.shape.request[resource]
         if not need or any(search.demand.roles):
-            return free / search.total[resource]
-        return sum(max(0, search.view.free[i][resource]) // need for i in inside)
+            return sum(max(0, free[resource]) for free in inside) / total[resource]
+        return sum(max(0, free[resource]) // need for free in inside)
 
-    requested = [r for r, need in enumerate(search.total) if need]
+    requested = [r for r, need in enumerate(total) if need]
     return min(requested, key=lambda r: (rooms(r), r))
 
 

@@ -133,6 +133,7 @@ class Search:
             shape=shape or self.shape,
             free=amounts,
             everywhere=everywhere,
+            admitted=self.index.admitted,
         )
         return Room(index=index, requests=self.rooms[-1].requests if requests is None else requests)
 

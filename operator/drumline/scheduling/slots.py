@@ -64,6 +64,7 @@ class SlotIndex:
         free: what counts as free, by ordinal.
         log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
         everywhere: also count nodes that are out of service or closed to the shape.
+        admitted: which nodes are open, where somebody knows already.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SlotIndex:
         free: Sequence[Vector],
         log: Sequence[int] = (),
         everywhere: bool = False,
+        admitted: list[bool] | None = None,
     ) -> None:
         self.tree = tree
         self.shape = shape
@@ -82,23 +84,21 @@ class SlotIndex:
         """How much of the log it knows."""
         self._log = log
         self._memo: dict[Vector, Bucket] = {}
-        self.admitted = (
-            [True] * len(tree.nodes) if everywhere else shape.admission.opens(tree.nodes)
-        )
+        if everywhere:
+            admitted = [True] * len(tree.nodes)
+        self.admitted = shape.admission.opens(tree.nodes) if admitted is None else admitted
         """By ordinal: whether a node is open to any pod of such a gang."""
         self.open = shape.in_grain(tree=tree, admitted=self.admitted)
         """By ordinal: whether it is open to these."""
-        self.cells: list[Bucket] = [
-            self._cell(amount) if is_open else (0, 0)
-            for amount, is_open in zip(free, self.open, strict=True)
-        ]
+        self.cells: list[Bucket] = []
+        """By ordinal."""
         self.slots: list[Counts] = []
         """By depth, then id."""
         self.gpus: list[Counts] = []
         """By depth, then id: free GPUs of the nodes that are open."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
         self._whole: dict[tuple[Cut, ...], list[Counts]] = {}
-        self._sum_up()
+        self._count()
 
     def catch_up(self) -> None:
         """Read what changed since the last look. O(changed nodes x levels)."""
@@ -109,10 +109,8 @@ class SlotIndex:
         self.read = len(log)
         self._whole.clear()
         if len(changed) > _MANY:
-            for ordinal in changed:
-                self.cells[ordinal] = self._cell(self.free[ordinal])
             self._buckets.clear()
-            self._sum_up()
+            self._count()
             return
         for ordinal in changed:
             self._update(ordinal)
@@ -150,8 +148,16 @@ class SlotIndex:
             self._memo[free] = cell
         return cell
 
-    def _sum_up(self) -> None:
-        table = np.array(self.cells, dtype=np.int64).reshape(-1, 2)
+    def _count(self) -> None:
+        """Everything anew; each distinct amount is divided once. O(nodes)."""
+        code = {amount: i for i, amount in enumerate(set(self.free))}
+        cells = [*map(self._cell, code), (0, 0)]
+        codes = list(map(code.__getitem__, self.free))
+        if not all(self.open):
+            pairs = zip(codes, self.open, strict=True)
+            codes = [place if is_open else len(code) for place, is_open in pairs]
+        self.cells = [cells[place] for place in codes]
+        table = np.array(cells, dtype=np.int64)[np.array(codes, dtype=np.int64)]
         self.gpus = [self.tree.sums(depth, table[:, 0]) for depth in self.tree.depths]
         self.slots = [self.tree.sums(depth, table[:, 1]) for depth in self.tree.depths]
 

@@ -16,9 +16,9 @@ from operator import add, mul, sub
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
-from drumline.scheduling.topology import Domain, Tree, build_tree
+from drumline.scheduling.roster import Holder, Roster, Vector
+from drumline.scheduling.topology import Tree, build_tree
 
-Vector = tuple[int, ...]
 Undo = Callable[[], None]
 
 
@@ -53,39 +53,6 @@ def axis_of(gangs: Iterable[Gang]) -> Axis:
     return Axis(names=(*PLAIN_RESOURCES, *sorted(extended)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A gang that holds capacity of a pool, lost places and vanished nodes left out."""
-
-    gang: Gang
-    places: Mapping[int, int]
-    """Pods by node ordinal."""
-    amounts: Mapping[int, Vector]
-    """What all of them hold there, by the same ordinals."""
-
-    def pods_in(self, domain: Domain) -> int:
-        """How many of its pods are in a domain."""
-        return sum(n for i, n in self.places.items() if domain.start <= i < domain.stop)
-
-    def held_in(self, domain: Domain, resource: int) -> int:
-        """How much of a resource it holds in a domain."""
-        return sum(
-            amount[resource]
-            for i, amount in self.amounts.items()
-            if domain.start <= i < domain.stop
-        )
-
-    def __add__(self, other: Holder) -> Holder:
-        amounts = dict(self.amounts)
-        for ordinal, more in other.amounts.items():
-            before = amounts.get(ordinal)
-            amounts[ordinal] = tuple(map(add, before, more)) if before else more
-        places = dict(self.places)
-        for ordinal, pods in other.places.items():
-            places[ordinal] = places.get(ordinal, 0) + pods
-        return Holder(gang=other.gang, places=places, amounts=amounts)
-
-
 class PoolView:
     """One pool's nodes, what is free on them and who holds the rest."""
 
@@ -99,7 +66,7 @@ class PoolView:
             tuple(map(sub, whole, used))
             for whole, used in zip(self.capacity, self.used, strict=True)
         ]
-        self.holders: dict[str, Holder] = {}
+        self.holders = Roster(tree)
         self.nominees: dict[str, Holder] = {}
         """By uid: gangs for which places are kept here, because others leave for them."""
         self.leaving: set[str] = set()
@@ -114,7 +81,7 @@ class PoolView:
         """A view of the same moment that can be changed separately. O(nodes)."""
         twin = copy(self)
         twin.used, twin.free = list(self.used), list(self.free)
-        twin.holders, twin.nominees, twin.log = dict(self.holders), {}, []
+        twin.holders, twin.nominees, twin.log = Roster(self.tree, self.holders), {}, []
         twin.kept_back, twin.leaving, twin.later = {}, set(), None
         return twin
 
@@ -262,6 +229,10 @@ class PoolView:
     def foreign(self, ordinal: int) -> Vector:
         """What pods of no admitted job hold on a node, terminating ones included."""
         return tuple(max(0, amount) for amount in self.used[ordinal])
+
+    def shared(self) -> list[int]:
+        """Ordinals of the nodes that have foreign pods."""
+        return [i for i, used in enumerate(self.used) if max(used) > 0]
 
     def expel_foreign(self, ordinals: Sequence[int]) -> Undo:
         """Imagine these nodes without foreign pods."""
