@@ -1,8 +1,8 @@
 """The law of preemption: what the engine asks step by step, against its definition as a whole.
 
 Random trees of queues with weights, limits, caps and a past; random holdings; every set of up to
-three victims. The engine's `Claim` and `invariants.law` have to agree on each set, in whatever order
-it was picked, and every lawful set has to lower the potential (I5).
+three victims. The engine's `Claim` and `invariants.law` have to agree on each set, in whatever
+order it was picked, and every lawful set has to lower the potential (I5).
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ def judge(seed: int) -> tuple[int, int]:
     return lawful, by_share
 
 
-@pytest.mark.parametrize("start", range(0, 120, 30))
+@pytest.mark.parametrize("start", [0, 40, 80])
 def test_the_engine_and_the_definition_agree_and_every_preemption_lowers_the_potential(
     start: int,
 ) -> None:
-    found = [judge(seed) for seed in range(start, start + 30)]
+    found = [judge(seed) for seed in range(start, start + 40)]
     assert sum(lawful for lawful, _ in found) > 10
     assert sum(by_share for _, by_share in found) > 0

@@ -264,12 +264,12 @@ def _takers(*, gang: Gang, after: Shares, starts: Sequence[_Start]) -> list[str]
         return []
     if mine.problem(gang.queue, before=after) is None:
         return []
-    return [
-        f"{one.gang.key} borrows what {gang.key} is entitled to"
-        for one in starts
-        if one.gpus
-        and mine.holding(one.gang.queue, -one.gpus).problem(
-            gang.queue, before=after.holding(one.gang.queue, -one.gpus)
-        )
-        is None
-    ]
+    way, found = after.way(gang.queue), list[str]()
+    for one in starts:
+        off = [branch for branch in after.way(one.gang.queue) if branch not in way]
+        without = after.holding(one.gang.queue, -one.gpus)
+        with_it = without.holding(gang.queue, gang.gpus)
+        borrows = bool(off) and after.borrowed(off[-1]) > 0
+        if borrows and one.gpus and with_it.problem(gang.queue, before=without) is None:
+            found.append(f"{one.gang.key} borrows what {gang.key} is entitled to")
+    return found
