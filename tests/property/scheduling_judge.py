@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import inf
 
 from drumline.scheduling import (
     Admitted,
@@ -28,6 +29,7 @@ from drumline.scheduling import (
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.preemptions import Running, unlawful
 from drumline.scheduling.invariants.shares import shares_of
+from tests.property.scheduling_future import Future, Stay, beginning, stay_of
 from tests.property.scheduling_seats import (
     Amounts,
     Table,
@@ -53,6 +55,15 @@ SHORT = {
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 }
 """Refusals that say there is no place or no quota."""
+RESERVED_FOR = {
+    BlockReason.QUOTA_EXHAUSTED,
+    BlockReason.USER_LIMIT,
+    BlockReason.INSUFFICIENT_GPUS,
+    BlockReason.INSUFFICIENT_RESOURCES,
+    BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    BlockReason.WOULD_DELAY_RESERVATION,
+}
+"""Refusals of those who will start when others have left."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +78,7 @@ class Judge:
     by_user: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
     ratios: list[float] = field(default_factory=list[float])
     """What was paid for each unit of the cheapest lawful victims."""
+    started: list[Stay] = field(default_factory=list[Stay])
     quiet: bool = True
     """Nobody was told to leave and no place is kept: whatever is free is anybody's."""
 
@@ -75,7 +87,10 @@ class Judge:
         world, decisions = self.world, self.decisions
         found = list(
             violations(
-                snapshot=world.snapshot, pending=world.pending, decisions=decisions, now=world.now
+                snapshot=world.snapshot,
+                pending=world.pending,
+                decisions=decisions,
+                now=world.now,
             )
         )
         if found:
@@ -100,6 +115,8 @@ class Judge:
                 found += self._blocked(gangs[uid], answer)
         for one in decisions.resized:
             self._resized(one)
+        if self.quiet and self._reserves() and not decisions.resized:
+            found += self._reservations()
         if self.quiet and not decisions.blocked:
             found += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
         return found
@@ -141,9 +158,15 @@ class Judge:
         return found
 
     def _blocked(self, gang: Gang, blocked: Blocked) -> list[str]:
-        if not self.quiet or blocked.reason not in SHORT:
+        if not self.quiet:
+            return []
+        if blocked.reason is BlockReason.WOULD_DELAY_RESERVATION:
+            return self._would_delay(gang)
+        if blocked.reason not in SHORT:
             return []
         best = next(self.starts(gang), None)
+        if best is not None and self._reserves():
+            return self._would_delay(gang)  # in this pool; in the one it is told about it is short
         if best is not None:
             return [f"{gang.key} is refused ({blocked.reason}) though it could start as {best}"]
         cheapest = self._cheapest(gang)
@@ -151,6 +174,71 @@ class Judge:
             names = sorted(held.gang.key for held in cheapest)
             return [f"{gang.key} is refused ({blocked.reason}) though {names} may be sent away"]
         return []
+
+    def _future(self, before: str) -> Future:
+        """Who will be where, as far as it was known when a waiting gang was looked at."""
+        world, order = self.world, self.decisions.order
+        place = order.index(before) if before else len(order)
+        gangs = {gang.uid: gang for gang in world.pending}
+        return Future(
+            snapshot=world.snapshot,
+            now=world.now,
+            stays=(
+                *(stay_of(held, now=world.now) for held in world.snapshot.admitted),
+                *self._started(before),
+                *(
+                    beginning(gangs[one.uid], one.pool, one.assignment, at=one.start_at)
+                    for one in self.decisions.reservations
+                    if order.index(one.uid) < place
+                ),
+            ),
+        )
+
+    def _started(self, before: str) -> list[Stay]:
+        """Who starts now: as long as it may for those who were there first, else for a guess."""
+        order = self.decisions.order
+        place = order.index(before) if before else len(order)
+        guess = self.world.now + 60.0
+        return [
+            replace(stay, end=guess)
+            if stay.end == inf and order.index(stay.gang.uid) < place
+            else stay
+            for stay in self.started
+        ]
+
+    def _would_delay(self, gang: Gang) -> list[str]:
+        future = self._future(gang.uid)
+        if next(self.starts(gang), None) is None:
+            return [f"{gang.key} would delay others though it could not start at all"]
+        if any(future.can_start(gang, pool, at=self.world.now) for pool in self.pools(gang)):
+            return [f"{gang.key} is held back though it has places that delay nobody"]
+        return []
+
+    def _reservations(self) -> list[str]:
+        """Each is as early as can be beside those before it, and nobody who starts breaks one."""
+        found: list[str] = []
+        most = self.world.policy.reservations
+        by_pool: Counter[str] = Counter()
+        reserved = {one.uid: one for one in self.decisions.reservations}
+        gangs = {gang.uid: gang for gang in self.world.pending}
+        reasons = {one.uid: one.reason for one in self.decisions.blocked}
+        for uid in self.decisions.order:
+            gang, made, future = gangs[uid], reserved.get(uid), self._future(uid)
+            pools = [pool for pool in self.pools(gang) if by_pool[pool] < most]
+            if made is not None:
+                by_pool[made.pool] += 1
+                stay = beginning(gang, made.pool, made.assignment, at=made.start_at)
+                if not future.beside(stay):
+                    found.append(f"the reservation of {gang.key} is not free")
+                found += _unlawful_places(
+                    self.table(gang, made.pool, gang.legal_sizes[0]), made.assignment
+                )
+                earliest = future.earliest(gang, pools)
+                if earliest is None or earliest < made.start_at:
+                    found.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
+            elif reasons.get(uid) in RESERVED_FOR and future.earliest(gang, pools) is not None:
+                found.append(f"{gang.key} has no reservation")
+        return found
 
     def _preempts(self, gang: Gang, victims: Sequence[str]) -> list[str]:
         if not self.quiet:
@@ -247,6 +335,7 @@ class Judge:
     def _take(self, gang: Gang, pool: str, assignment: Sequence[str]) -> None:
         for position, name in enumerate(assignment):
             self.free[name] = minus(self.free[name], request_at(gang, position))
+        self.started.append(beginning(gang, pool, tuple(assignment), at=self.world.now))
         self._charge(gang, pool, gang.gpus_at(len(assignment) - gang.extras))
 
     def _resized(self, one: Resized) -> None:

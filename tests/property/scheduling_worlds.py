@@ -132,12 +132,14 @@ _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
 def world(seed: int, features: frozenset[Feature]) -> World:
     """A cluster of two pools, some jobs that run and some that wait."""
     random = Random(f"{seed} {sorted(features)}")
-    nodes = _nodes(random)
+    shaped = bool(features & {Feature.PREFERRED, Feature.BALANCED})
+    nodes = _nodes(random, roomy=shaped)
     if Feature.MIN_RUNTIME in features:
         features |= {Feature.PREEMPTION}
     queues = _queues(random, features)
     held: list[Admitted] = []
-    for i in range(random.randint(0, 5)):
+    crowd = 4 if Feature.PREEMPTION in features else 2
+    for i in range(random.randint(0, crowd if shaped else 5)):
         held += _started(random, i, nodes=nodes, held=held, features=features)
     pending = tuple(
         some_gang(random, f"w{i}", features=features, at=float(i), hero=i == 0)
@@ -156,19 +158,25 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     )
 
 
-def _nodes(random: Random) -> list[Node]:
-    first = [_node(random, f"a{i}", "a") for i in range(random.randint(3, 6))]
-    return first + [_node(random, f"b{i}", "b") for i in range(random.randint(1, 3))]
+def _nodes(random: Random, *, roomy: bool) -> list[Node]:
+    """Where levels only shape a placement, there has to be room for more than one."""
+    first = [
+        _node(random, f"a{i}", "a", gpus=(2, 2, 4) if roomy else (1, 2, 4, 4))
+        for i in range(random.randint(4 if roomy else 3, 6))
+    ]
+    return first + [
+        _node(random, f"b{i}", "b", gpus=(1, 2, 4)) for i in range(random.randint(1, 3))
+    ]
 
 
-def _node(random: Random, name: str, pool: str) -> Node:
+def _node(random: Random, name: str, pool: str, *, gpus: Sequence[int]) -> Node:
     missing = random.random() < 0.05
     return Node(
         name=name,
         pool=pool,
         domains=("" if missing else random.choice(["b0", "b0", "b1"]), random.choice(["r0", "r1"])),
         allocatable=Resources(
-            gpus=random.choice([1, 2, 4, 4]),
+            gpus=random.choice(gpus),
             cpu_millis=random.choice([4000, 64000, 64000]),
             pods=random.choice([3, 110, 110]),
         ),
@@ -246,15 +254,16 @@ def some_gang(
         mixed = random.random() < 0.5
         return feature in features and (hero or mixed)
 
-    gpus = random.choice([1, 1, 1, 2, 2, 3])
-    pods = random.choice([1, 2, 2, 3, 4, 4, 6])
+    spreads, near = has(Feature.BALANCED), has(Feature.PREFERRED)
+    gpus = 1 if spreads or near else random.choice([1, 1, 1, 2, 2, 3])
+    pods = random.choice([3, 4, 6] if spreads else [2, 2, 3] if near else [1, 2, 2, 3, 4, 4, 6])
     slices: tuple[Slice, ...] = ()
     if has(Feature.SLICES):
-        pods = random.choice([2, 4, 4, 6])
+        pods = random.choice([4, 4, 6] if spreads else [2, 4, 4, 6])
         slices = random.choice(
             [
                 (Slice(level="rack", pods=2),),
-                (Slice(level="rack", pods=2),),
+                (Slice(level="block" if spreads else "rack", pods=2),),
                 (Slice(level="block", pods=2),),
                 (Slice(level="rack", pods=2, required=False),),
                 (Slice(level="block", pods=pods), Slice(level="rack", pods=2)),
@@ -291,10 +300,12 @@ def some_gang(
         priority=random.choice([0, 1, 1, 2]),
         pool=None if pool_chosen else "a",
         pools=pools if pool_chosen else (),
-        required_level=random.choice(["rack", "block"]) if has(Feature.REQUIRED) else None,
-        preferred_level=random.choice(["rack", "block"]) if has(Feature.PREFERRED) else None,
+        required_level=("block" if spreads or near else random.choice(LEVELS))
+        if has(Feature.REQUIRED)
+        else None,
+        preferred_level=random.choice(["rack", "rack", "block"]) if near else None,
         slices=slices,
-        balanced_level=random.choice(["rack", "block"]) if has(Feature.BALANCED) else None,
+        balanced_level=random.choice(["rack", "rack", "block"]) if spreads else None,
         roles=roles if has(Feature.ROLES) else (),
         excluded_nodes=frozenset(random.sample([f"a{i}" for i in range(6)], 2))
         if has(Feature.EXCLUSION)

@@ -7,7 +7,15 @@ import time
 from dataclasses import replace
 from statistics import median
 
-from drumline.scheduling import Admitted, Decisions, Gang, Policy, Queue, decide
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Gang,
+    Memory,
+    Policy,
+    Queue,
+    decide,
+)
 from tests.bench.engine.worlds import empty, gangs, pod, running, with_running
 from tests.bench.report import Row
 
@@ -39,6 +47,7 @@ class Site:
             *(Queue(name=f"team-{i:02}", nominal=quota, parent="org") for i in range(QUEUES)),
         )
         self.snapshot = replace(with_running(empty(nodes=NODES), held), queues=queues)
+        self.memory = Memory()
         self.pending = [_varied(one, i) for i, one in enumerate(gangs(WAITING, pods=4))]
         self.arrived = WAITING
 
@@ -140,7 +149,9 @@ def _row(name: str, value: float, goal: float, unit: str) -> Row:
 def _cycle(site: Site) -> float:
     """Milliseconds of one cycle; then it is carried out."""
     start = time.process_time()
-    decisions = decide(snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0)
+    decisions = decide(
+        snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0, memory=site.memory
+    )
     took = 1000 * (time.process_time() - start)
     site.carry_out(decisions)
     return took
