@@ -57,6 +57,13 @@ def add(commands: Commands) -> None:
         "--alone", action="store_true", help="only the cluster's own policy, no comparison"
     )
     simulate.add_argument(
+        "--starts",
+        type=float,
+        metavar="HOURS",
+        help="every so many simulated hours ask for the expected starts of those who wait, and tell"
+        " how far they were off",
+    )
+    simulate.add_argument(
         "--pictures", type=Path, metavar="FOLDER", help="write pictures (PNG) and a page (HTML)"
     )
     simulate.add_argument(
@@ -77,6 +84,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):
         raise BadInput(f"--load must be above 0, not {chosen.load:g}")
+    if chosen.starts is not None and not chosen.starts > 0:
+        raise BadInput(f"--starts must be above 0, not {chosen.starts:g}")
     study = simulation.study(
         simulation.Wish(
             cluster=chosen.cluster,
@@ -86,6 +95,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             seed=chosen.seed,
             load=chosen.load,
             alone=chosen.alone,
+            starts_every_hours=chosen.starts,
         ),
         screen=sys.stderr if sys.stderr.isatty() else None,
     )

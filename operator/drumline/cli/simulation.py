@@ -16,10 +16,11 @@ from drumline.cli.simulation_text import table
 from drumline.simulator import clusterfile, synthetic, trace
 from drumline.simulator.arrivals import Arrival
 from drumline.simulator.clusterfile import Setup
-from drumline.simulator.contenders import Contender, contenders
+from drumline.simulator.contenders import CONFIGURED, Contender, contenders
 from drumline.simulator.errors import BadFile
 from drumline.simulator.figures import portions, summary
 from drumline.simulator.fitting import arrivals
+from drumline.simulator.foretelling import Foreteller
 from drumline.simulator.formats import Format, read_as
 from drumline.simulator.outcome import Outcome
 from drumline.simulator.run import simulate
@@ -39,6 +40,7 @@ class Wish:
     seed: int
     load: float
     alone: bool
+    starts_every_hours: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ def study(wish: Wish, *, screen: TextIO | None) -> Study:
     runs: list[Run] = []
     for one in chosen:
         with Bar(title=one.name, screen=screen) as bar:
-            runs.append(_run(one, arrivals=coming, bar=bar))
+            runs.append(_run(one, arrivals=coming, bar=bar, every_hours=wish.starts_every_hours))
     name = Path(wish.trace).name if wish.trace else f"a made-up trace (seed {wish.seed})"
     title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
     return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
@@ -116,14 +118,19 @@ def save(path: Path, text: str) -> None:
         raise BadInput(f"{path}: {error.strerror}") from None
 
 
-def _run(contender: Contender, *, arrivals: Sequence[Arrival], bar: Bar) -> Run:
-    setup = contender.setup
+def _run(
+    contender: Contender, *, arrivals: Sequence[Arrival], bar: Bar, every_hours: float | None
+) -> Run:
+    setup, foreteller = contender.setup, None
+    if every_hours is not None and contender.name == CONFIGURED:
+        foreteller = Foreteller(every_seconds=3600 * every_hours)
     outcome = simulate(
         cluster=setup.cluster,
         arrivals=arrivals,
         policy=setup.policy,
         execution=setup.execution,
         outages=setup.outages,
+        foreteller=foreteller,
         watch=bar,
     )
     return Run(name=contender.name, setup=setup, outcome=outcome)

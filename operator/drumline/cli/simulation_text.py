@@ -30,6 +30,8 @@ def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     lines += [_aligned(row, widths) for row in rows]
     first, *others = summaries
     lines += ["", *(beside(first, other) for other in others)] if others else []
+    if first[1].start_error is not None:
+        lines += ["", f"expected starts were off by {percent(first[1].start_error)} (median)"]
     return "\n".join(lines) + "\n"
 
 

@@ -33,6 +33,8 @@ class Summary:
     preempted: int
     lost_share: float
     """Of all GPU-seconds that were held: work that had to be done again."""
+    start_error: float | None
+    """How far expected starts were off, as a part of the wait that was left: the median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ def summary(outcome: Outcome) -> Summary:
     largest = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
     held = sum(span.gpus * (span.ends_at - span.begins_at) for span in outcome.spans)
     lost = sum(job.lost_gpu_seconds for job in outcome.jobs)
+    errors = start_errors(outcome)
     return Summary(
         jobs=len(outcome.jobs),
         never_started=sum(job.started_at is None for job in outcome.jobs),
@@ -65,6 +68,7 @@ def summary(outcome: Outcome) -> Summary:
         largest_p95_wait_seconds=quantile(largest, 0.95),
         preempted=sum(job.preempted for job in outcome.jobs),
         lost_share=lost / held if held else 0.0,
+        start_error=quantile(errors, 0.5) if errors else None,
     )
 
 

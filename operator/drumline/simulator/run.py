@@ -21,10 +21,10 @@ from drumline.scheduling import Decisions, Gang, Policy, PreemptionRule, Snapsho
 from drumline.simulator.arrivals import Arrival, Execution, Outage
 from drumline.simulator.carrying import Carrier
 from drumline.simulator.cluster import Cluster
+from drumline.simulator.foretelling import Foreteller
 from drumline.simulator.life import Life
 from drumline.simulator.outcome import JobRecord, Outcome
 from drumline.simulator.world import World
-
 
 _DECIMALS: Final = 6
 """Ends are rounded to a microsecond, so that what happens together is seen together: in floating
@@ -75,6 +75,7 @@ def simulate(
     execution: Execution,
     outages: Sequence[Outage] = (),
     decider: Decider = decide,
+    foreteller: Foreteller | None = None,
     watch: Callable[[Tick], None] | None = None,
 ) -> Outcome:
     """Run all jobs through a cluster.
@@ -86,6 +87,7 @@ def simulate(
         execution: what time passes beside the decisions.
         outages: nodes that are out of service for a while.
         decider: the scheduler.
+        foreteller: is asked after cycles for the starts of those who wait.
         watch: is told how far it has come.
 
     Raises:
@@ -98,8 +100,8 @@ def simulate(
         execution=execution,
         outages=outages,
     )
-    simulation.go(decider=decider, watch=watch)
-    return simulation.outcome()
+    simulation.go(decider=decider, foreteller=foreteller, watch=watch)
+    return simulation.outcome(foreteller)
 
 
 class _Simulation:
@@ -133,7 +135,13 @@ class _Simulation:
         self._now = 0.0
         _refuse_nonsense(cluster=cluster, arrivals=arrivals, outages=outages)
 
-    def go(self, *, decider: Decider, watch: Callable[[Tick], None] | None) -> None:
+    def go(
+        self,
+        *,
+        decider: Decider,
+        foreteller: Foreteller | None,
+        watch: Callable[[Tick], None] | None,
+    ) -> None:
         """Until nothing is left that could happen."""
         cycle_at, last_cycle = float("inf"), float("-inf")
         while self._ended < len(self._lives):
@@ -151,19 +159,27 @@ class _Simulation:
             cycle_at = float("inf")
             if retry_at is not None and retry_at > last_cycle:
                 cycle_at = max(retry_at, last_cycle + self._execution.period_seconds)
+            if foreteller is not None:
+                foreteller.ask(
+                    snapshot=self._world.snapshot(self._now),
+                    pending=self._world.pending(),
+                    policy=self._policy,
+                    now=self._now,
+                )
             if watch is not None:
                 watch(self._tick())
 
-    def outcome(self) -> Outcome:
+    def outcome(self, foreteller: Foreteller | None) -> Outcome:
         """What came out."""
         world, now = self._world, self._now
+        starts = {life.arrival.gang.uid: life.started_at for life in self._lives}
         for life in list(world.running.values()):
             world.leave(life, now)
         return Outcome(
             jobs=tuple(_record(life) for life in self._lives),
             spans=tuple(world.spans),
             evictions=tuple(self._carrier.evictions),
-            promises=(),
+            promises=() if foreteller is None else foreteller.promises(starts),
             moved=self._carrier.moved,
             resized=self._carrier.resized,
             cycles=self._cycles,

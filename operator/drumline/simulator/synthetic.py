@@ -2,8 +2,9 @@
 
 Three kinds of work come, each from queues of its own: large jobs that take an eighth to a half of
 the cluster for half an hour or so; long ones of a node or two that run for hours and are most of
-the work; and, most of the jobs, small short ones whose owners sit and wait. Within a queue a few users send most of the jobs, and days are busier than nights. The amount of work is
-set by `load`: at 1 the cluster could just do it in the time in which it is submitted.
+the work; and, most of the jobs, small short ones whose owners sit and wait. Within a queue a few
+users send most of the jobs, and days are busier than nights. The amount of work is set by `load`:
+at 1 the cluster could just do it in the time in which it is submitted.
 
 How long a job runs is drawn from a heavy-tailed distribution; its maximum runtime is what a careful
 user would ask for, between the true time and three times it, in steps of ten minutes.
@@ -46,14 +47,14 @@ _LARGE: Final = _Kind(
     longest_seconds=4 * 3600,
 )
 _LONG: Final = _Kind(
-    jobs=10,
-    sizes=((8, 70), (16, 30)),
-    median_seconds=4 * 3600,
+    jobs=7,
+    sizes=((8, 40), (16, 60)),
+    median_seconds=5 * 3600,
     spread=0.8,
     longest_seconds=_DAY,
 )
 _SMALL: Final = _Kind(
-    jobs=78,
+    jobs=81,
     sizes=((1, 40), (2, 20), (4, 25), (8, 15)),
     median_seconds=1200,
     spread=1.0,

@@ -65,6 +65,7 @@ def test_a_summary_counts_the_drain_only_in_the_makespan() -> None:
         largest_p95_wait_seconds=0,
         preempted=1,
         lost_share=8 / (4 * 20 + 8 * 20),
+        start_error=None,
     )
 
 

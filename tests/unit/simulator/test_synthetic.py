@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+from drumline.simulator.clusterfile import parse
 from drumline.simulator.synthetic import trace
 from drumline.simulator.trace import read, write
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "simulation"
 
 
 def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
@@ -20,7 +25,21 @@ def test_the_load_is_the_work_over_what_the_cluster_can_do() -> None:
 
 def test_jobs_fit_the_cluster_and_end_before_their_limit() -> None:
     made = trace(seed=1, jobs=500, gpus=64, queues=["a", "b", "c"])
-    assert all(1 <= job.gpus <= 16 for job in made)
+    assert all(1 <= job.gpus <= 32 for job in made)
     assert all(job.duration_seconds <= (job.max_runtime_seconds or 0) for job in made)
-    counts = [sum(job.queue == name for job in made) for name in "abc"]
-    assert counts == sorted(counts, reverse=True)
+
+
+def test_each_kind_of_work_has_its_queues() -> None:
+    made = trace(seed=1, jobs=500, gpus=256, queues=["a", "b", "c"])
+    sizes = {name: {job.gpus for job in made if job.queue == name} for name in "abc"}
+    assert sizes == {"a": {32, 64, 128}, "b": {8, 16}, "c": {1, 2, 4, 8}}
+    alone = trace(seed=1, jobs=500, gpus=256, queues=["a"])
+    assert {job.gpus for job in alone} == {1, 2, 4, 8, 16, 32, 64, 128}
+
+
+def test_the_example_is_the_made_up_trace_of_its_cluster() -> None:
+    text = (EXAMPLE / "cluster.yaml").read_text()
+    setup = parse(text, file="cluster.yaml")
+    queues = [queue.name for queue in setup.cluster.queues if any(queue.nominal.values())]
+    made = trace(seed=1, jobs=2000, gpus=setup.cluster.gpus, queues=queues)
+    assert (EXAMPLE / "trace.csv").read_text() == write(made)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+from drumline.scheduling import Policy
+from drumline.scheduling.forecast import ExpectedStart
+from drumline.simulator.foretelling import Foreteller
+from drumline.simulator.outcome import Promise
+from drumline.simulator.run import simulate
+from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
+
+JOBS = [a_job(name, seconds=100, max_runtime_seconds=100) for name in "abc"]
+
+
+def run(foreteller: Foreteller) -> tuple[Promise, ...]:
+    outcome = simulate(
+        cluster=a_cluster(nodes=1),
+        arrivals=JOBS,
+        policy=Policy(),
+        execution=PROMPT,
+        foreteller=foreteller,
+    )
+    return outcome.promises
+
+
+def in_fifty(**asked: Any) -> list[ExpectedStart]:
+    return [
+        ExpectedStart(key=one.key, uid=one.uid, p50_at=asked["now"] + 50, p90_at=None)
+        for one in asked["pending"]
+    ]
+
+
+def told(uid: str, at: float, expected: float, started: float) -> Promise:
+    return Promise(
+        uid=uid, told_at=at, expected_at=expected, latest_at=expected, started_at=started
+    )
+
+
+def test_what_was_told_stands_beside_what_came() -> None:
+    assert run(Foreteller(every_seconds=10, forecaster=in_fifty)) == (
+        told("b", 0, 50, 100),
+        told("c", 0, 50, 200),
+        told("c", 100, 150, 200),
+    )
+
+
+def test_it_is_not_asked_again_before_its_time() -> None:
+    assert run(Foreteller(every_seconds=101, forecaster=in_fifty)) == (
+        told("b", 0, 50, 100),
+        told("c", 0, 50, 200),
+    )
+
+
+def test_the_scheduler_s_own_forecast_is_about_right() -> None:
+    first, second, *_ = run(Foreteller(every_seconds=1000))
+    assert (first.uid, second.uid) == ("b", "c")
+    assert first.expected_at <= first.started_at == 100
+    assert first.expected_at < second.expected_at <= second.started_at
