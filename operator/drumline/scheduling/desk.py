@@ -27,6 +27,7 @@ from drumline.scheduling.elastic import Resizer
 from drumline.scheduling.entry import Gate
 from drumline.scheduling.groups import Group
 from drumline.scheduling.horizon import Horizon, Nomination
+from drumline.scheduling.migration import Migrator
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.ordering import Borrowing, line_of, turn
 from drumline.scheduling.picture import picture_of
@@ -85,6 +86,16 @@ class Desk:
         self._repairs_preempt = policy.repairs_preempt
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
+        )
+        self._move_back = policy.move_back
+        self._migrator = Migrator(
+            horizon=self._horizon,
+            seating=self._seating,
+            candidacy=self._candidacy,
+            budget=budget,
+            pools=self._pools,
+            queues=self._queues,
+            is_wanted=lambda gang, pool: self._backlog.wants(gang=gang, pool=pool),
         )
         self._waiting = waiting
         self._told = Told(waiting)
@@ -279,9 +290,10 @@ class Desk:
         return resized
 
     def moves(self) -> tuple[Move, ...]:
-        """Moves of running gangs that free whole domains, where nobody waits for capacity."""
+        """Moves of running gangs to better pools, and those that free whole domains."""
+        back = self._migrator.moves_back() if self._move_back else []
         quiet = [pool for pool in self._views if not self._backlog.is_wanted(pool)]
-        return tuple(self._defragmenter.moves(quiet))
+        return (*back, *self._defragmenter.moves(quiet))
 
     def _replacements(
         self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]

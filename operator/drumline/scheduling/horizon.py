@@ -171,7 +171,10 @@ class Horizon:
         if pool not in self.now.views:
             return
         if held.leaving:
-            if self.soon.fits(gang=gang, pool=pool, nodes=nodes):
+            may = pool == held.pool or self.soon.quota.has_room(
+                gang=gang, pool=pool, size=held.size
+            )
+            if may and self.soon.fits(gang=gang, pool=pool, nodes=nodes):
                 self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
         elif held.lost == frozenset(positions) and self.soon.fits(
             gang=gang, pool=pool, nodes=nodes, kept=held.survivors

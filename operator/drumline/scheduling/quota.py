@@ -128,9 +128,15 @@ class QuotaBook:
         return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
 
     def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
-        """Count what is kept for a gang as its queue's share (None: no longer), not as held."""
-        if self.shares is not None:
-            leaf = self.tree.leaf_of[gang.queue]
+        """Count what is kept for a gang as its queue's share (None: no longer), not as held.
+
+        For one that runs, and will only move there, its share stays the same.
+        """
+        leaf = self.tree.leaf_of[gang.queue]
+        moves = any(
+            one.holders.of(leaf=leaf, uid=gang.uid) is not None for one in self._accounts.values()
+        )
+        if self.shares is not None and not moves:
             kept = self._promised.pop((gang.uid, pool), None)
             self.shares.change(leaf=leaf, pool=pool, gang=gang, before=kept, after=size)
             if size is not None:

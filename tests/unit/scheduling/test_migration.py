@@ -1,0 +1,120 @@
+"""Running gangs move back to the pools that they would rather have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Gang,
+    MoveBudget,
+    MoveReason,
+    Policy,
+    Queue,
+    Snapshot,
+)
+from drumline.scheduling.invariants import violations
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, run
+
+BACK = Policy(moves=MoveBudget(), move_back=True, restart_seconds=10.0)
+POOLS = ("owned", "rented")
+BOTH = Queue(name="research", nominal={"owned": 4, "rented": 4})
+
+
+def job(name: str = "x", **changes: Any) -> Gang:
+    return gang(name, nodes=2, gpus=2, pools=POOLS, **changes)
+
+
+def elsewhere(one: Gang | None = None, **changes: Any) -> Admitted:
+    """A gang in its second pool that lost 50 GPU-seconds if it left now."""
+    base = admitted(one or job(), "r0", "r1", pool="rented", gpu_seconds_at_risk=50.0)
+    return replace(base, **changes)
+
+
+def world(
+    *running: Admitted, queue: Queue = BOTH, owned: int = 2, others: tuple[Queue, ...] = ()
+) -> Snapshot:
+    nodes = [node(f"o{i}", "rack-0", pool="owned") for i in range(owned)]
+    nodes += [node(f"r{i}", "rack-0", pool="rented") for i in range(2)]
+    return cluster(*nodes, pools=POOLS, queues=(queue, *others), running=running)
+
+
+def moves(snapshot: Snapshot, *pending: Gang, policy: Policy = BACK) -> Decisions:
+    decisions = run(snapshot, *pending, policy=policy, now=100.0)
+    found = violations(snapshot=snapshot, pending=pending, decisions=decisions, now=100.0)
+    assert found == ()
+    return decisions
+
+
+def test_a_gang_moves_to_the_pool_it_names_first_when_there_is_room() -> None:
+    (move,) = moves(world(elsewhere())).moves
+    assert (move.key, move.pool, move.assignment) == ("training/x", "owned", ("o0", "o1"))
+    assert (move.why, move.gpu_seconds_lost) == (MoveReason.BETTER_POOL, 50.0 + 4 * 10.0)
+
+
+OTHER = admitted(gang("other", gpus=2), "o0", pool="owned")
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "policy"),
+    [
+        (world(elsewhere(), OTHER), BACK),
+        (world(elsewhere(), queue=replace(BOTH, nominal={"owned": 3, "rented": 4})), BACK),
+        (world(elsewhere(), queue=replace(BOTH, user_limit={"owned": 3})), BACK),
+        (world(elsewhere(preemptible=False)), BACK),
+        (world(elsewhere(leaving=True)), BACK),
+        (world(elsewhere(admitted_at=90.0), queue=replace(BOTH, min_runtime_seconds=20.0)), BACK),
+        (world(elsewhere(replace(job(), pools=("rented", "owned")))), BACK),
+        (world(elsewhere(replace(job(), pools=()))), BACK),
+        (world(elsewhere()), replace(BACK, move_back=False)),
+        (world(elsewhere()), replace(BACK, moves=None)),
+        (world(elsewhere()), replace(BACK, moves=MoveBudget(gpu_seconds=89.0))),
+        (world(elsewhere()), replace(BACK, moves=MoveBudget(gangs=0))),
+    ],
+    ids=[
+        "no room", "no quota", "the user's cap", "may not be moved", "leaves", "runs not long",
+        "is where it wants to be", "wants nothing", "not asked for", "nothing moves", "too dear",
+        "none may move",
+    ],
+)  # fmt: skip
+def test_it_stays_where_it_is(snapshot: Snapshot, policy: Policy) -> None:
+    assert moves(snapshot, policy=policy).moves == ()
+
+
+def test_it_does_not_move_in_front_of_one_who_waits() -> None:
+    waits = gang("waits", nodes=3, gpus=2, pool="owned")
+    other = (Queue(name="b", nominal={"owned": 6}),)
+    snapshot = world(elsewhere(), others=other)
+    decisions = moves(snapshot, replace(waits, queue="b"))
+    assert [one.key for one in decisions.blocked] == ["training/waits"]
+    assert decisions.moves == ()
+
+
+def test_who_may_go_first_takes_the_room_and_the_budget() -> None:
+    low, high = job("low"), job("high", priority=1)
+    held = [
+        admitted(low, "r0", "r0", pool="rented"),
+        admitted(high, "r1", "r1", pool="rented"),
+    ]
+    room = [replace(one, gang=replace(one.gang, per_pod=gang("p").per_pod)) for one in held]
+    both = moves(world(*room)).moves
+    assert [one.key for one in both] == ["training/high", "training/low"]
+    one = moves(world(*room), policy=replace(BACK, moves=MoveBudget(gangs=1))).moves
+    assert [move.key for move in one] == ["training/high"]
+
+
+def test_its_new_places_are_kept_until_it_starts_there() -> None:
+    snapshot = world(elsewhere())
+    (move,) = moves(snapshot).moves
+    places = dict(enumerate(move.assignment))
+    told = elsewhere(leaving=True, nominated=places, nominated_pool="owned")
+    decisions = run(world(told), gang("thief", gpus=2, pool="owned"), policy=BACK, now=101.0)
+    assert decisions.placed == ()
+    assert decisions.moves == ()
+    settled = replace(job(), nominated=move.assignment, nominated_pool="owned")
+    again = run(world(), settled, gang("thief", gpus=2, pool="owned"), policy=BACK, now=102.0)
+    assert {one.key: one.pool for one in again.placed} == {"training/x": "owned"}
