@@ -22,6 +22,18 @@ from drumline_trainer.placement import Placement
 from drumline_trainer.rank import listen, store_on
 
 REPOSITORY = Path(__file__).parents[2]
+PRELOADED = ("tests.gloo.jobs", "drumline_trainer.agent.__main__")
+
+
+def fork_server(*more: str) -> ForkServerContext:
+    """Processes forked from one that has imported all of this; it is one for a session."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED, *more])
+    # the server finds our packages by the environment alone, and must have one thread only
+    paths = [REPOSITORY, REPOSITORY / "operator", REPOSITORY / "trainer"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    return context
 
 
 @dataclass(kw_only=True)
@@ -53,11 +65,7 @@ class GangStarter:
     """Starts gangs; one per test session, so that torch is imported once."""
 
     def __init__(self) -> None:
-        self.context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["tests.gloo.jobs"])
-        # the server finds our packages by the environment alone
-        paths = [REPOSITORY, REPOSITORY / "operator", REPOSITORY / "trainer"]
-        os.environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+        self.context = fork_server()
 
     @contextmanager
     def gang(

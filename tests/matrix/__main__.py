@@ -27,7 +27,7 @@ from tests.matrix.run import perform_all, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
 from tests.matrix.strikes import STEPS
-from tests.matrix.warm import WarmStarter
+from tests.matrix.warm import striking_starter
 
 SOAK_RATES = (15.0, 60.0)
 """Mean seconds between two faults."""
@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
 
 
 async def _soak(minutes: float, *, seed: int) -> int:
-    starter = WarmStarter()
+    starter = striking_starter()
     soaks = [
         await soak(minutes=minutes, between_seconds=between, seed=seed, starter=starter)
         for between in SOAK_RATES
@@ -108,7 +108,7 @@ async def _soak(minutes: float, *, seed: int) -> int:
 
 
 async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
-    starter = WarmStarter()
+    starter = striking_starter()
     undisturbed = await undisturbed_run(starter)
     print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)
     results: list[Result] = []

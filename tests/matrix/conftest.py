@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
+from tests.faults.agent.warm import WarmStarter
 from tests.matrix.run import undisturbed_run
 from tests.matrix.stage import Observation
-from tests.matrix.warm import WarmStarter
+from tests.matrix.warm import striking_starter
 
 
 @pytest.fixture(scope="session")
 def starter() -> WarmStarter:
-    return WarmStarter()
+    return striking_starter()
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.faults.agent.warm import WarmStarter
 from tests.matrix.cells import Cell
 from tests.matrix.judge import Result, Verdict, healthy, judge
 from tests.matrix.stage import NotHereError, Observation, perform
-from tests.matrix.warm import WarmStarter
 
 
 class NothingToCompareError(RuntimeError):

@@ -23,11 +23,11 @@ from pathlib import Path
 
 from tests.bench.report import FOLDER, machine
 from tests.faults.agent.gang import Gang
+from tests.faults.agent.warm import WarmBand, WarmStarter
 from tests.matrix.cells import WORLD_SIZE
 from tests.matrix.diary import PIDS, Diary, Entry
 from tests.matrix.stage import CONFIG, FOLDERS, variables_of
-from tests.matrix.standin import StandIn, WarmBand
-from tests.matrix.warm import WarmStarter
+from tests.matrix.standin import StandIn
 
 FILE = FOLDER / "soak.json"
 ENDLESS = 1_000_000

@@ -17,10 +17,11 @@ from typing import Any
 from drumline_trainer.contract import Incident
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from tests.faults.agent.gang import Gang
+from tests.faults.agent.warm import WarmBand, WarmStarter
 from tests.gloo.stored import whole_tensors
 from tests.matrix.cells import Cell, Fault
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Diary, Mark, read_mark
-from tests.matrix.standin import Ending, StandIn, WarmBand
+from tests.matrix.standin import Ending, StandIn
 from tests.matrix.strikes import (
     CHECKPOINT_EVERY,
     FOLDER,
@@ -32,7 +33,7 @@ from tests.matrix.strikes import (
     encode,
     strikes_of,
 )
-from tests.matrix.warm import STRIKING, WarmStarter
+from tests.matrix.warm import STRIKING
 
 CONFIG: dict[str, Any] = {
     # rows that do not split evenly over four ranks

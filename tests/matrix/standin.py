@@ -21,13 +21,12 @@ from typing import Self
 from drumline.controller.agents import AgentClient, AgentError
 from drumline.controller.agentwatch import AgentWatch, MemberAddress
 from drumline.controller.agentwatch import Gang as WatchedGang
-from drumline_trainer.contract import AgentPhase, ContractError, Env, ExitCode, Progress
-from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
+from drumline_trainer.contract import AgentPhase, ContractError, ExitCode, Progress
+from tests.faults.agent.agents import JOB_UID, TOKEN, Agent
 from tests.faults.agent.gang import Gang
 from tests.matrix.cells import PODS, RANKS_PER_POD
 from tests.matrix.diary import PIDS, read_mark
 from tests.matrix.strikes import MAIN
-from tests.matrix.warm import WarmStarter
 
 LOST_AFTER_SECONDS = 2.0
 FAREWELL_SECONDS = 15.0
@@ -68,52 +67,6 @@ class News:
 
 
 Happening = PodReady | PodEnded | News
-
-
-@dataclass(kw_only=True)
-class WarmBand(Band):
-    """Agents that are forked, not executed."""
-
-    starter: WarmStarter
-
-    def address(self, index: int, *, generation: int = 1) -> str:
-        """Of a pod; used again after fifteen generations."""
-        return super().address(index, generation=1 + (generation - 1) % 15)
-
-    async def start(
-        self,
-        index: int,
-        *,
-        program: str = "run",
-        variables: dict[str, str] | None = None,
-        generation: int = 1,
-    ) -> Agent:
-        assert program == "run"
-        pod_uid = f"pod-{index}" + (f"-g{generation}" if generation > 1 else "")
-        address = self.address(index, generation=generation)
-        folder = self.folder / f"agent-{index}-{len(self.agents)}"
-        folder.mkdir()
-        (folder / "token").write_bytes(TOKEN)
-        process = await self.starter.start(
-            {
-                **self._environment(index, folder=folder),
-                **(variables or {}),
-                Env.POD_UID: pod_uid,
-                Env.POD_IP: address,
-                Env.GENERATION: str(generation),
-                "DRUMLINE_AGENT_ADDRESS": address,
-            }
-        )
-        agent = Agent(
-            index=index,
-            address=address,
-            folder=folder,
-            process=process,  # pyright: ignore[reportArgumentType]
-            pod_uid=pod_uid,
-        )
-        agent.listen()
-        self.agents.append(agent)
-        return agent
 
 
 @dataclass(kw_only=True)

@@ -9,11 +9,11 @@ import os
 
 import pytest
 
+from tests.faults.agent.warm import WarmStarter
 from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
-from tests.matrix.warm import WarmStarter
 
 SEED = int(os.environ.get("MATRIX_SEED", "68"))
 CELLS = 24

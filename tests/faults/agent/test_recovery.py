@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.agents import Band
 from tests.faults.agent.gang import Gang
+from tests.faults.agent.warm import WarmBand, WarmStarter
 
 pytestmark = pytest.mark.gloo
 
@@ -29,6 +29,12 @@ async def trained(gang: Gang) -> Result:
     return gang.losses(), gang.weights()
 
 
+@pytest.fixture
+def gang(warm_band: WarmBand) -> Gang:
+    """Its agents are forked, torch and all: what is at stake begins once they stand."""
+    return Gang(warm_band)
+
+
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
     """Of the undisturbed run, once there is one."""
@@ -36,12 +42,12 @@ def results() -> dict[str, Result]:
 
 
 @pytest.fixture
-async def undisturbed(results: dict[str, Result], tmp_path: Path) -> Result:
+async def undisturbed(results: dict[str, Result], starter: WarmStarter, tmp_path: Path) -> Result:
     """Two pods of two ranks that nobody disturbs."""
     if not results:
         folder = tmp_path / "undisturbed"
         folder.mkdir()
-        band = Band(folder=folder)
+        band = WarmBand(folder=folder, starter=starter)
         gang = Gang(band)
         await gang.start(2, ranks=2, variables=gang.training(steps=STEPS))
         await gang.push()

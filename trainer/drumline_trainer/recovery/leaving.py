@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 2.0
 """How long a connection may go on carrying bytes before it is ended all the same."""
 _QUIET_MILLISECONDS = 20
 _LOOK_SECONDS = 0.01
