@@ -86,10 +86,12 @@ def test_it_stays_where_it_is(snapshot: Snapshot, policy: Policy) -> None:
 
 
 def test_it_does_not_move_in_front_of_one_who_waits() -> None:
-    waits = gang("waits", nodes=3, gpus=2, pool="owned")
-    other = (Queue(name="b", nominal={"owned": 6}),)
-    snapshot = world(elsewhere(), others=other)
-    decisions = moves(snapshot, replace(waits, queue="b"))
+    waits = gang("waits", nodes=3, gpus=2, pool="owned", queue="b")
+    others = (Queue(name="b", nominal={"owned": 8}),)
+    busy = admitted(gang("busy", gpus=2, queue="b"), "o0", pool="owned")
+    snapshot = world(elsewhere(), busy, others=others, owned=3)
+    assert [one.key for one in moves(snapshot).moves] == ["training/x"]
+    decisions = moves(snapshot, waits)
     assert [one.key for one in decisions.blocked] == ["training/waits"]
     assert decisions.moves == ()
 
