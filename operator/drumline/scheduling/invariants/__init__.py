@@ -9,8 +9,9 @@ says what is wrong and not only that something is. They look at a snapshot and i
   that is closed to the gang.
 * I3, I4 `places`: every gang is answered exactly once, with all its places or none; a repair or a
   new size leaves the places that were not lost. A required level is kept.
-* I5 `preemptions`: victims are lawful, and each preemption lowers the potential.
-* I6 `preemptions`: once they are gone, all who wait for them have their places and their quota.
+* I5 `preemptions`, `law`: victims are lawful, and each preemption lowers the potential; `moves`:
+  whoever moves may be moved, and what moves for its own sake frees whole domains.
+* I6 `promises`: once they are gone, all who wait for them have their places and their quota.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -20,6 +21,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.invariants.moves import move_violations
 from drumline.scheduling.invariants.places import (
     capacity_violations,
     gang_violations,
@@ -50,4 +52,5 @@ def violations(
         *preemption_violations(
             snapshot=snapshot, pending=waiting, decisions=decisions, policy=policy, now=now
         ),
+        *move_violations(snapshot=snapshot, pending=waiting, decisions=decisions, now=now),
     )

@@ -25,6 +25,8 @@ class Running:
 
     gang: Gang
     gpus: int
+    whole: bool = True
+    """Whether it runs at all: a broken gang does not until it is repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,7 @@ def potential(*, shares: Shares, running: Iterable[Running]) -> Potential:
     for branch in shares.branches():
         by_depth[len(shares.upward(branch))].append(shares.heaviness(branch))
     levels = tuple(tuple(sorted(by_depth[depth], reverse=True)) for depth in sorted(by_depth))
-    return levels, tuple(sorted(-one.gang.priority for one in running))
+    return levels, tuple(sorted(-one.gang.priority for one in running if one.whole))
 
 
 def _cap(*, asks: Running, shares: Shares, victims: Sequence[Running]) -> list[str]:

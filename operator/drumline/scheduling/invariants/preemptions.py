@@ -1,20 +1,20 @@
-"""I5 and I6: who may be sent away for whom, and that it is never in vain.
+"""I5: who may be sent away for whom, and who may be moved.
 
-The law itself and the potential that every preemption lowers are in `law`.
+Each preemption is looked at as of its turn: with all in their places who came before it, and
+without those who were told to leave for them.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from drumline.scheduling.decisions import BlockReason, Decisions, Preemption, VictimReason
+from drumline.scheduling.decisions import Decisions, Preemption, Victim, VictimReason
 from drumline.scheduling.invariants.law import Running, potential, unlawful
-from drumline.scheduling.invariants.places import new_places, promised_to
+from drumline.scheduling.invariants.promises import broken_promises, promises
 from drumline.scheduling.invariants.shares import Shares, past_gpus, shares_of
-from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 
 
 def preemption_violations(
@@ -25,99 +25,145 @@ def preemption_violations(
     policy: Policy,
     now: float,
 ) -> list[str]:
-    """Preemptions that are unlawful, in vain, or do not lower the potential."""
+    """Preemptions that are unlawful, in vain, or do not lower the potential; wrong victims."""
     found: list[str] = []
-    held = {one.gang.uid: one for one in snapshot.admitted}
+    running = {held.gang.uid: held for held in snapshot.admitted}
     gangs = {gang.uid: gang for gang in pending}
-    queues = {queue.name: queue for queue in snapshot.queues}
     told: set[str] = set()
     for one in decisions.preemptions:
-        gang = gangs[one.uid]
-        victims = [held[victim.uid] for victim in one.victims]
-        before = _before(snapshot=snapshot, pending=pending, decisions=decisions, preemption=one)
-        for victim, lost in zip(one.victims, victims, strict=True):
-            found += _bad_victim(one, lost, now=now, queues=queues, told=told)
+        for victim in one.victims:
+            found += _bad_victim(one, victim, held=running[victim.uid], told=told)
+            found += _hurried(one.key, running[victim.uid], snapshot=snapshot, now=now)
             told.add(victim.uid)
-        gpus = sum(gang.request_of(place).gpus for place in range(len(one.assignment)))
-        shares = _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=before)
-        found += unlawful(
-            shares=shares,
-            asks=Running(gang=gang, gpus=gpus),
-            victims=[Running(gang=lost.gang, gpus=lost.gpus) for lost in victims],
-        )
-        reasons = {v.uid: v.why for v in one.victims}
-        found += [
-            f"{one.key} gives a wrong reason for {lost.gang.key}"
-            for lost in victims
-            if (reasons[lost.gang.uid] is VictimReason.LOWER_PRIORITY)
-            != (lost.gang.queue == gang.queue)
-        ]
-        gone = {victim.uid for victim in one.victims}
-        after = [run for run in before if run.gang.uid not in gone]
-        after.append(Running(gang=gang, gpus=gpus))
-        later = _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=after)
-        if not potential(shares=later, running=after) < potential(shares=shares, running=before):
-            found.append(f"{one.key} does not lower the potential")
-    return found + _in_vain(snapshot=snapshot, pending=pending, decisions=decisions)
+        gang = gangs[one.uid] if one.uid in gangs else running[one.uid].gang
+        before = _before(snapshot=snapshot, pending=pending, decisions=decisions, preemption=one)
+        found += _wrong(one, gang=gang, snapshot=snapshot, policy=policy, before=before)
+    return found + broken_promises(snapshot=snapshot, pending=pending, decisions=decisions)
 
 
-def _bad_victim(
-    one: Preemption, lost: Admitted, *, now: float, queues: dict[str, Queue], told: set[str]
+def _wrong(
+    one: Preemption,
+    *,
+    gang: Gang,
+    snapshot: Snapshot,
+    policy: Policy,
+    before: Sequence[Running],
 ) -> list[str]:
-    queue = queues.get(lost.gang.queue)
-    protected = queue is not None and now < lost.admitted_at + queue.min_runtime_seconds
+    """How a preemption breaks the law."""
+
+    def shares_with(running: Iterable[Running]) -> Shares:
+        return _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=running)
+
+    asks, shares = Running(gang=gang, gpus=_asked(one, gang=gang)), shares_with(before)
+    sent = [victim for victim in one.victims if victim.why is not VictimReason.MOVED]
+    if one.victims and not sent:
+        problem = shares.holding(gang.queue, asks.gpus).problem(gang.queue, before=shares)
+        return [f"{one.key}: {problem}"] if problem and asks.gpus else []
+    gang_of = {run.gang.uid: run.gang for run in before}
+    victims = [Running(gang=gang_of[v.uid], gpus=v.gpus) for v in sent if v.uid in gang_of]
+    found = unlawful(shares=shares, asks=asks, victims=victims)
+    found += [
+        f"{one.key} gives a wrong reason for {victim.key}"
+        for victim in sent
+        if (victim.why is VictimReason.LOWER_PRIORITY)
+        != (victim.uid in gang_of and gang_of[victim.uid].queue == gang.queue)
+    ]
+    after = _after(one, gang=gang, before=before)
+    later = potential(shares=shares_with(after), running=after)
+    if not later < potential(shares=shares, running=before):
+        found.append(f"{one.key} does not lower the potential")
+    return found
+
+
+def _after(one: Preemption, *, gang: Gang, before: Sequence[Running]) -> list[Running]:
+    """Who runs once the victims are gone and the gang has its places."""
+    freed = {victim.uid: victim for victim in one.victims}
+    found: list[Running] = []
+    own = 0
+    for run in before:
+        victim = freed.get(run.gang.uid)
+        if run.gang.uid == gang.uid:
+            own = run.gpus
+        elif victim is None:
+            found.append(run)
+        elif victim.kept:
+            found.append(replace(run, gpus=run.gpus - victim.gpus))
+    return [*found, Running(gang=gang, gpus=own + _asked(one, gang=gang))]
+
+
+def _asked(one: Preemption, *, gang: Gang) -> int:
+    """GPUs that a preemption is about."""
+    positions = one.replaced or range(len(one.assignment))
+    return sum(gang.request_of(position).gpus for position in positions)
+
+
+def _bad_victim(one: Preemption, victim: Victim, *, held: Admitted, told: set[str]) -> list[str]:
+    size = len(victim.kept) - held.gang.extras
+    freed = held.gpus - (held.gang.gpus_at(size) if victim.kept else 0)
     problems = {
-        "leaves already": lost.leaving or lost.gang.uid in told,
-        "may not be sent away": not lost.preemptible,
-        "has not run long enough": protected,
-        "is in another pool": lost.pool != one.pool,
+        "leaves already": held.leaving or victim.uid in told,
+        "may not be sent away": not held.preemptible,
+        "is in another pool": held.pool != one.pool,
+        "does not free what is said": victim.gpus != freed,
+        "goes on with a size it cannot have": bool(victim.kept)
+        and not (held.gang.resizable and size in held.gang.sizes and size < held.size),
+        "keeps what it does not have": not set(victim.kept) <= held.survivors.keys(),
+        "moves in part": bool(victim.moves_to) and len(victim.moves_to) != len(held.assignment),
+        "moves and is not told so": bool(victim.moves_to) != (victim.why is VictimReason.MOVED),
     }
-    return [f"{one.key}: {lost.gang.key} {what}" for what, true in problems.items() if true]
+    return [f"{one.key}: {held.gang.key} {what}" for what, true in problems.items() if true]
+
+
+def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> list[str]:
+    runtimes = {queue.name: queue.min_runtime_seconds for queue in snapshot.queues}
+    if now < held.admitted_at + runtimes.get(held.gang.queue, 0.0):
+        return [f"{key}: {held.gang.key} has not run long enough"]
+    return []
 
 
 def _before(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions, preemption: Preemption
 ) -> list[Running]:
-    """Who would run in its pool once all left who were told to before this preemption."""
-    gangs = {gang.uid: gang for gang in pending}
+    """Who would run in its pool once all left who were told to before this preemption.
+
+    Broken gangs come forward before all who wait, but for those whose places were kept.
+    """
     order = {uid: place for place, uid in enumerate(decisions.order)}
-    turn = order[preemption.uid]
-    kept = [
-        (gang.uid, pool, len(nodes))
-        for gang, pool, nodes in _kept_places(pending=pending, decisions=decisions)
-    ]
-    starts = [(one.uid, one.pool, len(one.assignment)) for one in decisions.placed]
-    gone = {
-        victim.uid
-        for one in decisions.preemptions
-        if order[one.uid] < turn
-        for victim in one.victims
-    }
-    stay = [
-        Running(gang=held.gang, gpus=held.gpus)
+    gangs = {gang.uid: gang for gang in pending}
+    turn = order.get(preemption.uid)
+    earlier = decisions.preemptions[: decisions.preemptions.index(preemption)]
+    given_up: Counter[str] = Counter()
+    for one in earlier:
+        given_up.update({v.uid: v.gpus for v in one.victims if not v.moves_to})
+    gone = {v.uid for one in earlier for v in one.victims if not (v.kept or v.moves_to)}
+    repaired = {one.uid for one in (*earlier, *decisions.placed) if one.replaced}
+    found = [
+        _running(held, given_up=given_up[held.gang.uid], repaired=held.gang.uid in repaired)
         for held in snapshot.admitted
         if held.pool == preemption.pool and not held.leaving and held.gang.uid not in gone
     ]
-    return stay + [
-        Running(gang=gangs[uid], gpus=gangs[uid].gpus_at(size - gangs[uid].extras))
-        for uid, pool, size in (*kept, *starts)
-        if pool == preemption.pool and uid in gangs and order[uid] < turn
+    seats = [
+        (one.gang, one.pool, len(one.places))
+        for one in promises(snapshot=snapshot, pending=pending, decisions=decisions)
+        if one.gang.uid in gangs
     ]
+    seats += [
+        (gangs[one.uid], one.pool, len(one.assignment))
+        for one in decisions.placed
+        if one.uid in gangs
+    ]
+    for gang, pool, pods in seats:
+        first = gang.nominated if turn is None else order[gang.uid] < turn
+        if pool == preemption.pool and gang.uid != preemption.uid and first:
+            found.append(Running(gang=gang, gpus=gang.gpus_at(pods - gang.extras)))
+    return found
 
 
-def _kept_places(
-    *, pending: Sequence[Gang], decisions: Decisions
-) -> list[tuple[Gang, str, tuple[str, ...]]]:
-    """The places that are kept after this cycle: gang, pool and nodes."""
-    waits = {one.uid for one in decisions.blocked if one.reason is BlockReason.WAITING_FOR_VICTIMS}
-    fresh = {one.uid: one for one in decisions.preemptions}
-    return [
-        (gang, fresh[gang.uid].pool, fresh[gang.uid].assignment)
-        if gang.uid in fresh
-        else (gang, gang.nominated_pool, gang.nominated)
-        for gang in pending
-        if gang.uid in waits
-    ]
+def _running(held: Admitted, *, given_up: int, repaired: bool) -> Running:
+    broken = bool(held.lost) and not repaired
+    lost = sum(held.gang.per_pod.gpus for i in held.lost if i >= held.gang.extras) if broken else 0
+    leaves = sum(held.gang.request_of(position).gpus for position in held.giving_up)
+    return Running(gang=held.gang, gpus=held.gpus - leaves - given_up - lost, whole=not broken)
 
 
 def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[Running]) -> Shares:
@@ -129,34 +175,3 @@ def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[
     shares = shares_of(queues=snapshot.queues, pool=pool, own=own)
     past = past_gpus(snapshot=snapshot, policy=policy, pool=pool)
     return replace(shares, past=past, users=users)
-
-
-def _in_vain(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[str]:
-    """Kept places that will not be there once everybody is gone who was told to leave."""
-    leaving = {victim.uid for one in decisions.preemptions for victim in one.victims}
-    leaving |= {held.gang.uid for held in snapshot.admitted if held.leaving}
-    stay = [held for held in snapshot.admitted if held.gang.uid not in leaving]
-    free = {node.name: node.allocatable - node.used + node.terminating for node in snapshot.nodes}
-    for held in snapshot.admitted:
-        if held.gang.uid in leaving:
-            for index, name in enumerate(held.assignment):
-                if index not in held.lost | held.reserved and name in free:
-                    free[name] += held.gang.request_of(index)
-    for name, amounts in promised_to(stay).items():
-        if name in free:
-            free[name] -= amounts
-    taken: dict[str, Resources] = defaultdict(lambda: NOTHING)
-    for gang, _, position, name in new_places(
-        snapshot=snapshot, pending=pending, decisions=decisions
-    ):
-        taken[name] += gang.request_of(position)
-    found: list[str] = []
-    kept = _kept_places(pending=pending, decisions=decisions)
-    for gang, _, nodes in kept:
-        for position, name in enumerate(nodes):
-            taken[name] += gang.request_of(position)
-    for gang, _, nodes in kept:
-        short = [n for n in nodes if n not in free or not taken[n].fits_in(free[n])]
-        if short:
-            found.append(f"{gang.key} waits in vain for {short[0]}")
-    return found

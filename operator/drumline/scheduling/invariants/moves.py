@@ -1,0 +1,86 @@
+"""Moves that nobody asked for: whole gangs, whole budgets, and more free domains than before.
+
+The numbers of free domains, broadest level first, rise with each cycle's moves in a pool; a move
+changes nothing in what queues hold. So no chain of moves comes back to where it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from drumline.scheduling.decisions import Decisions, Move, MoveReason
+from drumline.scheduling.invariants.promises import promises, stays
+from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
+
+
+def move_violations(
+    *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions, now: float
+) -> list[str]:
+    """Moves of gangs that may not be moved, and moves that free nothing."""
+    running = {held.gang.uid: held for held in snapshot.admitted}
+    runtimes = {queue.name: queue.min_runtime_seconds for queue in snapshot.queues}
+    victims = {victim.uid for one in decisions.preemptions for victim in one.victims}
+    found: list[str] = []
+    for move in decisions.moves:
+        held = running[move.uid]
+        problems = {
+            "leaves already": held.leaving or move.uid in victims,
+            "may not be moved": not held.preemptible,
+            "is broken": bool(held.lost or held.giving_up),
+            "has not run long enough": now < held.admitted_at + runtimes.get(held.gang.queue, 0.0),
+            "moves in part": len(move.assignment) != len(held.assignment),
+        }
+        found += [f"{move.key} moves and {what}" for what, true in problems.items() if true]
+    for pool in snapshot.pools:
+        freeing = [
+            move
+            for move in decisions.moves
+            if move.pool == pool.name and move.why is MoveReason.DEFRAGMENTATION
+        ]
+        if freeing:
+            found += _no_gain(pool, snapshot, pending, decisions, freeing)
+    return found
+
+
+def _no_gain(
+    pool: Pool,
+    snapshot: Snapshot,
+    pending: Sequence[Gang],
+    decisions: Decisions,
+    moves: Sequence[Move],
+) -> list[str]:
+    """Whether the free domains of a pool are not more than before."""
+    moved = {move.uid for move in moves}
+    kept = stays(snapshot=snapshot, decisions=decisions)
+    before = [one for held in snapshot.admitted for one in _nodes(held, kept=None)]
+    after = [one for held in snapshot.admitted for one in _nodes(held, kept=kept[held.gang.uid])]
+    given = promises(snapshot=snapshot, pending=pending, decisions=decisions)
+    after += [name for one in given for name in one.places.values()]
+    started = [name for one in decisions.placed for name in one.assignment]
+    grown = [name for one in decisions.resized for name in one.added]
+    was = _free_domains(pool, snapshot, used={*before, *started, *grown})
+    will = _free_domains(pool, snapshot, used={*after, *started, *grown})
+    if not will > was:
+        return [f"moves of {len(moved)} gangs in pool {pool.name} free nothing: {was} to {will}"]
+    return []
+
+
+def _nodes(held: Admitted, *, kept: frozenset[int] | None) -> Iterable[str]:
+    for position, name in held.survivors.items():
+        if kept is None or position in kept:
+            yield name
+
+
+def _free_domains(pool: Pool, snapshot: Snapshot, *, used: set[str]) -> list[int]:
+    """How many known domains of each level, broadest first, hold no pod of any gang."""
+    nodes = [node for node in snapshot.nodes if node.pool == pool.name]
+    counts: list[int] = []
+    for depth in range(1, len(pool.levels) + 1):
+        paths = {node.domains[:depth] for node in nodes if _is_known(node.domains, depth)}
+        busy = {node.domains[:depth] for node in nodes if node.name in used}
+        counts.append(len(paths - busy))
+    return counts
+
+
+def _is_known(domains: Sequence[str], depth: int) -> bool:
+    return len(domains) >= depth and domains[depth - 1] != ""
