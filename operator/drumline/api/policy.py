@@ -13,6 +13,17 @@ from pydantic import ConfigDict, Field
 from drumline.api.base import ApiModel
 
 
+class MovesPolicy(ApiModel):
+    """How much moving running jobs may cost in one cycle."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: Annotated[int, Field(ge=1, le=1000)] = 8
+    """The most jobs that are moved at a time. Default: 8."""
+    gpu_seconds: Annotated[float, Field(ge=0, le=1e12)] = 3600.0
+    """The most GPU-seconds that they may lose together, restarts counted. Default: 3600."""
+
+
 class SchedulingPolicy(ApiModel):
     """How waiting jobs are ordered, and what one that cannot start does to those behind it."""
 
@@ -36,3 +47,15 @@ class SchedulingPolicy(ApiModel):
     """What preempting a job is taken to cost each of its GPUs beside lost work. Default: 60."""
     priority_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """What each step of a victim's priority is taken to cost each of its GPUs. Default: 60."""
+    surplus: bool = False
+    """Whether elastic jobs may be asked for the pods above minNodes instead of leaving. Default:
+    false."""
+    repairs_preempt: bool = False
+    """Whether a job that lost members may preempt for their places as a waiting one may. Default:
+    false."""
+    moves: MovesPolicy | None = None
+    """Whether running jobs may be asked to save and to start again elsewhere, so that whole domains
+    come free, and what that may cost. Absent: they stay."""
+    move_back: bool = False
+    """Whether a running job moves to a pool that it names before its own once that has room, within
+    moves. Default: false."""

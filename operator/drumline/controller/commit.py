@@ -6,7 +6,8 @@ the job since, the write fails, nothing has happened, and the next cycle decides
 A preemption takes two steps, so that a crash between any two writes leaves places promised to one
 job at most and tells nobody to leave for nothing: first the preemptor's future places (from then on
 held against all others), then the victims' `Disrupted`. Whoever was told to leave for a job that
-needs it no more may stay.
+needs it no more may stay. A job that moves is told to leave and promised its new places in one
+write; once its pods are gone it waits as any other that places are kept for.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle import memberships, yielding
 from drumline.lifecycle.job import seconds
+from drumline.lifecycle.members import members_of
 from drumline.lifecycle.plan import is_queued
 from drumline.lifecycle.pods import PodSettings, image_of
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
     Decisions,
+    Move,
     Placed,
     Preemption,
     Resized,
@@ -89,6 +92,7 @@ class Committer:
                 self._preempt(each, jobs, why=reasons.get(each.uid, each.message), now=now)
                 for each in decisions.preemptions
             ),
+            *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
             *(self._give_up_promise(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
         )
         return all(done)
@@ -180,6 +184,30 @@ class Committer:
         victims = [self._disrupt(v, jobs[v.uid], preemptor, now=now) for v in preemption.victims]
         return all(await asyncio.gather(*victims))
 
+    async def _move(self, move: Move, job: Job, *, now: float) -> bool:
+        status = yielding.disrupted(
+            job,
+            kind=DisruptionKind.PREEMPTION,
+            by=str(move.why),
+            by_uid=job.uid,
+            message=f"moves to other nodes in pool {move.pool} ({move.why})",
+            deadline=now + self._preemption_seconds,
+            now=now,
+        )
+        status = yielding.moving(status, pool=move.pool, nodes=move.assignment)
+        if not await self._write(job, status):
+            return False
+        self._metrics.moves.labels(reason=str(move.why)).inc()
+        self._notices.became(job, status)
+        log.info(
+            "gang_moves",
+            job=job.key,
+            gpu_pool=move.pool,
+            why=str(move.why),
+            gpu_seconds_lost=round(move.gpu_seconds_lost, 1),
+        )
+        return True
+
     async def _disrupt(self, victim: Victim, job: Job, preemptor: Job, *, now: float) -> bool:
         text = f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})"
         status = yielding.disrupted(
@@ -189,8 +217,12 @@ class Committer:
             by_uid=preemptor.uid,
             message=text,
             deadline=now + self._preemption_seconds,
+            indices=_given_up(victim, job),
             now=now,
         )
+        if victim.moves_to:
+            pool = victim.moves_to_pool
+            status = yielding.moving(status, pool=pool, nodes=victim.moves_to)
         if not await self._write(job, status):
             return False
         self._metrics.preemptions.labels(reason=str(victim.why)).inc()
@@ -246,6 +278,16 @@ def _preemptor(job: Job) -> str:
     return job.status.disruption.by_uid if job.status.disruption else ""
 
 
+def _given_up(victim: Victim, job: Job) -> list[int] | None:
+    """Indices of the members that an elastic gang gives up; None: all of it leaves."""
+    if not victim.kept:
+        return None
+    kept = frozenset(victim.kept)
+    return [one.index for at, one in enumerate(members_of(job.status)) if at not in kept]
+
+
 def _is_promised(preemptor: Job | None) -> bool:
-    """Whether this job still waits for the places that others are to leave."""
-    return preemptor is not None and preemptor.status.nominated is not None and is_queued(preemptor)
+    """Whether this job still waits for the places that others, or it itself, are to leave."""
+    if preemptor is None or preemptor.status.nominated is None:
+        return False
+    return is_queued(preemptor) or preemptor.status.assignment is not None

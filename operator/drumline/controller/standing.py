@@ -76,15 +76,20 @@ def admitted_of(
     """
     status = job.status
     assert status.assignment is not None  # noqa: S101 - see `holds_places`
+    leaving = _is_leaving(job)
+    promised = None if status.nominated is None else status.nominated.node_names()
     return Admitted(
         gang=gang,
         pool=status.assignment.gpu_pool,
         assignment=places.nodes,
         reserved=_reserved(places, pods),
         lost=places.lost,
-        leaving=_is_leaving(job),
+        leaving=leaving,
         admitted_at=seconds(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
+        giving_up=_giving_up(job, places),
+        nominated=_nominated(promised or (), places, moves=leaving),
+        nominated_pool=status.nominated.gpu_pool if status.nominated and leaving else "",
     )
 
 
@@ -123,6 +128,28 @@ def _reserved(places: Places, pods: Iterable[PodFacts]) -> frozenset[int]:
 
 
 def _is_leaving(job: Job) -> bool:
+    """Whether the whole of it goes."""
     disruption = job.status.disruption
     preempted = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
-    return preempted or job.spec.suspend or job.deleting
+    whole = disruption is not None and disruption.indices is None
+    return (preempted and whole) or job.spec.suspend or job.deleting
+
+
+def _giving_up(job: Job, places: Places) -> frozenset[int]:
+    """Positions that an elastic gang was told to give to another job."""
+    disruption = job.status.disruption
+    if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
+        return frozenset()
+    going = frozenset(disruption.indices or ())
+    return frozenset(position for position, (index, _) in enumerate(places.pods) if index in going)
+
+
+def _nominated(promised: tuple[str, ...], places: Places, *, moves: bool) -> dict[int, str]:
+    """Nodes that are kept for a job that has places: all of them where it moves, else new ones."""
+    if moves:
+        return dict(enumerate(promised))
+    return {
+        position: node
+        for position, node in enumerate(promised)
+        if position in places.lost and node != places.nodes[position]
+    }

@@ -17,6 +17,7 @@ from drumline.lifecycle.pods import JOIN_CONTAINER, JOIN_REQUESTS
 from drumline.lifecycle.sizes import legal_sizes
 from drumline.scheduling.model import (
     Gang,
+    MoveBudget,
     Ordering,
     Policy,
     PreemptionRule,
@@ -141,6 +142,7 @@ def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
 
 def policy_of(policy: SchedulingPolicy) -> Policy:
     """The owner's choices as the scheduler sees them."""
+    moves = policy.moves
     return Policy(
         waiting=WaitingRule(policy.waiting),
         restart_seconds=policy.restart_seconds,
@@ -149,6 +151,12 @@ def policy_of(policy: SchedulingPolicy) -> Policy:
         history_weight=policy.history_weight,
         history_seconds=policy.history_half_life_seconds,
         reservations=policy.reservations,
+        surplus=policy.surplus,
+        repairs_preempt=policy.repairs_preempt,
+        moves=None
+        if moves is None
+        else MoveBudget(gangs=moves.jobs, gpu_seconds=moves.gpu_seconds),
+        move_back=policy.move_back,
     )
 
 

@@ -1,7 +1,8 @@
 """Giving way: a notice goes out, a checkpoint is waited for, then places are given up.
 
-A preempted job leaves as a whole, and its agents stop once they have saved; members on a node that
-is about to go are moved, and the others train on until then. What was asked is durable before it
+A preempted job leaves as a whole, and its agents stop once they have saved; an elastic one may be
+asked for some members only, and goes on without them. Members on a node that is about to go are
+moved, and the others train on until then. What was asked is durable before it
 is asked (`status.disruption`), the answer lands in `status.checkpoint` in the very write that
 follows it, and at the deadline the last verified checkpoint counts.
 """
@@ -31,16 +32,45 @@ SAVE_SECONDS: Final = 300.0
 """How long a save is waited for where nobody sets a deadline, as with a cordon."""
 
 
-def preemption(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | None:
-    """The next step of a job that gives its places to another; None where it does not."""
+def preemption(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int) -> Plan | None:
+    """The next step of a job that gives places to another; None where it does not."""
     disruption = job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
         return None
+    if disruption.indices is not None:
+        return _surplus(job, gang, observed, disruption, now=now, epoch=epoch)
     saved = _saved(gang, observed, disruption)
     ended = all(pod.end is not None for pod in gang.present)
     if saved is not None or ended or not _can_save(job, gang, observed, disruption, now=now):
         return Plan(status=_preempted(job, saved, now=now))
     return _ask(job, observed, disruption, leave=True)
+
+
+def _surplus(
+    job: Job,
+    gang: Gang,
+    observed: Observed,
+    disruption: DisruptionStatus,
+    *,
+    now: float,
+    epoch: int,
+) -> Plan | None:
+    """The next step of an elastic job that gives some members up; None where others fail first."""
+    if gang.lost or failures_of(job, gang, observed):
+        return None
+    answer = _answer(observed, disruption)
+    saved = answer is not None and answer.step is not None
+    if not saved and _can_save(job, gang, observed, disruption, now=now):
+        return _ask(job, observed, disruption, leave=False)
+    status = job.status
+    if answer is not None and answer.step is not None:
+        status = to.with_checkpoint(job, status, answer.step, answer.digest, now=now)
+    step = answer.step if answer is not None else None
+    status = ledger.opened(status, _entry(job, disruption, failed_step=step, now=now))
+    going = set(disruption.indices or ())
+    kept = [at for at, member in enumerate(gang.members) if member.index not in going]
+    job = replace(job, status=status)
+    return Plan(status=to.resized(job, kept=kept, added=(), epoch=epoch, now=now))
 
 
 def nodes(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | None:

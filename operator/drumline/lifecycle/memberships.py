@@ -71,6 +71,7 @@ def lost(
     status = changed(
         accrued(job, now=now),
         assignment=assignment.model_copy(update={"lost": gone, "joining": None}),
+        nominated=None,
         disruption=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"{job.size - len(gone)}/{job.size}",
@@ -184,6 +185,7 @@ def _next(
     status = no_longer(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
     return changed(
         status,
+        nominated=None,
         disruption=None,
         generation=generation,
         epoch=epoch,

@@ -121,7 +121,7 @@ def _admitted(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:
     if counted != job.status:
         return Plan(status=counted)
     decided = (
-        leaving.preemption(job, gang, observed, now=now)
+        leaving.preemption(job, gang, observed, now=now, epoch=epoch)
         or setback(job, gang, observed, now=now, epoch=epoch)
         or _overdue(job, now=now)
     )

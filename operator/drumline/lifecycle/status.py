@@ -31,7 +31,14 @@ from drumline.lifecycle.phases import (
     with_epoch,
     with_progress,
 )
-from drumline.lifecycle.yielding import disrupted, nominated, not_nominated, preempted, withdrawn
+from drumline.lifecycle.yielding import (
+    disrupted,
+    moving,
+    nominated,
+    not_nominated,
+    preempted,
+    withdrawn,
+)
 
 __all__ = [
     "TrainingJobStatus",
@@ -43,6 +50,7 @@ __all__ = [
     "invalid_config",
     "is_true",
     "lost",
+    "moving",
     "nominated",
     "not_joined",
     "not_nominated",

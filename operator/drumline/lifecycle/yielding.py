@@ -78,16 +78,21 @@ def disrupted(
     return summarize(status, status.phase or Phase.RUNNING, reason, message)
 
 
+def moving(status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]) -> TrainingJobStatus:
+    """Has to give way, and starts again on these nodes: they are held for it until then."""
+    return changed(status, nominated=compress(pool, nodes))
+
+
 def withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     """It need not give way after all."""
-    status = changed(job.status, disruption=None)
+    status = changed(job.status, disruption=None, nominated=None)
     reason = Reason.WITHDRAWN
     status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
     return summarize(status, status.phase or Phase.RUNNING, reason, message)
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
-    """Gives its nodes to another job, and waits with its place in the queue.
+    """Gives its nodes to another job, or for others of its own; keeps its place in the queue.
 
     Args:
         job: with the disruption it follows, and the newest checkpoint.
@@ -96,7 +101,8 @@ def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
     """
     disruption, checkpoint = job.status.disruption, job.status.checkpoint
     by = disruption.by if disruption is not None else "another job"
+    went = f"gave way to {by}" if job.status.nominated is None else f"moves ({by})"
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
-    text = f"gave way to {by}; {kept}{late}"
+    text = f"{went}; {kept}{late}"
     return released(job, reason=Reason.PREEMPTED, message=text, now=now)

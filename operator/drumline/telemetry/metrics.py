@@ -112,6 +112,12 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.moves = Counter(
+            "drumline_moves_total",
+            "Gangs that were asked to move though nobody waits for their places, by reason.",
+            ["reason"],
+            registry=registry,
+        )
         self.incidents = Counter(
             "drumline_incidents_total",
             "Recoveries that are over, by class of fault and where the state came from.",

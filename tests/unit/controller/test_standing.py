@@ -118,3 +118,51 @@ def test_places_of_a_size_that_the_job_may_no_more_have_do_not_count() -> None:
     assert not holds_places(held(assignment=places))
     assert not holds_places(held(finishedAt=timestamp(NOW)))
     assert not holds_places(job_of(job_view()))
+
+
+def elastic(**status: Any) -> Job:
+    """Three pods, indices 0, 2 and 3, of an elastic gang."""
+    places = {"gpuPool": "h100", "nodes": ["a", "b", "c"], "generation": 1, "absent": [1]}
+    return job_of(
+        job_view(
+            nodes=4,
+            minNodes=1,
+            gpusPerNode=1,
+            checkpoint={"claimName": "c"},
+            trainer={"globalBatchSize": 12},
+            status={"generation": 1, "assignment": {**places, **status.pop("assignment", {})}}
+            | status,
+        )
+    )
+
+
+def preemption(**rest: Any) -> dict[str, Any]:
+    since = timestamp(NOW)
+    return {
+        "id": "n",
+        "kind": "Preemption",
+        "by": "team/b",
+        "requestedAt": since,
+        "deadline": since,
+        **rest,
+    }
+
+
+def test_a_gang_that_gives_some_members_up_stays_and_is_smaller_soon() -> None:
+    found = seen(elastic(disruption=preemption(indices=[2, 3])))
+    assert (found.leaving, found.giving_up) == (False, {1, 2})
+    node = seen(elastic(disruption={**preemption(indices=[2, 3]), "kind": "Drain"}))
+    assert (node.leaving, node.giving_up) == (False, frozenset())
+
+
+def test_a_gang_that_moves_leaves_and_its_new_places_are_kept() -> None:
+    new = {"gpuPool": "a100", "prefix": "new-", "nodes": ["1", "2"]}
+    found = seen(held(nominated=new, disruption=preemption()))
+    assert (found.leaving, found.giving_up) == (True, frozenset())
+    assert (found.nominated, found.nominated_pool) == ({0: "new-1", 1: "new-2"}, "a100")
+
+
+def test_of_a_broken_gang_only_the_new_places_are_kept() -> None:
+    kept = {"gpuPool": "h100", "nodes": ["a", "x", "c"]}
+    found = seen(elastic(assignment={"lost": [2, 3]}, nominated=kept))
+    assert (found.lost, found.nominated, found.nominated_pool) == ({1, 2}, {1: "x"}, "")

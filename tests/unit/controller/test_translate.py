@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.api.load import ApiError
-from drumline.api.policy import SchedulingPolicy
+from drumline.api.policy import MovesPolicy, SchedulingPolicy
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.translate import (
     facts_of,
@@ -20,6 +20,7 @@ from drumline.controller.translate import (
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.job import PodEnd, PodFacts
 from drumline.scheduling.model import (
+    MoveBudget,
     Ordering,
     Policy,
     PreemptionRule,
@@ -231,6 +232,10 @@ def test_the_owner_s_choices() -> None:
         history_weight=0.5,
         restart_seconds=1,
         priority_seconds=2,
+        surplus=True,
+        repairs_preempt=True,
+        moves=MovesPolicy(jobs=2, gpu_seconds=5),
+        move_back=True,
     )
     assert policy_of(chosen) == Policy(
         waiting=WaitingRule.BACKFILL,
@@ -240,6 +245,10 @@ def test_the_owner_s_choices() -> None:
         history_weight=0.5,
         restart_seconds=1.0,
         priority_seconds=2.0,
+        surplus=True,
+        repairs_preempt=True,
+        moves=MoveBudget(gangs=2, gpu_seconds=5.0),
+        move_back=True,
     )
 
 

@@ -196,6 +196,79 @@ def test_a_notice_nobody_wants_any_more_is_taken_back_once() -> None:
         assert planned(job, observed(*pods, notice=answered, notified=name)).actions == ()
 
 
+def asked_for_its_surplus(job: Job) -> Job:
+    status = to.disrupted(
+        job,
+        kind=DisruptionKind.PREEMPTION,
+        by="team/urgent",
+        by_uid="uid-urgent",
+        message="team/urgent needs 2 GPUs of this job",
+        deadline=DEADLINE,
+        indices=[1],
+        now=T0 + 10,
+    )
+    return with_status(job, status)
+
+
+def test_an_elastic_job_saves_gives_its_surplus_up_and_goes_on() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    seen = observed(*ready_pods(job))
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=False)
+    assert planned(job, seen) == Plan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42, digest="abc"))
+    status = decided(job, saved)
+    assert status.assignment is not None
+    assert status.assignment.node_names() == ("node-a",)
+    assert (status.generation, status.disruption, status.reason) == (2, None, Reason.SHRUNK)
+    assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    assert (status.restarts, status.budgets) == (0, None)
+
+
+def test_surplus_that_cannot_be_saved_in_time_goes_all_the_same() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    status = decided(job, observed(*ready_pods(job)), now=DEADLINE)
+    assert status.assignment is not None
+    assert status.assignment.node_names() == ("node-a",)
+
+
+def test_a_member_that_dies_first_is_lost_and_nobody_gives_anything_up() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    first, second = ready_pods(job)
+    status = decided(job, observed(replace(first, end=ended(exit_code=137)), second))
+    assert status.disruption is None
+    assert status.reason != Reason.SHRUNK
+
+
+def test_a_job_that_moves_waits_for_its_new_places_once_it_has_saved() -> None:
+    job = preempted(a_running_job())
+    job = with_status(job, to.moving(job.status, pool="a100", nodes=("x", "y")))
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    status = decided(job, observed(*ready_pods(job), notice=answer))
+    assert status.assignment is None
+    assert status.nominated is not None
+    assert (status.nominated.gpu_pool, status.nominated.node_names()) == ("a100", ("x", "y"))
+    assert status.message == "moves (team/urgent); step 42 is saved"
+
+
+def test_a_job_that_need_not_move_gives_its_new_places_back() -> None:
+    job = preempted(a_running_job())
+    job = with_status(job, to.moving(job.status, pool="a100", nodes=("x", "y")))
+    status = to.withdrawn(job, message="nobody needs it any more", now=T0 + 12)
+    assert (status.nominated, status.disruption) == (None, None)
+
+
+def test_places_that_were_kept_for_a_repair_are_given_back_with_it() -> None:
+    broken = to.lost(a_running_job(), indices=[1], reason=Reason.NODE_LOST, message="", now=T0)
+    job = with_status(a_running_job(), broken)
+    kept = to.nominated(
+        job, pool="h100", nodes=("node-a", "x"), reason="WaitingForVictims", message="", now=T0
+    )
+    repaired = to.replaced(
+        with_status(job, kept), nodes=("node-a", "x"), replaced=[1], epoch=EPOCH, now=T0 + 1
+    )
+    assert (kept.nominated is None, repaired.nominated) == (False, None)
+
+
 def threat(node: str = "node-b", *, deadline: float | None = T0 + 130) -> Threat:
     kind = DisruptionKind.SPOT_RECLAIM
     return Threat(node=node, kind=kind, source="aws-node-termination-handler", deadline=deadline)
