@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from drumline.scheduling import Decisions, Gang, Policy, PreemptionRule, Snapshot, decide
+from drumline.scheduling import Decisions, Gang, Memory, Policy, PreemptionRule, Snapshot, decide
 from drumline.simulator.arrivals import Arrival, Execution, Outage
 from drumline.simulator.carrying import Carrier
 from drumline.simulator.cluster import Cluster
@@ -74,7 +75,7 @@ def simulate(
     policy: Policy,
     execution: Execution,
     outages: Sequence[Outage] = (),
-    decider: Decider = decide,
+    decider: Decider | None = None,
     foreteller: Foreteller | None = None,
     watch: Callable[[Tick], None] | None = None,
 ) -> Outcome:
@@ -86,7 +87,7 @@ def simulate(
         policy: the scheduler's.
         execution: what time passes beside the decisions.
         outages: nodes that are out of service for a while.
-        decider: the scheduler.
+        decider: the scheduler; None: `decide` with a memory from cycle to cycle.
         foreteller: is asked after cycles for the starts of those who wait.
         watch: is told how far it has come.
 
@@ -100,6 +101,7 @@ def simulate(
         execution=execution,
         outages=outages,
     )
+    decider = decider or partial(decide, memory=Memory())
     simulation.go(decider=decider, foreteller=foreteller, watch=watch)
     return simulation.outcome(foreteller)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from drumline.scheduling import (
     Decisions,
     Gang,
+    Memory,
     Node,
     Policy,
     Pool,
@@ -80,12 +81,15 @@ class Stopwatch:
     """A decider for the simulator that notes the processor time of each cycle."""
 
     seconds: list[float] = field(default_factory=list[float])
+    memory: Memory = field(default_factory=Memory)
 
     def __call__(
         self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
     ) -> Decisions:
         began = time.process_time()
-        decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+        decisions = decide(
+            snapshot=snapshot, pending=pending, policy=policy, now=now, memory=self.memory
+        )
         self.seconds.append(time.process_time() - began)
         return decisions
 
