@@ -28,6 +28,7 @@ from drumline.scheduling.desk import Desk
 from drumline.scheduling.groups import Groups
 from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline.scheduling.notices import Notices
 from drumline.scheduling.ordering import turn
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.waiting import Waiting
@@ -61,12 +62,15 @@ def decide(
     _refuse_twins(waiting=wishing, admitted=snapshot.admitted)
     memory = memory or Memory()
     waiting = memory.waiting(snapshot=snapshot, pending=wishing)
-    desk = Desk(snapshot=snapshot, waiting=waiting, policy=policy, now=now)
+    picture = memory.picture(snapshot=snapshot, policy=policy)
+    desk = Desk(snapshot=snapshot, picture=picture, waiting=waiting, policy=policy, now=now)
     broken = _in_order(held for held in snapshot.admitted if held.lost and not held.leaving)
     answers = _settle(desk=desk, broken=broken, nominated=_nominated(desk=desk, waiting=waiting))
     _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
     _grow(desk=desk, snapshot=snapshot, answers=answers)
-    blocked = _blocked(desk=desk, broken=broken, waiting=waiting, answers=answers, memory=memory)
+    blocked = _blocked(
+        desk=desk, broken=broken, waiting=waiting, answers=answers, notices=memory.notices
+    )
     resting = {one.gang.uid: one.gang.retry_at for one in broken if one.gang.retry_at > now}
     resting |= {gang.uid: gang.retry_at for gang in waiting.alone if gang.retry_at > now}
     given = answers.values()
@@ -123,7 +127,7 @@ def _settle(
 
 
 def _admit(*, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
-    """Answer those who wait, each when it is its turn, but for those who are told what others are."""
+    """Answer those who wait when it is their turn; who is passed over is told what others are."""
     fresh = [gang for gang in sorted(waiting.alone, key=turn) if gang.uid not in answers]
     groups = Groups(waiting=fresh, admitted=snapshot.admitted)
     for gang in desk.line():
@@ -151,23 +155,29 @@ def _blocked(
     broken: Sequence[Admitted],
     waiting: Waiting,
     answers: Mapping[str, Answer],
-    memory: Memory,
+    notices: Notices,
 ) -> list[Blocked]:
     """What all those are told who get nothing."""
-    blocked: list[Blocked] = []
-    for gang in (*(held.gang for held in broken), *waiting.gangs):
-        answer = answers.get(gang.uid) or desk.told(gang)
-        match answer:
-            case Refusal():
-                blocked.append(memory.blocked(gang=gang, refusal=answer))
-            case Blocked():
-                blocked.append(answer)
-            case Preemption():
-                blocked.append(desk.waiting(gang))
-            case _:
-                pass
-    memory.close(waiting)
-    return blocked
+    notices.update(waiting=waiting, told=desk.told_by_kind)
+    alone = (_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken)
+    line = (
+        (gang.uid not in answers and notices.of(gang))
+        or _blocked_alone(desk=desk, gang=gang, answers=answers)
+        for gang in waiting.gangs
+    )
+    return [one for one in (*alone, *line) if one is not None]
+
+
+def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> Blocked | None:
+    match answers.get(gang.uid) or desk.told(gang):
+        case Refusal() as refusal:
+            return refusal.of(gang)
+        case Blocked() as blocked:
+            return blocked
+        case Preemption():
+            return desk.waiting(gang)
+        case _:
+            return None
 
 
 def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:

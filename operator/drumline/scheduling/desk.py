@@ -30,18 +30,17 @@ from drumline.scheduling.horizon import Horizon, Nomination
 from drumline.scheduling.migration import Migrator
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.ordering import Borrowing, line_of, turn
-from drumline.scheduling.picture import picture_of
+from drumline.scheduling.picture import Picture
 from drumline.scheduling.plan import Wish
 from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.preemption import Preemptor
-from drumline.scheduling.quota import book_of
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.relocation import Budget
 from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.told import Told
-from drumline.scheduling.view import PoolView, build_views
-from drumline.scheduling.waiting import Waiting
+from drumline.scheduling.view import PoolView
+from drumline.scheduling.waiting import Waiting, is_alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +56,18 @@ class Denied:
 class Desk:
     """One cycle's state and the questions put to it."""
 
-    def __init__(self, *, snapshot: Snapshot, waiting: Waiting, policy: Policy, now: float) -> None:
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        picture: Picture,
+        waiting: Waiting,
+        policy: Policy,
+        now: float,
+    ) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._gate = Gate(self._queues)
         self._now = now
-        picture = picture_of(
-            snapshot=snapshot,
-            views=build_views(snapshot=snapshot, pending=waiting.gangs),
-            quota=book_of(snapshot=snapshot, policy=policy),
-        )
         self._views = picture.views
         self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
         self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
@@ -133,19 +135,37 @@ class Desk:
         quota = self._horizon.now.quota
         borrowing = Borrowing(quota=quota, pools=self._pools, queues=self._queues)
         return line_of(
-            self._waiting.chains, quota=quota, borrowing=borrowing.of, passed=self._is_passed
+            self._waiting.chains,
+            quota=quota,
+            borrowing=borrowing.of,
+            passed=self._is_passed,
+            closed=self._is_closed,
         )
 
     def told(self, gang: Gang) -> Refusal | None:
         """What a gang was told, or those like it."""
         return self._told.last(gang)
 
+    @property
+    def told_by_kind(self) -> Mapping[int, Refusal]:
+        """What whole kinds of gangs were told."""
+        return self._told.kinds
+
     def _is_passed(self, gang: Gang) -> bool:
         """Whether a gang need not come forward: it would be told what those like it were."""
-        if gang.retry_at > self._now or gang.group or gang.nominated:
+        if is_alone(gang):
             return False
         refusal = self._told.refusal(gang)
         return refusal is not None and not self._reservations.wants(refusal.reason)
+
+    def _is_closed(self, gang: Gang) -> bool:
+        """Whether that holds for all of its kind, however long they run."""
+        refusal = self._told.of_kind(gang)
+        return (
+            refusal is not None
+            and not is_alone(gang)
+            and not self._reservations.wants(refusal.reason)
+        )
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""

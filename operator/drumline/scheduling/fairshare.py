@@ -52,10 +52,18 @@ class FairShares:
     """What every branch of the queue tree holds of everything. O(depth) for each change."""
 
     def __init__(self, *, tree: QueueTree, past: Past) -> None:
+        self._tree = tree
         self._branches = tree.branches
         self._past = past
         self._held: list[dict[str, int]] = [defaultdict(int) for _ in tree.branches]
         self._now = [0.0] * len(tree.branches)
+
+    def copy(self, past: Past) -> FairShares:
+        """The same holdings, to be changed separately, beside another past."""
+        twin = FairShares(tree=self._tree, past=past)
+        twin._held = [defaultdict(int, held) for held in self._held]
+        twin._now = [_dominant(held, capacity=past.capacity) for held in self._held]
+        return twin
 
     def now(self, branch: int) -> float:
         """The dominant share that a branch holds now."""

@@ -22,6 +22,8 @@ class Kinds:
 
     def __init__(self, capped: frozenset[str] = frozenset()) -> None:
         self.capped = capped
+        self.examples: list[Gang] = []
+        """One gang of each kind, by number."""
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, gang: Gang) -> int:
@@ -29,7 +31,10 @@ class Kinds:
         likeness = _likeness(gang)
         if gang.queue in self.capped:
             likeness = (likeness, gang.user)
-        return self._numbers.setdefault(likeness, len(self._numbers))
+        number = self._numbers.setdefault(likeness, len(self.examples))
+        if number == len(self.examples):
+            self.examples.append(gang)
+        return number
 
 
 def _likeness(gang: Gang) -> Hashable:

@@ -83,10 +83,12 @@ class Lane:
 
     Args:
         passed: who need not come forward.
+        closed: of whose chain nobody need.
     """
 
-    def __init__(self, passed: Callable[[Gang], bool]) -> None:
+    def __init__(self, *, passed: Callable[[Gang], bool], closed: Callable[[Gang], bool]) -> None:
         self._passed = passed
+        self._closed = closed
         self._heads: list[tuple[Turn, int, Sequence[Gang]]] = []
         """A heap: of each chain the turn and the position of who comes next in it."""
 
@@ -106,6 +108,9 @@ class Lane:
     def pop(self) -> None:
         """Go on to the one after that."""
         _, position, chain = self._heads[0]
+        if self._closed(chain[position]):
+            heappop(self._heads)
+            return
         position += 1
         while position < len(chain) and self._passed(chain[position]):
             position += 1
@@ -121,6 +126,7 @@ def line_of(
     quota: QuotaBook,
     borrowing: Callable[[Gang], Above],
     passed: Callable[[Gang], bool],
+    closed: Callable[[Gang], bool],
 ) -> Iterator[Gang]:
     """Each gang when it is its turn; those of no known queue first.
 
@@ -130,31 +136,34 @@ def line_of(
             that it keeps, if any, decide.
         borrowing: which branches a gang would take above their quota (`Borrowing.of`).
         passed: who need not come forward; asked when it would be its turn.
+        closed: of whose chain nobody need come forward any more.
     """
     tree, shares = quota.tree, quota.shares
     together = tree.is_flat and shares is None
-    lost = Lane(passed)
-    branches: dict[int, _Branch] = {_EVERYBODY: _Branch(line=Lane(passed))}
+    lost = Lane(passed=passed, closed=closed)
+    lanes: dict[int, Lane] = {}
+    branches: dict[int, _Branch] = {_EVERYBODY: _Branch()}
     for chain in chains:
         queue = chain[0].queue
         if together or queue not in tree.leaf_of:
             lost.add(chain)
         else:
             leaf = tree.leaf_of[queue]
-            if leaf not in branches:
-                branches[leaf] = _Branch(line=Lane(passed))
-            branches[leaf].line.add(chain)
+            if leaf not in lanes:
+                lanes[leaf] = Lane(passed=passed, closed=closed)
+                branches[leaf] = _Branch(line=lanes[leaf])
+            lanes[leaf].add(chain)
     while (gang := lost.head()) is not None:
         yield gang
         lost.pop()
-    _hang(branches=branches, tree=tree, passed=passed)
+    _hang(branches=branches, tree=tree)
     share = shares.share if shares is not None else _alike
     turns = _Turns(branches=branches, share=share, borrowing=borrowing)
     turns.sort(_EVERYBODY, depth=0)
     while (found := turns.next_leaf()) is not None:
         leaf, gang = found
         yield gang
-        branches[leaf].line.pop()
+        lanes[leaf].pop()
 
 
 def _alike(_: int) -> float:
@@ -165,19 +174,19 @@ def _alike(_: int) -> float:
 class _Branch:
     """Those who wait below a branch."""
 
-    line: Lane
+    line: Lane | None = None
     """Of a leaf."""
     members: list[tuple[_Rank, int]] = field(default_factory=list[tuple[_Rank, int]])
     """Of a cohort: a heap."""
 
 
-def _hang(*, branches: dict[int, _Branch], tree: QueueTree, passed: Callable[[Gang], bool]) -> None:
+def _hang(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
     """Make the cohorts of all who wait."""
     for leaf in [branch for branch in branches if branch != _EVERYBODY]:
         path = tree.branches[leaf].path
         for branch, above in zip(path, (*path[1:], _EVERYBODY), strict=True):
             known = above in branches
-            cohort = branches.setdefault(above, _Branch(line=Lane(passed)))
+            cohort = branches.setdefault(above, _Branch())
             cohort.members.append((((), 0.0, (0, 0.0, "")), branch))
             if known:
                 break
@@ -213,7 +222,7 @@ class _Turns:
     def _next(self, identity: int, *, depth: int) -> tuple[_Rank, Gang] | None:
         """Who is next below a branch, and where that puts the branch among its siblings."""
         branch = self.branches[identity]
-        head = self._first(identity, depth=depth + 1) if branch.members else branch.line.head()
+        head = branch.line.head() if branch.line else self._first(identity, depth=depth + 1)
         if head is None:
             return None
         return (self.borrowing(head)[: depth + 1], self.share(identity), turn(head)), head

@@ -14,7 +14,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.layout import Variant, vacancy, variants
-from drumline.scheduling.model import Gang, Snapshot
+from drumline.scheduling.model import Gang, Node
 from drumline.scheduling.placement import Room
 from drumline.scheduling.quota import QuotaBook
 from drumline.scheduling.refusals import Refusal, named
@@ -24,6 +24,14 @@ from drumline.scheduling.slots import Shape, SlotIndex
 from drumline.scheduling.view import PoolView, Undo
 
 _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
+
+
+_LONG: Final = 200_000
+"""Changes that a log may hold."""
+_MANY: Final = 2000
+"""Shapes, and ways to ask, that are remembered."""
+
+Kept = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +49,9 @@ class Picture:
         self.views = views
         self.quota = quota
         self._rooms: dict[Hashable, Room] = {}
-        self._plans: dict[Hashable, _Plan | Refusal] = {}
+        self._idle: dict[Hashable, Room] = {}
+        """Of nodes that nobody holds anything of."""
+        self._plans: dict[tuple[str, int, Hashable, Kept], _Plan | Refusal] = {}
 
     def copy(self) -> Picture:
         """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
@@ -72,8 +82,30 @@ class Picture:
             question=key,
             variants=plan.variants,
             rooms=plan.rooms,
+            idle=self._idle,
             pods=pods,
         )
+
+    def renew(self, node: Node) -> None:
+        """Look at a node again that is another value now, and asks for nothing else anew."""
+        view = self.views[node.pool]
+        before = view.tree.nodes[view.ordinal_of[node.name]]
+        ordinal = view.renew(node)
+        if before.allocatable != node.allocatable or not _open_alike(before, node):
+            for room in (*self._rooms.values(), *self._idle.values()):
+                if room.index.tree is view.tree:
+                    room.index.renew(ordinal)
+
+    def tidy(self) -> None:
+        """Forget what is of no use to another cycle, and everything once it is too much."""
+        self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
+        changes = max((len(view.log) for view in self.views.values()), default=0)
+        if changes > _LONG or len(self._rooms) > _MANY or len(self._plans) > _MANY:
+            self._rooms.clear()
+            self._idle.clear()
+            self._plans.clear()
+            for view in self.views.values():
+                view.log.clear()
 
     def _plan(
         self, *, gang: Gang, view: PoolView, pods: int, kept: Mapping[int, str]
@@ -173,11 +205,16 @@ class Picture:
         return undo
 
 
-def picture_of(*, snapshot: Snapshot, views: dict[str, PoolView], quota: QuotaBook) -> Picture:
-    """The picture of now."""
-    for held in snapshot.admitted:
-        quota.hold(gang=held.gang, pool=held.pool, size=held.size)
-    return Picture(views=views, quota=quota)
+def _open_alike(one: Node, other: Node) -> bool:
+    """Whether two values of a node are open to the same gangs."""
+    return (
+        one.ready == other.ready
+        and one.unschedulable == other.unschedulable
+        and one.distrusted == other.distrusted
+        and one.closed == other.closed
+        and one.taints == other.taints
+        and one.labels == other.labels
+    )
 
 
 def _asks(gang: Gang) -> Hashable:

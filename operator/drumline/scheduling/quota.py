@@ -91,6 +91,14 @@ class QuotaBook:
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         return twin
 
+    def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+        """A book with the same entries for one cycle, beside what the queues have had by then."""
+        twin = self.copy()
+        if self.past is not None:
+            twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
+            twin.shares = self.shares.copy(twin.past) if self.shares is not None else None
+        return twin
+
     def account(self, pool: str) -> Account:
         """All that is written down about a pool."""
         if pool not in self._accounts:

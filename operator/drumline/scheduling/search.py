@@ -31,6 +31,8 @@ class Search:
     """Ways to ask, best first; the last one asks only for what is required."""
     rooms: Sequence[Room]
     """By variant: what there is now."""
+    idle: dict[Hashable, Room]
+    """What there would be if nobody held anything, as far as somebody has asked."""
     pods: int
     """Main pods of the whole gang once all places are found."""
 
@@ -111,6 +113,11 @@ class Search:
 
         A gang's own places never make room, nor do those next to its pods that others of it need.
         """
+        if self.gang.uid not in self.view.holders and not self.variants[-1].fixed:
+            key = (self.view.tree.pool.name, self.shape, self.rooms[-1].requests, everywhere)
+            if key not in self.idle:
+                self.idle[key] = self.room_of(self.view.capacity, everywhere=everywhere)
+            return self.idle[key]
         amounts = self.view.emptied_but_for(self.gang)
         fixed = self.variants[-1].fixed
         if fixed:

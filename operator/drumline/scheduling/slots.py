@@ -83,6 +83,7 @@ class SlotIndex:
         self.read = len(log)
         """How much of the log it knows."""
         self._log = log
+        self._everywhere = everywhere
         self._memo: dict[Vector, Bucket] = {}
         if everywhere:
             admitted = [True] * len(tree.nodes)
@@ -114,6 +115,18 @@ class SlotIndex:
             return
         for ordinal in changed:
             self._update(ordinal)
+
+    def renew(self, ordinal: int) -> None:
+        """Ask again whether a node is open; it is another value than before."""
+        node = self.tree.nodes[ordinal]
+        self.admitted[ordinal] = self._everywhere or self.shape.admission.refusal(node) is None
+        known = all(
+            self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
+            for depth in self.shape.grain_depths
+        )
+        self.open[ordinal] = self.admitted[ordinal] and known
+        self._whole.clear()
+        self._update(ordinal)
 
     def changed_since(self, read: int) -> set[int]:
         """Ordinals that changed between an earlier length of the log and the last look."""
@@ -162,7 +175,8 @@ class SlotIndex:
         self.slots = [self.tree.sums(depth, table[:, 1]) for depth in self.tree.depths]
 
     def _update(self, ordinal: int) -> None:
-        old, new = self.cells[ordinal], self._cell(self.free[ordinal])
+        old = self.cells[ordinal]
+        new = self._cell(self.free[ordinal]) if self.open[ordinal] else (0, 0)
         if old == new:
             return
         self.cells[ordinal] = new

@@ -33,6 +33,10 @@ class Told:
         """What gangs like this one were told, if that still holds."""
         return _find(self._refusals, self._delayed, self._waiting.kind(gang), gang)
 
+    def of_kind(self, gang: Gang) -> Refusal | None:
+        """What all of the gang's kind were told."""
+        return self._refusals.get(self._waiting.kind(gang))
+
     def last(self, gang: Gang) -> Refusal | None:
         """What gangs like this one were told, whether it still holds or not."""
         kind = self._waiting.kind(gang)
@@ -43,6 +47,15 @@ class Told:
             if found is not None:
                 return found
         return None
+
+    @property
+    def kinds(self) -> dict[int, Refusal]:
+        """By kind: what all were told of it who did not come forward."""
+        found = dict(self._refusals)
+        for refusals, _ in reversed(self._before):
+            for kind, refusal in refusals.items():
+                found.setdefault(kind, refusal)
+        return {kind: one for kind, one in found.items() if kind not in self._delayed}
 
     def tell(self, *, gang: Gang, refusal: Refusal) -> None:
         """Remember it for those alike."""

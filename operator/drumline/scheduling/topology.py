@@ -52,8 +52,8 @@ class Tree:
     """All domains of a pool, by depth and id."""
 
     pool: Pool
-    nodes: tuple[Node, ...]
-    """By ordinal."""
+    nodes: list[Node]
+    """By ordinal; one may be renewed in its place as long as it stays in its domains."""
     starts: tuple[Counts, ...]
     """By depth, then id: the ordinal of its first node."""
     known: tuple[Flags, ...]
@@ -151,7 +151,7 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> Tree:
         known.append(np.array([paths[i][depth - 1] != "" for i in begins] or [False]))
     return Tree(
         pool=pool,
-        nodes=tuple(node for _, _, node in keyed),
+        nodes=[node for _, _, node in keyed],
         starts=starts,
         known=tuple(known),
         domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),

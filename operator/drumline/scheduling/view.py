@@ -76,6 +76,8 @@ class PoolView:
         self.log: list[int] = []
         self.kept_back: dict[int, Vector] = {}
         """By ordinal: what is free there and withheld for them."""
+        self._mark: tuple[list[Vector], list[Vector], dict[str, Holder], int] | None = None
+        """What was free, used and held, and how long the log was, when a cycle began."""
 
     def copy(self) -> PoolView:
         """A view of the same moment that can be changed separately. O(nodes)."""
@@ -135,6 +137,52 @@ class PoolView:
 
     def _part(self, *, gang: Gang, names: Sequence[str], positions: Sequence[int]) -> Holder:
         return self.holder(gang=gang, nodes=[names[i] for i in positions], positions=positions)
+
+    def unseat(self, admitted: Admitted) -> None:
+        """Undo `seat`."""
+        gang, names = admitted.gang, admitted.assignment
+        kept = [i for i in range(len(names)) if i not in admitted.lost]
+        promised = [i for i in kept if i in admitted.reserved]
+        bound = [i for i in kept if i not in admitted.reserved]
+        self.shift(self._part(gang=gang, names=names, positions=promised), sign=1)
+        ours = self._part(gang=gang, names=names, positions=bound)
+        for ordinal, amount in ours.amounts.items():
+            self.used[ordinal] = tuple(map(add, self.used[ordinal], amount))
+        del self.holders[gang.uid]
+
+    def renew(self, node: Node) -> int:
+        """Look at a node again that is another value now; its ordinal."""
+        ordinal = self.ordinal_of[node.name]
+        before, capacity = self.tree.nodes[ordinal], self.axis.vector(node.allocatable)
+        more = tuple(map(sub, self.axis.vector(node.used), self.axis.vector(before.used)))
+        gain = map(sub, map(sub, capacity, self.capacity[ordinal]), more)
+        self.capacity[ordinal] = capacity
+        self.used[ordinal] = tuple(map(add, self.used[ordinal], more))
+        self.free[ordinal] = tuple(map(add, self.free[ordinal], gain))
+        self.tree.nodes[ordinal] = node
+        self.log.append(ordinal)
+        return ordinal
+
+    def mark(self) -> None:
+        """Remember everything as it is, for `rewind`. O(nodes + holders)."""
+        self._mark = (list(self.free), list(self.used), dict(self.holders), len(self.log))
+
+    def rewind(self) -> None:
+        """Undo all that happened since `mark`, whoever did it."""
+        if self._mark is None:
+            return
+        free, self.used, holders, length = self._mark
+        touched = set(self.log[length:])
+        for ordinal in touched:
+            self.free[ordinal] = free[ordinal]
+        self.log.extend(touched)
+        for uid in [uid for uid, held in self.holders.items() if holders.get(uid) is not held]:
+            del self.holders[uid]
+        for uid, held in holders.items():
+            if uid not in self.holders:
+                self.holders[uid] = held
+        self.nominees, self.leaving, self.kept_back, self.later = {}, set(), {}, None
+        self._mark = None
 
     def occupy(self, holder: Holder) -> Undo:
         """Give a gang its places, beside those it may hold already. O(places)."""
@@ -292,9 +340,8 @@ def _nothing() -> None:
     """The undo of a change that was none."""
 
 
-def build_views(*, snapshot: Snapshot, pending: Iterable[Gang]) -> dict[str, PoolView]:
+def build_views(*, snapshot: Snapshot, axis: Axis) -> dict[str, PoolView]:
     """A view of each pool of the snapshot. O(nodes x levels + admitted places)."""
-    axis = axis_of([*pending, *(admitted.gang for admitted in snapshot.admitted)])
     members: dict[str, list[Node]] = {pool.name: [] for pool in snapshot.pools}
     for node in snapshot.nodes:
         if node.pool in members:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Gang
 from drumline.scheduling.ordering import turn
+
+_FEW: Final = 100
+"""More new ones are sorted in at once."""
 
 
 class Waiting:
@@ -20,6 +24,10 @@ class Waiting:
 
     def __init__(self, kinds: Kinds) -> None:
         self.gangs: list[Gang] = []
+        self.fresh: list[Gang] = []
+        """Those who were not there in the cycle before."""
+        self.gone: list[Gang] = []
+        """Those who were, and are not any more."""
         self._kinds = kinds
         self._kind_of: dict[int, int] = {}
         """By identity of the gang."""
@@ -32,23 +40,33 @@ class Waiting:
     def update(self, pending: Iterable[Gang]) -> None:
         """Let those stand in line who wait now. O(changes x log waiting + waiting)."""
         now = {id(gang): gang for gang in pending}
-        gone = [gang for gang in self.gangs if id(gang) not in now]
+        gone = self._kind_of.keys() - now.keys()
+        self.gone = [gang for gang in self.gangs if id(gang) in gone] if gone else []
         if gone:
-            self.gangs = [gang for gang in self.gangs if id(gang) in now]
-            for gang in gone:
+            self.gangs = [gang for gang in self.gangs if id(gang) not in gone]
+            for gang in self.gone:
                 self._drop(gang)
-        fresh = [gang for key, gang in now.items() if key not in self._kind_of]
-        for gang in sorted(fresh, key=turn):
+        self.fresh = sorted((now[key] for key in now.keys() - self._kind_of.keys()), key=turn)
+        for gang in self.fresh:
             self._add(gang)
-        if 4 * len(fresh) > len(self.gangs):
+        if len(self.fresh) > _FEW:
             self.gangs = sorted(now.values(), key=turn)
         else:
-            for gang in fresh:
+            for gang in self.fresh:
                 insort(self.gangs, gang, key=turn)
 
     def kind(self, gang: Gang) -> int:
         """The kind of a gang in line."""
         return self._kind_of[id(gang)]
+
+    def of_kind(self, kind: int) -> Sequence[Gang]:
+        """All of a kind, but for those that are looked at alone."""
+        return self._chains.get(kind, ())
+
+    @property
+    def examples(self) -> Sequence[Gang]:
+        """One gang of each kind that waits or has waited."""
+        return self._kinds.examples
 
     @property
     def chains(self) -> Iterable[Sequence[Gang]]:
@@ -63,7 +81,7 @@ class Waiting:
 
     def _add(self, gang: Gang) -> None:
         kind = self._kind_of[id(gang)] = self._kinds.of(gang)
-        if _is_alone(gang):
+        if is_alone(gang):
             self._alone[id(gang)] = gang
             return
         insort(self._chains.setdefault(kind, []), gang, key=turn)
@@ -75,5 +93,6 @@ class Waiting:
             del gangs[bisect_left(gangs, turn(gang), key=turn)]
 
 
-def _is_alone(gang: Gang) -> bool:
+def is_alone(gang: Gang) -> bool:
+    """Whether a gang has something of its own that others of its kind have not."""
     return bool(gang.group or gang.nominated or gang.retry_at)

@@ -11,6 +11,10 @@ from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue
 COHORT = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
 
 
+def never(_: Gang) -> bool:
+    return False
+
+
 def name(one: Gang) -> str:
     return one.uid.removeprefix("uid-")
 
@@ -23,7 +27,8 @@ def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] 
         [[one] for one in sorted(gangs, key=turn)],
         quota=book,
         borrowing=lambda one: (*(False,) * (depth[one.uid] - 1), name(one) in beyond),
-        passed=lambda _: False,
+        passed=never,
+        closed=never,
     )
     return [name(one) for one in found]
 

@@ -21,10 +21,14 @@ FAIR = Policy(order=Ordering.FAIR_SHARE)
 GPUS = 32
 
 
+def never(_: Gang) -> bool:
+    return False
+
+
 def line_by_line(gangs: Iterable[Gang], found: QuotaBook) -> Iterator[Gang]:
     """The order in which gangs come forward of which nobody is passed over."""
     chains = [[one] for one in gangs]
-    return line_of(chains, quota=found, borrowing=borrowing(found).of, passed=lambda _: False)
+    return line_of(chains, quota=found, borrowing=borrowing(found).of, passed=never, closed=never)
 
 
 def book(

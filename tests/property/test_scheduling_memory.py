@@ -1,0 +1,210 @@
+"""A memory makes cycles cheaper, not different: long lives of small clusters, decided with and
+without one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Gang,
+    Memory,
+    MoveBudget,
+    Node,
+    Ordering,
+    Policy,
+    Queue,
+    Resources,
+    Snapshot,
+    WaitingRule,
+    decide,
+)
+from tests.unit.scheduling.builders import (
+    after,
+    bound,
+    cluster,
+    gang,
+    pod,
+    queue,
+    room,
+    still_waiting,
+)
+
+POLICIES = (
+    Policy(),
+    Policy(waiting=WaitingRule.STRICT),
+    Policy(waiting=WaitingRule.BACKFILL, reservations=2),
+    Policy(order=Ordering.FAIR_SHARE, surplus=True),
+    Policy(repairs_preempt=True, moves=MoveBudget()),
+)
+QUEUES = (
+    queue("org", 2, min_runtime_seconds=1.0),
+    queue("research", 6, parent="org", borrowing_limit={"h100": 4}),
+    queue("product", 4, parent="org", lending_limit={"h100": 2}, user_limit={"h100": 4}),
+)
+STEPS = 25
+
+
+class Life:
+    """A cluster to which things happen; between two cycles most objects stay the same."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.count = 0
+        self.now = 0.0
+        self.queues: tuple[Queue, ...] = QUEUES
+        self.nodes = [
+            Node(
+                name=f"n{i}",
+                pool="h100",
+                domains=(f"rack-{i % 3}", f"n{i}"),
+                allocatable=room(chance.choice([2, 4, 4]), cpu=8, pods=6),
+            )
+            for i in range(7)
+        ]
+        self.snapshot = self._cluster(())
+        self.pending: list[Gang] = []
+
+    def happen(self) -> None:
+        """Something."""
+        self.now += self.chance.choice([0.0, 1.0, 30.0])
+        self.chance.choice(
+            [
+                self._submit,
+                self._submit,
+                self._finish,
+                self._give_up,
+                self._cordon,
+                self._strangers,
+                self._lose,
+                self._bind,
+                self._leave,
+                self._quota,
+                self._rebuild,
+                self._move_rack,
+            ]
+        )()
+
+    def carry_out(self, decisions: Decisions) -> None:
+        """What was decided is so."""
+        self.snapshot = after(self.snapshot, self.pending, decisions, now=self.now)
+        self.pending = still_waiting(self.pending, decisions)
+
+    def _submit(self) -> None:
+        chance = self.chance
+        pods = chance.choice([1, 1, 2, 2, 3, 4])
+        likes = gang(
+            "job",
+            nodes=pods,
+            queue=chance.choice(["research", "product", "org", "nobody"]),
+            user=chance.choice(["", "ann"]),
+            priority=chance.choice([0, 0, 1]),
+            per_pod=pod(chance.choice([1, 2, 2]), cpu=chance.choice([0, 2])),
+            required_level=chance.choice([None, None, "rack"]),
+            max_runtime_seconds=chance.choice([None, 20.0, 100.0]),
+            sizes=(1, pods) if pods > 2 else (),
+            retry_at=chance.choice([0.0, 0.0, 0.0, self.now + 20.0]),
+        )
+        group = chance.choice(["", "", "g"])
+        for _ in range(2 if group else chance.randrange(1, 4)):
+            self.count += 1
+            self.pending.append(
+                replace(
+                    likes,
+                    key=f"training/g{self.count:03}",
+                    uid=f"uid-{self.count:03}",
+                    queued_at=float(self.count),
+                    group=group and f"{group}{self.count // 2}",
+                    group_gangs=2 if group else 1,
+                )
+            )
+
+    def _finish(self) -> None:
+        if self.snapshot.admitted:
+            self._drop(self.chance.choice(self.snapshot.admitted))
+
+    def _give_up(self) -> None:
+        if self.pending:
+            self.pending.pop(self.chance.randrange(len(self.pending)))
+
+    def _cordon(self) -> None:
+        at = self.chance.randrange(len(self.nodes))
+        self._renew(at, unschedulable=not self.snapshot.nodes[at].unschedulable)
+
+    def _strangers(self) -> None:
+        at = self.chance.randrange(len(self.nodes))
+        foreign = Resources(gpus=self.chance.randrange(3), pods=1)
+        one = self.snapshot.nodes[at]
+        self._renew(at, used=bound(one.name, self.snapshot.admitted) + foreign)
+
+    def _lose(self) -> None:
+        if self.snapshot.admitted:
+            held = self.chance.choice(self.snapshot.admitted)
+            lost = held.lost | {self.chance.randrange(len(held.assignment))}
+            self._admit(held, replace(held, lost=lost, reserved=held.reserved - lost))
+
+    def _bind(self) -> None:
+        if self.snapshot.admitted:
+            held = self.chance.choice(self.snapshot.admitted)
+            self._admit(held, replace(held, reserved=frozenset()))
+
+    def _leave(self) -> None:
+        for held in self.snapshot.admitted:
+            if held.leaving:
+                self.pending.append(held.gang)
+                self._drop(held)
+                return
+
+    def _quota(self) -> None:
+        grown = replace(self.queues[1], nominal={"h100": self.chance.randrange(2, 9)})
+        self.queues = (self.queues[0], grown, self.queues[2])
+        self.snapshot = replace(self.snapshot, queues=self.queues)
+
+    def _rebuild(self) -> None:
+        """Equal values that are other objects, in another order."""
+        self.snapshot = replace(
+            self.snapshot,
+            nodes=tuple(replace(one) for one in self.snapshot.nodes[::-1]),
+            admitted=tuple(replace(one) for one in self.snapshot.admitted[::-1]),
+        )
+        self.pending = [replace(one) for one in self.pending[::-1]]
+
+    def _move_rack(self) -> None:
+        at = self.chance.randrange(len(self.nodes))
+        self._renew(at, domains=(f"rack-{self.chance.randrange(3)}", self.snapshot.nodes[at].name))
+
+    def _renew(self, at: int, **changes: object) -> None:
+        nodes = list(self.snapshot.nodes)
+        nodes[at] = replace(nodes[at], **changes)
+        self.snapshot = replace(self.snapshot, nodes=tuple(nodes))
+
+    def _drop(self, held: Admitted) -> None:
+        left = tuple(one for one in self.snapshot.admitted if one is not held)
+        self.snapshot = self._cluster(left, self.snapshot.nodes)
+
+    def _admit(self, held: Admitted, other: Admitted) -> None:
+        """The same gangs, one of them otherwise; what is bound is counted anew."""
+        admitted = tuple(other if one is held else one for one in self.snapshot.admitted)
+        self.snapshot = self._cluster(admitted, self.snapshot.nodes)
+
+    def _cluster(self, admitted: tuple[Admitted, ...], nodes: tuple[Node, ...] = ()) -> Snapshot:
+        bare = [replace(one, used=Resources()) for one in nodes or self.nodes]
+        return cluster(*bare, levels=("rack", "host"), queues=self.queues, running=admitted)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=["best", "strict", "backfill", "fair", "moves"])
+@pytest.mark.parametrize("seed", range(12))
+def test_with_and_without_a_memory_the_decisions_are_equal(seed: int, policy: Policy) -> None:
+    life, memory = Life(Random(seed)), Memory()
+    for _ in range(STEPS):
+        life.happen()
+        given = {"snapshot": life.snapshot, "policy": policy, "now": life.now}
+        fresh = decide(**given, pending=life.pending)
+        assert decide(**given, pending=life.pending, memory=memory) == fresh
+        assert decide(**given, pending=life.pending, memory=memory) == fresh
+        life.carry_out(fresh)
