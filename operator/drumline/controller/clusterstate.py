@@ -7,9 +7,9 @@ watch shows them, until it does. Nothing is assumed that was not acknowledged by
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from drumline.api.base import LABEL_JOB, LABEL_JOB_UID
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from drumline.lifecycle.job import Job, PodFacts
     from drumline_trainer.contract import Progress
 
+RISK_SECONDS = 60.0
+"""How old the figure of what a job's leaving would lose may be."""
 Spec = TypeVar("Spec", GpuPoolSpec, TrainingQueueSpec)
 
 
@@ -70,6 +72,8 @@ class ClusterState:
         self._default_priority = 0
         self._gangs: dict[str, tuple[str, Gang]] = {}
         self._places_of: dict[str, tuple[str, Places]] = {}
+        self._held: dict[str, tuple[tuple[object, ...], Admitted]] = {}
+        self._pod_events: Counter[tuple[str, str]] = Counter()
         self.backoffs: dict[str, Backoff] = {}
         self.left_out: dict[str, str] = {}
         """Jobs no gang can be made of, with the reason; emptied by whoever tells of them."""
@@ -111,6 +115,7 @@ class ClusterState:
         facts = facts_of(new)
         if facts is not None:
             self._members[new.namespace, new.owner_uid][new.uid] = facts
+            self._pod_events[new.namespace, new.owner_uid] += 1
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take a GpuPool in; returns why it cannot be read, if so."""
@@ -186,7 +191,27 @@ class ClusterState:
     def pending(self) -> list[Gang]:
         """Every job that waits for a place and can be scheduled."""
         waiting = (job for job in self.jobs() if is_queued(job) and self._has_class(job))
-        return [gang for job in waiting if (gang := self._gang(job)) is not None]
+        gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
+        if any(gang.group for gang in gangs):
+            return self._without_those_that_started(gangs)
+        return gangs
+
+    def _without_those_that_started(self, gangs: list[Gang]) -> list[Gang]:
+        """Groups without the jobs that held places and hold none: nobody need wait for them."""
+        over = Counter(
+            (job.namespace, job.spec.group.name)
+            for job in self.jobs()
+            if job.spec.group is not None
+            and job.status.generation is not None
+            and job.status.assignment is None
+        )
+        started = {gang.uid: over[gang.namespace, gang.group] for gang in gangs if gang.group}
+        return [
+            replace(gang, group_gangs=max(1, gang.group_gangs - started[gang.uid]))
+            if started.get(gang.uid)
+            else gang
+            for gang in gangs
+        ]
 
     def queued_without_class(self) -> list[Job]:
         """Jobs that name a priority class that does not exist."""
@@ -200,16 +225,27 @@ class ClusterState:
         for job in self.jobs():
             gang = self._gang(job) if holds_places(job) else None
             if gang is not None:
-                pods = self.facts_of(job.namespace, job.uid)
-                progress = self._progress(job.uid)
-                yield admitted_of(
-                    job,
-                    gang=gang,
-                    places=self._places(job),
-                    pods=pods,
-                    progress=progress,
-                    now=now,
-                )
+                yield self._held_by(job, gang, now=now)
+
+    def _held_by(self, job: Job, gang: Gang, *, now: float) -> Admitted:
+        """The same object as long as nothing changed: the scheduler knows it again by that.
+
+        What its leaving would lose grows all the time; it is worked out anew once a while.
+        """
+        pods_seen = self._pod_events[job.namespace, job.uid]
+        stamp = (job.resource_version, pods_seen, now // RISK_SECONDS)
+        known = self._held.get(job.uid)
+        if known is None or known[0] != stamp or known[1].gang is not gang:
+            held = admitted_of(
+                job,
+                gang=gang,
+                places=self._places(job),
+                pods=self.facts_of(job.namespace, job.uid),
+                progress=self._progress(job.uid),
+                now=now,
+            )
+            known = self._held[job.uid] = (stamp, held)
+        return known[1]
 
     def _leaves(self, pod: PodView) -> bool:
         """Whether a pod of ours stands for no member any more: it is about to be deleted."""
@@ -261,7 +297,8 @@ class ClusterState:
         gang = (pod.namespace, pod.owner_uid)
         members = self._members.get(gang)
         if members is not None:
-            members.pop(pod.uid, None)
+            if members.pop(pod.uid, None) is not None:
+                self._pod_events[gang] += 1
             if not members:
                 del self._members[gang]
 
@@ -269,7 +306,8 @@ class ClusterState:
         if key in self._jobs and self._jobs[key].uid == uid:
             self._places_changed(self.job(key), None)
             del self._jobs[key]
-        for memory in (self._assumed, self._gangs, self._places_of, self.backoffs):
+        self._pod_events.pop((key.partition("/")[0], uid), None)
+        for memory in (self._assumed, self._gangs, self._places_of, self._held, self.backoffs):
             memory.pop(uid, None)
 
 

@@ -22,6 +22,7 @@ from drumline.controller.waiting import WaitingTexts
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
 
@@ -77,6 +78,7 @@ class SchedulerLoop:
         self._policy = policy
         self._past = past
         self._captures = captures
+        self._memory = Memory()
         self._decided_in = 0.0
 
     async def run(self) -> None:
@@ -111,7 +113,9 @@ class SchedulerLoop:
             log.warning("job_left_out", job=key, why=problem)
         self._state.left_out.clear()
         gathered = time.perf_counter()
-        decisions = decide(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
+        decisions = decide(
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, memory=self._memory
+        )
         decided = time.perf_counter()
         self._decided_in = decided - started
         await self._captures.take(

@@ -180,7 +180,8 @@ def gang_of(
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
     sizes, deadline = legal_sizes(spec), spec.active_deadline_seconds
-    group = spec.group if status.generation is None else None  # it has had its common start
+    again = status.generation is not None and status.assignment is None
+    group = None if again else spec.group  # the common start is over
     extra = platform_tolerations if job.runs_trainer else ()
     return Gang(
         key=job.key,

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.clusterstate import Backoff, ClusterState
 from drumline.controller.nodes import NodeBook
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
-from drumline.lifecycle.job import Job
+from drumline.lifecycle.job import Job, timestamp
 from drumline.scheduling.model import Node, Snapshot
 from tests.unit.controller.views import (
     assignment,
@@ -358,3 +358,30 @@ def by_name(snapshot: Snapshot) -> tuple[dict[str, Node], set[str]]:
 
 TestIncremental = Incremental.TestCase
 TestIncremental.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> None:
+    state = empty()
+    status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW)}
+    state.on_job(None, job_view(status=status))
+    state.on_pod(None, pod_view(index=0))
+    (first,) = state.snapshot(now=NOW).admitted
+    assert state.snapshot(now=NOW + 1).admitted[0] is first
+    state.on_pod(None, pod_view(index=1))
+    (whole,) = state.snapshot(now=NOW + 1).admitted
+    assert (first.reserved, whole.reserved) == ({1}, frozenset())
+    state.on_pod(pod_view(index=1), None)
+    assert state.snapshot(now=NOW + 1).admitted[0].reserved == {1}
+    (later,) = state.snapshot(now=NOW + 600).admitted
+    assert later.gpu_seconds_at_risk > first.gpu_seconds_at_risk
+
+
+def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None:
+    state = empty()
+    group = {"name": "rl", "jobs": 3}
+    for name in ("actor", "learner"):
+        state.on_job(None, job_view(name, uid=name, group=group))
+    assert {gang.group_gangs for gang in state.pending()} == {3}
+    over = {"generation": 1, "finishedAt": "2023-11-14T22:13:20Z", "phase": "Succeeded"}
+    state.on_job(None, job_view("critic", uid="critic", group=group, status=over))
+    assert {gang.group_gangs for gang in state.pending()} == {2}

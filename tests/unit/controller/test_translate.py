@@ -35,7 +35,7 @@ from drumline.scheduling.model import (
 )
 from drumline.scheduling.resources import Resources
 from tests.builders import T0
-from tests.unit.controller.views import job_view, pod_view
+from tests.unit.controller.views import assignment, job_view, pod_view
 
 GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 
@@ -320,6 +320,8 @@ def test_a_group_starts_together_once() -> None:
     group = {"name": "rl", "jobs": 2}
     fresh = gang_of(job_of(job_view(group=group)), priority=0)
     assert (fresh.group, fresh.group_gangs) == ("rl", 2)
+    runs = gang_of(job_of(job_view(group=group, status=assignment("a", "b"))), priority=0)
+    assert (runs.group, runs.group_gangs) == ("rl", 2)
     again = gang_of(job_of(job_view(group=group, status={"generation": 1})), priority=0)
     assert (again.group, again.group_gangs) == ("", 1)
 
