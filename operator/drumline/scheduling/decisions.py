@@ -63,6 +63,8 @@ class RemedyKind(StrEnum):
     """The `blockers` leave; nobody has to do anything."""
     ASK_FOR_LESS = "AskForLess"
     """The gang asks for at most `amount` pods."""
+    ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
+    """Each pod asks for at most `amount` of the resource `where`."""
     RAISE_QUOTA = "RaiseQuota"
     """The queue's (`where`) nominal quota grows by `amount` GPUs."""
     RAISE_USER_LIMIT = "RaiseUserLimit"
@@ -232,7 +234,7 @@ class Blocked:
     needed: int = 0
     available: int = 0
     remedy: Remedy | None = None
-    """The smallest change that would let it start."""
+    """The smallest change that would let it start; None where no single one of these kinds does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

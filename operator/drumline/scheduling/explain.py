@@ -31,6 +31,7 @@ from drumline.scheduling.refusals import (
     named,
     request_text,
 )
+from drumline.scheduling.remedies import remedy_for
 from drumline.scheduling.resources import PLAIN_RESOURCES
 from drumline.scheduling.search import Search
 
@@ -61,7 +62,9 @@ def asked_for(search: Search) -> str:
     return f"{counted(search.total[0], 'GPU')} ({', '.join(parts)})"
 
 
-def _refuse(*, search: Search, reason: BlockReason, tail: str, room: int) -> Refusal:
+def _refuse(
+    *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
+) -> Refusal:
     """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
     gpus, each = search.total[0], search.gang.per_pod.gpus
     return Refusal(
@@ -70,11 +73,17 @@ def _refuse(*, search: Search, reason: BlockReason, tail: str, room: int) -> Ref
         resource="gpus" if gpus else "pods",
         needed=gpus or search.total[_PODS],
         available=room * (each or 1),
+        remedy=remedy_for(search) if helped else None,
     )
 
 
-def never_fits(search: Search) -> Refusal | None:
-    """The refusal of what could not even be placed in the empty pool. O(nodes)."""
+def never_fits(search: Search, *, helped: bool = True) -> Refusal | None:
+    """The refusal of what could not even be placed in the empty pool. O(nodes).
+
+    Args:
+        search: what was looked for.
+        helped: whether places are all that it lacks, so that it makes sense to say what would help.
+    """
     most = search.most(search.emptied(everywhere=True))
     best = max(search.ids, key=lambda i: (most[i], -i), default=None)
     if best is not None and most[best] >= search.demand.pods:
@@ -95,6 +104,7 @@ def never_fits(search: Search) -> Refusal | None:
         reason=BlockReason.EXCEEDS_CLUSTER,
         tail=f"{tail}: ask for less or add nodes",
         room=room,
+        helped=helped,
     )
 
 
@@ -187,7 +197,8 @@ def _such(search: Search, room: int) -> str:
 
 
 def _all_but(search: Search) -> str:
-    return f"one slice beside {_roles(search)}" if any(search.demand.roles) else "one slice"
+    main = "one slice" if search.demand.cuts else "such a pod"
+    return f"{main} beside {_roles(search)}" if any(search.demand.roles) else main
 
 
 def _roles(search: Search) -> str:

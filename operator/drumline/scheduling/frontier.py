@@ -12,11 +12,13 @@ last role's number changing fastest; it is negative where a combination cannot b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from operator import mul, sub
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from drumline.scheduling.topology import Counts
 from drumline.scheduling.view import Vector
 
 Frontier = tuple[int, ...]
+_NOTHING: Final[Mapping[int, tuple[Vector, int]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,7 @@ class Frontiers:
         mix: the role pods.
         cuts: slices of the main pods, broadest first.
         anchors: main pods to be placed in given domains.
+        more: by leaf domain, what is free on nodes to be imagined there, and how many of them.
     """
 
     def __init__(
@@ -108,8 +112,10 @@ class Frontiers:
         mix: Mix,
         cuts: Sequence[Cut],
         anchors: Sequence[Anchor] = (),
+        more: Mapping[int, tuple[Vector, int]] = _NOTHING,
     ) -> None:
         self.mix = mix
+        self._more = more
         self._index = index
         self._size = {cut.depth: cut.pods for cut in reversed(cuts)}
         self._taken = {(one.depth, one.identity): one.pods for one in anchors}
@@ -163,13 +169,19 @@ class Frontiers:
             for identity in dirty:
                 if depth == tree.leaf_depth:
                     span = tree.span(depth, identity)
-                    parts = self.by_node[span.start : span.stop]
+                    parts = self.by_node[span.start : span.stop] + self._imagined(identity)
                 else:
                     children = tree.children(depth, identity)
                     parts = self._rows[depth + 1][children.start : children.stop]
                 self._rows[depth][identity] = self._whole(depth, identity, self._fold(parts))
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
+
+    def _imagined(self, leaf: int) -> list[Frontier]:
+        free, count = self._more.get(leaf, ((), 0))
+        if not count:
+            return []
+        return [self.mix.node(shape=self._index.shape, free=free, for_main=True)] * count
 
     def _parent(self, depth: int, identity: int) -> int:
         tree = self._index.tree

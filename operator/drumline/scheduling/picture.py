@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.entry import correction
 from drumline.scheduling.layout import Variant, vacancy, variants
 from drumline.scheduling.model import Gang, Node
 from drumline.scheduling.placement import Room
@@ -251,4 +252,5 @@ def _level_unknown(*, view: PoolView, level: str) -> Refusal:
     return Refusal(
         reason=BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
         message=f"pool {view.tree.pool.name} has no topology level {level}; its levels: {levels}",
+        remedy=correction(wrong=level, right=view.tree.pool.levels),
     )

@@ -133,6 +133,7 @@ class Search:
         everywhere: bool = False,
         shape: Shape | None = None,
         requests: tuple[Vector, ...] | None = None,
+        admitted: list[bool] | None = None,
     ) -> Room:
         """What there is room for in another picture. O(nodes)."""
         index = SlotIndex(
@@ -140,7 +141,7 @@ class Search:
             shape=shape or self.shape,
             free=amounts,
             everywhere=everywhere,
-            admitted=self.index.admitted,
+            admitted=self.index.admitted if admitted is None else admitted,
         )
         return Room(index=index, requests=self.rooms[-1].requests if requests is None else requests)
 

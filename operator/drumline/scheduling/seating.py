@@ -71,7 +71,7 @@ class Seating:
             return search
         question = search.question
         if question not in self._never:
-            self._never[question] = never_fits(search)
+            self._never[question] = never_fits(search, helped=False)
         return self._never[question]
 
     def forget(self) -> None:
