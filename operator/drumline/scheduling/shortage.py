@@ -188,7 +188,7 @@ def has_to_wait(asked: Shortage) -> Refusal:
         f"{text}; needs {asked.gpus}; held by {held_by}",
         blockers=tuple(held.gang.key for held in blockers),
         available=left,
-        remedy=Remedy(kind=RemedyKind.WAIT_FOR),
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
     )
 
 

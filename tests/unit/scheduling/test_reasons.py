@@ -121,7 +121,7 @@ def test_quota_that_others_of_the_queue_hold() -> None:
         blockers=("training/l",),
         needed=3,
         available=1,
-        remedy=Remedy(kind=RemedyKind.WAIT_FOR),
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool="h100"),
     )
     assert refusal(snapshot, gang("a", nodes=4)).blockers == ("training/l", "training/s")
 

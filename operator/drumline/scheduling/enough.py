@@ -1,0 +1,69 @@
+"""Whether what a gang is told about its quota is enough: it may want for places too.
+
+A remedy is only told if the gang starts with it, all else as it is. So where quota is short and no
+places are free either, more quota alone is no remedy; and of those whose leaving would free quota,
+some more may have to leave before there are places. O(places of those who leave).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from drumline.scheduling.decisions import RemedyKind
+from drumline.scheduling.model import Gang
+from drumline.scheduling.picture import Picture
+from drumline.scheduling.refusals import Refusal, necessary
+from drumline.scheduling.search import Search
+from drumline.scheduling.seating import Seating
+
+
+def with_places(
+    *, refusal: Refusal, now: Picture, seating: Seating, gang: Gang, pool: str, pods: int
+) -> Refusal:
+    """The refusal for want of quota, with all whose leaving is needed, or without a remedy.
+
+    Args:
+        refusal: what the gang would be told about its quota.
+        now: the picture of now.
+        seating: looks for places there.
+        gang: who was refused.
+        pool: where.
+        pods: with how many main pods.
+    """
+    if refusal.remedy is None:
+        return refusal
+    search = now.search(gang=gang, pool=pool, pods=pods)
+    if isinstance(search, Refusal):
+        return replace(refusal, remedy=None)
+    if search.roomy(search.ids):
+        return refusal
+    if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
+        return replace(refusal, remedy=None)
+    others = seating.find(gang=gang, pool=pool, pods=pods)
+    more = others.blockers if isinstance(others, Refusal) else ()
+    return _all_who_leave(refusal=refusal, more=more, search=search)
+
+
+def _all_who_leave(*, refusal: Refusal, more: tuple[str, ...], search: Search) -> Refusal:
+    """With those whose places are needed as well once the others are gone."""
+    by_key = {holder.gang.key: holder for holder in search.view.holders.values()}
+    undo = [search.view.release(by_key[key]) for key in refusal.blockers if key in by_key]
+    rest = [key for key in more if key not in refusal.blockers]
+    fits = partial(_fits, search)
+    needed: list[str] = []
+    if not fits():
+        gangs = [by_key[key] for key in rest if key in by_key]
+        found = necessary(leavers=gangs, leave=search.view.release, fits=fits)
+        undo += [search.view.release(holder) for holder in found]
+        # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
+        needed = [holder.gang.key for holder in found] if fits() else rest
+        if not needed:
+            refusal = replace(refusal, remedy=None)
+    for step in reversed(undo):
+        step()
+    return replace(refusal, blockers=(*refusal.blockers, *needed))
+
+
+def _fits(search: Search) -> bool:
+    return bool(search.roomy(search.ids))
