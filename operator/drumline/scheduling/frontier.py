@@ -12,7 +12,7 @@ last role's number changing fastest; it is negative where a combination cannot b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -146,10 +146,14 @@ class Frontiers:
         changed = self._index.changed_since(self._read)
         self._read = self._index.read
         if changed:
-            for ordinal in changed:
-                self.by_node[ordinal] = self._node(ordinal)
-            leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]
-            self._refresh({leaves[ordinal] for ordinal in changed})
+            self.renew(changed)
+
+    def renew(self, ordinals: Collection[int]) -> None:
+        """Look at some nodes again."""
+        for ordinal in ordinals:
+            self.by_node[ordinal] = self._node(ordinal)
+        leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]
+        self._refresh({leaves[ordinal] for ordinal in ordinals})
 
     def _node(self, ordinal: int) -> Frontier:
         index = self._index

@@ -95,7 +95,7 @@ class Picture:
         if before.allocatable != node.allocatable or not _open_alike(before, node):
             for room in (*self._rooms.values(), *self._idle.values()):
                 if room.index.tree is view.tree:
-                    room.index.renew(ordinal)
+                    room.renew(ordinal)
 
     def tidy(self) -> None:
         """Forget what is of no use to another cycle, and everything once it is too much."""

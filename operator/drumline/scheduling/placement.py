@@ -70,6 +70,12 @@ class Room:
         self.requests = requests
         self._frontiers: dict[tuple[tuple[int, ...], tuple[Cut, ...]], Frontiers] = {}
 
+    def renew(self, ordinal: int) -> None:
+        """Look at a node again that is another value now."""
+        self.index.renew(ordinal)
+        for frontiers in self._frontiers.values():
+            frontiers.renew({ordinal})
+
     def most(self, *, demand: Demand, depth: int) -> Counts:
         """By id: how many main pods fit beside the roles and the anchored ones.
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Node, Taint, TaintEffect, Toleration, TolerationOperator
+from drumline.scheduling import (
+    Node,
+    NodeOperator,
+    NodeRequirement,
+    Taint,
+    TaintEffect,
+    Toleration,
+    TolerationOperator,
+)
 from drumline.scheduling.eligibility import Closed, admission_of
 from tests.unit.scheduling.builders import gang, node
 
@@ -76,3 +84,38 @@ def test_every_taint_needs_a_toleration() -> None:
 def test_no_toleration_overrides_a_cordon() -> None:
     one = gang("a", tolerations=(Toleration(operator=EXISTS),))
     assert admission_of(one).refusal(node("n", unschedulable=True)) is Closed.CORDONED
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "open_to"),
+    [
+        (NodeOperator.IN, ("a", "b"), {"a"}),
+        (NodeOperator.NOT_IN, ("a",), {"7", "none"}),
+        (NodeOperator.EXISTS, (), {"a", "7"}),
+        (NodeOperator.DOES_NOT_EXIST, (), {"none"}),
+        (NodeOperator.GREATER_THAN, ("6",), {"7"}),
+        (NodeOperator.GREATER_THAN, ("7",), set[str]()),
+        (NodeOperator.LESS_THAN, ("8",), {"7"}),
+        (NodeOperator.LESS_THAN, ("x",), set[str]()),
+    ],
+)
+def test_a_required_affinity_compares_labels_as_kubernetes_does(
+    operator: NodeOperator, values: tuple[str, ...], open_to: set[str]
+) -> None:
+    nodes = [node("a", labels={"k": "a"}), node("7", labels={"k": "7"}), node("none")]
+    term = (NodeRequirement(key="k", operator=operator, values=values),)
+    admission = admission_of(gang("g", affinity=(term,)))
+    assert {one.name for one in nodes if admission.refusal(one) is None} == open_to
+    assert admission.opens(nodes) == [one.name in open_to for one in nodes]
+
+
+def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed() -> None:
+    fast = NodeRequirement(key="fast", operator=NodeOperator.EXISTS)
+    near = NodeRequirement(key="near", operator=NodeOperator.EXISTS)
+    nodes = [node("f", labels={"fast": ""}), node("fn", labels={"fast": "", "near": ""})]
+    both = admission_of(gang("g", affinity=((fast, near),)))
+    either = admission_of(gang("g", affinity=((near,), (fast,))))
+    assert both.opens(nodes) == [False, True]
+    assert either.opens(nodes) == [True, True]
+    assert both.refusal(nodes[0]) is Closed.AFFINITY
+    assert admission_of(gang("g", affinity=((),))).opens(nodes) == [False, False]

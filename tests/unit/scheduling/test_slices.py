@@ -1,0 +1,119 @@
+"""Slices: every k consecutive main pods share a domain, at several levels at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from drumline.scheduling import BlockReason, Node, Role, Slice, Snapshot
+from drumline.scheduling.invariants import violations
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, run
+
+LEVELS = ("block", "rack", "host")
+PAIRS = (Slice(level="rack", pods=2),)
+
+
+def tree(*sizes: int, gpus: int = 1) -> list[Node]:
+    """Racks of so many nodes, two racks in each block."""
+    found: list[Node] = []
+    for rack, size in enumerate(sizes):
+        for _ in range(size):
+            name = f"n{len(found)}"
+            found.append(node(name, f"b{rack // 2}", f"r{rack}", name, gpus=gpus))
+    return found
+
+
+def places(*nodes: Node, **wanted: Any) -> tuple[str, ...]:
+    snapshot = cluster(*nodes, levels=LEVELS)
+    one = gang("a", **wanted)
+    decisions = run(snapshot, one)
+    assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
+    return decisions.placed[0].assignment if decisions.placed else ()
+
+
+def test_each_slice_has_a_rack_though_the_pool_has_room_only_across_racks() -> None:
+    nodes = tree(3, 3)
+    assert places(*nodes, nodes=4, slices=PAIRS) == ("n0", "n1", "n3", "n4")
+    assert places(*nodes, nodes=6, slices=PAIRS) == ()
+    assert len(places(*nodes, nodes=6)) == 6
+
+
+def test_a_refusal_for_want_of_whole_slices_says_so() -> None:
+    running = [admitted(gang("r"), "n0"), admitted(gang("s"), "n4")]
+    snapshot = cluster(*tree(2, 3), levels=LEVELS, running=running)
+    blocked = run(snapshot, gang("a", nodes=4, slices=PAIRS)).blocked[0]
+    assert blocked.reason is BlockReason.INSUFFICIENT_GPUS
+    blocked = run(snapshot, gang("a", nodes=2, slices=PAIRS, required_level="block")).blocked
+    assert blocked == ()
+    three = gang("a", nodes=3, slices=(Slice(level="rack", pods=3),))
+    blocked = run(snapshot, three).blocked[0]
+    assert (blocked.reason, blocked.blockers) == (
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+        ("training/s",),
+    )
+    assert blocked.message == (
+        "needs 3 GPUs (3 pods of 1), every 3 in one rack, in pool h100; 3 of 5 free but room for 0"
+        " such pods in whole slices; training/s holds 1 (priority 0)"
+    )
+
+
+def test_slices_nest() -> None:
+    nested = (Slice(level="block", pods=4), Slice(level="rack", pods=2))
+    assert places(*tree(3, 3, 2, 2), nodes=8, slices=nested) == (
+        *("n0", "n1", "n3", "n4"),
+        *("n6", "n7", "n8", "n9"),
+    )
+    assert places(*tree(3, 1, 2, 2), nodes=8, slices=nested) == ()
+
+
+def test_slices_of_single_nodes_share_a_node() -> None:
+    nodes = [replace(one, allocatable=replace(one.allocatable, gpus=3)) for one in tree(2, 2)]
+    paired = (Slice(level="host", pods=2),)
+    assert places(*nodes, nodes=6, slices=paired) == ("n0", "n0", "n1", "n1", "n2", "n2")
+    assert places(*nodes, nodes=10, slices=paired) == ()
+    nameless = [replace(one, domains=one.domains[:2]) for one in nodes[:1]]
+    assert places(*nameless, nodes=2, slices=paired) == ()
+
+
+def test_a_preferred_slice_is_had_where_it_can_be_and_dropped_otherwise() -> None:
+    wish = (Slice(level="rack", pods=2, required=False),)
+    assert places(*tree(3, 3), nodes=4, slices=wish) == ("n0", "n1", "n3", "n4")
+    assert len(places(*tree(3, 3), nodes=6, slices=wish)) == 6
+
+
+def test_the_broadest_preferred_slice_is_dropped_first() -> None:
+    both = (
+        Slice(level="block", pods=4, required=False),
+        Slice(level="rack", pods=2, required=False),
+    )
+    assert places(*tree(2, 1, 2), nodes=4, slices=both) == ("n0", "n1", "n3", "n4")
+
+
+def test_a_slice_that_lost_a_pod_gets_it_back_in_its_own_rack() -> None:
+    broken = admitted(
+        gang("a", nodes=4, slices=PAIRS), "n0", "gone", "n3", "n4", lost=frozenset({1})
+    )
+    snapshot = cluster(*tree(3, 3), levels=LEVELS, running=[broken])
+    assert run(snapshot).placed[0].assignment == ("n0", "n1", "n3", "n4")
+    full = [broken, admitted(gang("r"), "n1"), admitted(gang("s"), "n2")]
+    blocked = run(cluster(*tree(3, 3), levels=LEVELS, running=full)).blocked[0]
+    assert blocked.reason is BlockReason.TOPOLOGY_DOES_NOT_FIT
+    assert blocked.blockers == ("training/r",)
+
+
+def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decision() -> None:
+    one = gang("a", nodes=6, slices=PAIRS)
+    broken = admitted(one, "n0", "x", "y", "n3", "z", "z", lost=frozenset({1, 2, 4, 5}))
+    snapshot = cluster(*tree(3, 3, 3), levels=LEVELS, running=[broken])
+    decisions = run(snapshot)
+    assert violations(snapshot=snapshot, pending=[], decisions=decisions) == ()
+    assert decisions.placed[0].assignment == ("n0", "n1", "n4", "n3", "n6", "n7")
+
+
+def test_a_lost_pod_does_not_take_the_room_that_another_slice_needs() -> None:
+    """The lost launcher must not go to the one node that the broken slice can use."""
+    launcher = Role(name="launcher", pods=1, per_pod=pod(1))
+    one = gang("a", nodes=2, slices=PAIRS, roles=(launcher,))
+    broken = admitted(one, "x", "n0", "y", lost=frozenset({0, 2}))
+    snapshot: Snapshot = cluster(*tree(2, 1), levels=LEVELS, running=[broken])
+    assert run(snapshot).placed[0].assignment == ("n2", "n0", "n1")
