@@ -425,3 +425,17 @@ def test_the_schema_knows_every_key_of_the_values_and_no_other() -> None:
         assert node["additionalProperties"] is False, path
         assert set(node["properties"]) == set(below) | optional.get(path, set()), path
         assert all("description" in entry for entry in node["properties"].values()), path
+
+
+def test_a_job_s_user_is_who_sends_it_where_the_owner_wants_that(
+    render: Render, defaults: list[Json]
+) -> None:
+    kinds = {found["kind"] for found in defaults}
+    assert not {kind for kind in kinds if kind.startswith("ValidatingAdmission")}
+    trusted = "system:serviceaccount:portal:submit"
+    objects = render(userPolicy={"enabled": True, "trusted": [trusted]})
+    policy = only(objects, "ValidatingAdmissionPolicy")
+    binding = only(objects, "ValidatingAdmissionPolicyBinding")
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    (_, exception) = policy["spec"]["matchConditions"]
+    assert f'["{trusted}"].exists(' in exception["expression"]

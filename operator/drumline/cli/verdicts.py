@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from drumline.cli.figures import many
 from drumline.scheduling.decisions import (
     Blocked,
     Decisions,
@@ -132,15 +133,18 @@ def lines(
 def advice(remedy: Remedy) -> str:
     """A remedy as a sentence."""
     n, where = remedy.amount, remedy.where
+    pool = f" in pool {remedy.pool}" if remedy.pool else ""
     match remedy.kind:
         case RemedyKind.WAIT_FOR:
             return "wait until these jobs end"
         case RemedyKind.ASK_FOR_LESS:
             return f"ask for at most {n} pods"
+        case RemedyKind.ASK_FOR_SMALLER_PODS:
+            return f"ask for at most {n} of {where} a pod"
         case RemedyKind.RAISE_QUOTA:
-            return f"raise nominalGpus of queue {where} by {n}"
+            return f"raise nominalGpus of queue {where} by {n}{pool}"
         case RemedyKind.RAISE_USER_LIMIT:
-            return f"raise userLimitGpus of queue {where} by {n}"
+            return f"raise userLimitGpus of queue {where} by {n}{pool}"
         case RemedyKind.ADD_NODES:
             return f"add {n} nodes to {where}"
         case RemedyKind.RETURN_NODES:
@@ -213,7 +217,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> Line:
         pool=victim.moves_to_pool or known.admitted[victim.uid].pool,
         nodes=victim.moves_to,
         reason=str(victim.why),
-        message=f"goes on with {pods} pods" if victim.kept else "",
+        message=f"goes on with {many(pods, 'pod')}" if victim.kept else "",
         by=by,
         gpu_seconds_lost=victim.gpu_seconds_lost,
     )
@@ -221,7 +225,7 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> Line:
 
 def _moved(one: Move, known: _Known) -> Line:
     gang = known.gangs[one.uid]
-    freed = f"{one.domains_freed} more domains are free then" if one.domains_freed else ""
+    freed = f"{many(one.domains_freed, 'domain')} more free then" if one.domains_freed else ""
     return Line(
         job=one.key,
         uid=one.uid,

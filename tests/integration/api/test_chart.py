@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ import yaml
 
 from tests.cluster import Cluster
 from tests.cluster.binaries import ensure_binaries
-from tests.integration.api.conftest import ROOT, Kubectl
-from tests.integration.api.manifests import Json
+from tests.integration.api.conftest import ROOT, Kubectl, Server
+from tests.integration.api.manifests import Json, manifest
 
 CHART = ROOT / "helm/drumline"
 Helm = Callable[..., str]
@@ -67,6 +68,33 @@ def test_the_operators_pod_passes_restricted_pod_security(
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": spec}
     create = ("create", "--dry-run=server", "--validate=strict", "-n", namespace, "-o", "name")
     assert kubectl(*create, "-f", "-", stdin=json.dumps(pod)).strip() == "pod/operator"
+
+
+def test_with_the_user_policy_a_job_s_user_is_who_sends_it(
+    helm: Helm, kubectl: Kubectl, server: Server, namespace: str
+) -> None:
+    objects = yaml.safe_load_all(
+        helm("template", namespace, CHART, "-n", namespace, "--set=userPolicy.enabled=true")
+    )
+    policy, binding = (one for one in objects if one and "ValidatingAdmission" in one["kind"])
+    here = {"matchLabels": {"kubernetes.io/metadata.name": server.namespace}}
+    binding["spec"]["matchResources"] = {"namespaceSelector": here}
+    both = yaml.safe_dump_all([policy, binding])
+    kubectl("apply", "-f", "-", stdin=both)
+    try:
+        foreign, own, nobody = (
+            manifest("TrainingJob", **user)
+            for user in ({"user": "bob"}, {"user": "drumline-admin"}, {})
+        )
+        deadline = time.monotonic() + 60
+        while (answer := server.create(foreign, dry_run=True)).code == 201:
+            assert time.monotonic() < deadline, "the policy has no effect"
+            time.sleep(0.2)  # the API server takes policies in without saying when
+        assert "spec.user must be drumline-admin: who sends the job" in answer.message
+        assert "spec.user must be drumline-admin" in server.create(nobody, dry_run=True).message
+        assert server.create(own, dry_run=True).code == 201
+    finally:
+        kubectl("delete", "-f", "-", stdin=both)
 
 
 @pytest.fixture(scope="module")

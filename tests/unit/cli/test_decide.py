@@ -167,10 +167,11 @@ def test_the_owner_s_choices_come_from_the_chart_s_values(
     waiting = [a_job("big", nodes=2, priorityClassName="high"), a_job("small", nodes=1)]
     gentle = a_queue(preemption={"withinQueue": "Never"})
     file = written(tmp_path, *SITE, gentle, a_class("high", 5), busy, *waiting)
-    (tmp_path / "values.yaml").write_text("replicas: 2\nscheduling: {waiting: Strict}\n")
-    assert verdicts(capsys, "-f", file)["team/small"]["verdict"] == "Placed"
-    strict = verdicts(capsys, "-f", file, "--policy", str(tmp_path / "values.yaml"))
-    assert strict["team/small"]["reason"] == "BehindHigherPriority"
+    values = tmp_path / "values.yaml"
+    values.write_text("replicas: 2\nscheduling: {waiting: BestEffort}\n")
+    assert verdicts(capsys, "-f", file)["team/small"]["reason"] == "WouldDelayReservation"
+    eager = verdicts(capsys, "-f", file, "--policy", str(values))
+    assert eager["team/small"]["verdict"] == "Placed"
 
 
 def test_jobs_that_no_cycle_looks_at_are_told_apart(

@@ -223,9 +223,9 @@ def test_a_queue_of_a_cohort() -> None:
 
 
 def test_the_owner_s_choices() -> None:
-    assert policy_of(SchedulingPolicy()) == Policy()
+    assert policy_of(SchedulingPolicy()) == Policy(waiting=WaitingRule.BACKFILL)
     chosen = SchedulingPolicy(
-        waiting="Backfill",
+        waiting="Strict",
         order="FairShare",
         reservations=3,
         history_half_life_seconds=60,
@@ -238,7 +238,7 @@ def test_the_owner_s_choices() -> None:
         move_back=True,
     )
     assert policy_of(chosen) == Policy(
-        waiting=WaitingRule.BACKFILL,
+        waiting=WaitingRule.STRICT,
         order=Ordering.FAIR_SHARE,
         reservations=3,
         history_seconds=60.0,
