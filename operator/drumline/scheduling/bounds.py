@@ -3,13 +3,14 @@
 Of its own queue a gang may take what lower priorities hold there; of another one that borrows, as
 much as it has borrowed and all but one GPU of the largest gang beside (`claim`). If even all that
 leaves the quota or the roomiest domain short of GPUs, no set of victims makes room. The figures of
-who holds what are summed up once in a cycle: O(admitted); a question costs O(queues x depth).
+who holds what are summed up once in a cycle: O(admitted); a question costs O(queues of its tree x
+depth), as nothing is borrowed from another tree.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from drumline.scheduling.claim import Claim
@@ -31,11 +32,14 @@ class Held:
 class Stock:
     """GPUs of one pool by leaf of the queue tree, as they were when the cycle began."""
 
-    def __init__(self, holdings: Iterable[Holding]) -> None:
-        self._held: dict[int, Held] = defaultdict(Held)
+    def __init__(self, holdings: Iterable[Holding], *, roots: Sequence[int]) -> None:
+        """Sum up who holds what; `roots` has the root of each leaf's tree."""
+        self._roots = roots
+        self._held: dict[int, dict[int, Held]] = defaultdict(lambda: defaultdict(Held))
+        """By root, then leaf."""
         for one in holdings:
             if one.gpus:
-                held = self._held[one.leaf]
+                held = self._held[roots[one.leaf]][one.leaf]
                 held.gpus += one.gpus
                 held.largest = max(held.largest, one.gpus)
                 level = one.gang.priority
@@ -46,7 +50,7 @@ class Stock:
     ) -> dict[int, int]:
         """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
         found: dict[int, int] = {}
-        for other, held in self._held.items():
+        for other, held in self._held[self._roots[leaf]].items():
             if other == leaf and rule.within_queue is not WithinQueue.NEVER:
                 found[leaf] = sum(gpus for p, gpus in held.by_priority.items() if p < priority)
             if other == leaf or rule.reclaim is Reclaim.NEVER:

@@ -199,7 +199,8 @@ class Preemptor:
         """Whether there is enough to be had at all: most questions end here."""
         pool, quota = quest.pool, picture.quota
         if pool not in self._stocks:
-            self._stocks[pool] = Stock(quota.holdings(pool))
+            roots = [branch.path[-1] for branch in quota.tree.branches]
+            self._stocks[pool] = Stock(quota.holdings(pool), roots=roots)
         with _asking(picture=picture, quest=quest) as claim:
             balance, leaf = quota.balance(pool), quota.tree.leaf_of[quest.gang.queue]
             most = self._stocks[pool].most(
