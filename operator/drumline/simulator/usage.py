@@ -1,21 +1,21 @@
 """Who has used how much of the cluster: the decayed history that fair shares are made of.
 
-A use of a share s for a time t is worth s x t GPU-share-seconds at once, and half of that after
-each half-life. The sums are brought up to date when they are read, exactly, because a share is
-constant between two changes.
+The sums are brought up to date by the scheduler's own `decay` when they are read or a queue's share
+changes, which is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp, log
+
+from drumline.scheduling.fairshare import decay
 
 
 class History:
     """By queue: its dominant share of the cluster, times seconds, older use decayed."""
 
     def __init__(self, *, half_life_seconds: float, pools: Mapping[str, int]) -> None:
-        self._decay = log(2) / half_life_seconds
+        self._half_life = half_life_seconds
         self._pools = pools
         self._held: dict[str, dict[str, int]] = {}
         self._share: dict[str, float] = {}
@@ -36,8 +36,12 @@ class History:
         return dict(self._worth)
 
     def _catch_up(self, queue: str, now: float) -> None:
-        passed = now - self._as_of.get(queue, now)
-        kept = exp(-self._decay * passed)
-        gained = self._share.get(queue, 0.0) * (1.0 - kept) / self._decay
-        self._worth[queue] = self._worth.get(queue, 0.0) * kept + gained
+        before = self._worth.get(queue, 0.0)
+        after = decay(
+            history={queue: before},
+            shares={queue: self._share.get(queue, 0.0)},
+            seconds=now - self._as_of.get(queue, now),
+            half_life=self._half_life,
+        )
+        self._worth[queue] = after.get(queue, 0.0)
         self._as_of[queue] = now
