@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,16 @@ def train_rank(
         pipe.send([f"{type(error).__name__}: {error}"])
         sys.exit(exit_code_of(error))
     pipe.send(beats)
+
+
+def run_program(
+    program: Callable[[list[str]], int | None], arguments: list[str], output: Path, errors: Path
+) -> None:
+    """A program's `main` without the start of an interpreter; what it prints goes into files."""
+    for stream, file in ((sys.stdout, output), (sys.stderr, errors)):
+        with file.open("wb") as opened:
+            os.dup2(opened.fileno(), stream.fileno())
+    sys.exit(program(arguments))
 
 
 def train_until(

@@ -8,75 +8,83 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from torch.distributed.run import main as torchrun
 
+from drumline_trainer.__main__ import main
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.heartbeat import Heartbeat, Phase
 from drumline_trainer.metrics.losses import read_losses
 from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
-from tests.gloo.jobs import train_rank
+from tests.gloo.jobs import run_program, train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+Program = Callable[[list[str]], int | None]
+"""Takes the command line, gives the exit code."""
+OURS = ("--ranks", "2")
+THEIRS = ("--standalone", "--nproc-per-node", "2", "-m", "drumline_trainer")
 
 
-def run(
-    *arguments: str, config: TrainerConfig, folder: Path, more: Sequence[str] = ()
-) -> subprocess.CompletedProcess[str]:
-    """`python ARGUMENTS` with this configuration, then what overrides it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder.with_suffix(".json")
-    file.write_text(json.dumps(config.to_dict()))
-    return subprocess.run(
-        [
-            *(sys.executable, *arguments),
-            *("--config", str(file), "--checkpoint-folder", str(folder)),
-            *more,
-        ],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "trainer")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a program ended and what it printed."""
+
+    code: int | None
+    output: str
+    errors: str
 
 
-@pytest.mark.gloo
-def test_our_launcher_and_torchrun_train_the_same_model(tmp_path: Path) -> None:
+def ran(
+    program: Program, *options: str, gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> Done:
+    """A program of two ranks that train into a folder, forked: torch is long to import."""
+    with TemporaryDirectory() as notes:
+        file, output, errors = (Path(notes, name) for name in ("config.json", "output", "errors"))
+        file.write_text(json.dumps(config.to_dict()))
+        arguments = [*options, "--config", str(file), "--checkpoint-folder", str(folder)]
+        task = (program, arguments, output, errors)
+        process = gangs.context.Process(target=run_program, args=task)
+        process.start()
+        process.join()
+        return Done(code=process.exitcode, output=output.read_text(), errors=errors.read_text())
+
+
+def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path)
-    ours = run("-m", "drumline_trainer", "--ranks", "2", config=config, folder=tmp_path / "ours")
-    assert ours.returncode == 0, ours.stderr
-    lines = ours.stdout.splitlines()
+    ours = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "ours")
+    assert ours.code == 0, ours.errors
     pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
+    lines = ours.output.splitlines()
     assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
-    theirs = run(*TORCHRUN, "-m", "drumline_trainer", config=config, folder=tmp_path / "theirs")
-    assert theirs.returncode == 0, theirs.stderr
+    theirs = ran(torchrun, *THEIRS, gangs=gangs, config=config, folder=tmp_path / "theirs")
+    assert theirs.code == 0, theirs.errors
     folders = [tmp_path / name / "step-00000010" for name in ("ours", "theirs")]
     assert same_bits(*map(whole_tensors, folders))
 
 
-@pytest.mark.gloo
-def test_the_launchers_exit_code_is_the_ranks(tmp_path: Path) -> None:
+def test_the_launchers_exit_code_is_the_ranks(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path, data={"source": str(tmp_path / "absent")})
-    done = run("-m", "drumline_trainer", "--ranks", "2", config=config, folder=tmp_path / "x")
-    assert done.returncode == ExitCode.CONFIG
-    assert "data.source" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "x")
+    assert done.code == ExitCode.CONFIG
+    assert "data.source" in done.errors
+    assert "Traceback" not in done.errors
 
 
-@pytest.mark.gloo
-def test_a_checkpoint_folder_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
-    config = small(tmp_path)
+def test_a_checkpoint_folder_that_cannot_be_used_is_one_line(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
-    arguments = ["--ranks", "2", "--checkpoint-folder", str(tmp_path / "file" / "x")]
-    done = run("-m", "drumline_trainer", config=config, folder=tmp_path / "x", more=arguments)
-    assert done.returncode == ExitCode.APPLICATION
-    assert f"checkpoint folder {tmp_path / 'file' / 'x'}: Not a directory" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = ran(main, *OURS, gangs=gangs, config=small(tmp_path), folder=tmp_path / "file" / "x")
+    assert done.code == ExitCode.APPLICATION
+    assert f"checkpoint folder {tmp_path / 'file' / 'x'}: Not a directory" in done.errors
+    assert "Traceback" not in done.errors
 
 
 @pytest.mark.gloo

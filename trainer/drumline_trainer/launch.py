@@ -56,6 +56,7 @@ def launch(
         del store
         for process in processes:
             process.terminate()
+        for process in processes:  # only now: who outlives a peer complains of it
             process.join()
 
 

@@ -10,7 +10,7 @@ from tests.faults.agent.warm import WarmBand, WarmStarter
 
 @pytest.fixture
 async def band(tmp_path: Path) -> AsyncIterator[Band]:
-    """Agents of one job on addresses of their own."""
+    """Agents of one job on addresses of their own, started as in a pod."""
     band = Band(folder=tmp_path)
     yield band
     await band.stop()
@@ -18,19 +18,13 @@ async def band(tmp_path: Path) -> AsyncIterator[Band]:
 
 @pytest.fixture(scope="session")
 def starter() -> WarmStarter:
-    """Forks agents whose ranks are real."""
+    """Forks agents from a process that has imported torch."""
     return WarmStarter()
 
 
 @pytest.fixture
-async def warm_band(starter: WarmStarter, tmp_path: Path) -> AsyncIterator[WarmBand]:
-    """The same, forked from a process that has imported torch."""
+async def gang(starter: WarmStarter, tmp_path: Path) -> AsyncIterator[Gang]:
+    """Forked agents under a stand-in for the operator: what is at stake begins once they stand."""
     band = WarmBand(folder=tmp_path, starter=starter)
-    yield band
+    yield Gang(band)
     await band.stop()
-
-
-@pytest.fixture
-def gang(band: Band) -> Gang:
-    """The same agents under a stand-in for the operator."""
-    return Gang(band)

@@ -32,9 +32,11 @@ STUCK = "import threading; threading.Event().wait() if placement.attempt == 0 el
 
 
 async def test_a_stopped_process_is_told_from_peers_in_the_same_place(gang: Gang) -> None:
-    await gang.start(1, ranks=3, variables=script(r0=WAITS, r1=WAITS, r2=WAITS))
+    waits = [*STEPS, "beat(5, phase='backward'); print('waits')", "hang(until=1)", "done(9)"]
+    await gang.start(1, ranks=3, variables=script(r0=waits, r1=waits, r2=waits))
     await gang.push()
     before = await gang.pids()
+    await gang.leader.until_line("[rank 1] waits")
     os.kill(before[1], signal.SIGSTOP)
     after = await gang.pids()
 

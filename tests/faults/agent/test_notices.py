@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 from drumline_trainer.contract import ExitCode, NoticeAnswer
@@ -101,7 +102,7 @@ async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path
     for agent in gang.agents.values():
         while (await agent.status()).progress.step < 3:
             pass
-    gang.agents[1].process.terminate()
+    gang.agents[1].process.send_signal(signal.SIGTERM)
 
     await gang.agents[0].until_line("stayed")
     assert await gang.agents[1].ended() == 128 + 15

@@ -29,12 +29,6 @@ async def trained(gang: Gang) -> Result:
     return gang.losses(), gang.weights()
 
 
-@pytest.fixture
-def gang(warm_band: WarmBand) -> Gang:
-    """Its agents are forked, torch and all: what is at stake begins once they stand."""
-    return Gang(warm_band)
-
-
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
     """Of the undisturbed run, once there is one."""
