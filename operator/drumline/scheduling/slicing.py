@@ -103,6 +103,8 @@ def anchored(
         kept: node ordinals by rank, of the pods that stay.
         vacant: ranks without a node, ascending.
     """
+    if not (kept and cuts):
+        return {None: list(vacant)}
     homes = [_homes(tree=tree, cut=cut, kept=kept) for cut in cuts]
     groups: dict[tuple[int, int] | None, list[int]] = defaultdict(list)
     for rank in vacant:

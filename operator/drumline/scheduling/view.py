@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from operator import add, mul, sub
+from operator import add, attrgetter, mul, sub
+from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
@@ -20,6 +21,9 @@ from drumline.scheduling.roster import Holder, Roster, Vector
 from drumline.scheduling.topology import Tree, build_tree
 
 Undo = Callable[[], None]
+
+
+_plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +34,18 @@ class Axis:
 
     def vector(self, amounts: Resources) -> Vector:
         """The amounts in the order of this axis; resources nobody asks for are left out."""
-        plain = (
-            amounts.gpus,
-            amounts.cpu_millis,
-            amounts.memory_bytes,
-            amounts.pods,
-            amounts.ephemeral_bytes,
-        )
-        extended = self.names[len(plain) :]
+        return self.vectors((amounts,))[0]
+
+    def vectors(self, amounts: Iterable[Resources]) -> list[Vector]:
+        """The same of many at once."""
+        extended = self.names[len(PLAIN_RESOURCES) :]
         if not extended:
-            return plain
-        held = dict(amounts.extended)
-        return plain + tuple(held.get(name, 0) for name in extended)
+            return list(map(_plain, amounts))
+        found: list[Vector] = []
+        for one in amounts:
+            held = dict(one.extended)
+            found.append(_plain(one) + tuple(held.get(name, 0) for name in extended))
+        return found
 
 
 def axis_of(gangs: Iterable[Gang]) -> Axis:
@@ -60,10 +64,10 @@ class PoolView:
         self.tree = tree
         self.axis = axis
         self.ordinal_of = {node.name: i for i, node in enumerate(tree.nodes)}
-        self.capacity: list[Vector] = [axis.vector(node.allocatable) for node in tree.nodes]
-        self.used: list[Vector] = [axis.vector(node.used) for node in tree.nodes]
+        self.capacity = axis.vectors([node.allocatable for node in tree.nodes])
+        self.used = axis.vectors([node.used for node in tree.nodes])
         self.free: list[Vector] = [
-            tuple(map(sub, whole, used))
+            tuple(map(sub, whole, used)) if any(used) else whole
             for whole, used in zip(self.capacity, self.used, strict=True)
         ]
         self.holders = Roster(tree)
