@@ -50,10 +50,16 @@ class Stock:
     ) -> dict[int, int]:
         """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
         found: dict[int, int] = {}
-        for other, held in self._held[self._roots[leaf]].items():
-            if other == leaf and rule.within_queue is not WithinQueue.NEVER:
-                found[leaf] = sum(gpus for p, gpus in held.by_priority.items() if p < priority)
-            if other == leaf or rule.reclaim is Reclaim.NEVER:
+        tree = self._held[self._roots[leaf]]
+        if leaf in tree and rule.within_queue is not WithinQueue.NEVER:
+            own = tree[leaf].by_priority.items()
+            found[leaf] = sum(gpus for level, gpus in own if level < priority)
+        if rule.reclaim is Reclaim.NEVER or (
+            rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=found.get(leaf, 0))
+        ):
+            return found
+        for other, held in tree.items():
+            if other == leaf:
                 continue
             if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
                 reclaimable = claim.reclaimable(leaf=other, largest=held.largest)

@@ -119,24 +119,36 @@ class Claim:
         """By place on the gang's way up: how many branches that join it there fell below quota."""
         self._count = 0
         self._may: dict[tuple[int, int, int], bool] = {}
+        self._borrowed_alone = self._borrowed_with_gang() if scales is not None else []
+        """By branch of the gang's way up: what it would have borrowed with nobody taken."""
 
     def reason(self, *, leaf: int, gpus: int, lower_priority: bool) -> VictimReason | None:
         """Why a gang of some leaf may be a victim at all, if it may.
 
-        Without GPUs nothing is borrowed, and nothing is there to be claimed.
+        Asked before anybody is taken. Without GPUs nothing is borrowed, and nothing is there to be
+        claimed.
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
-        path = self._balance.paths[leaf]
+        usage, quota, path = self._balance.usage, self._balance.quota, self._balance.paths[leaf]
         if path[-1] != self._path[-1] or not gpus or not self._gpus:
             return None
-        off = [branch for branch in path if branch not in self._above]
-        if not all(map(self._balance.borrowed, off)):
-            return None
-        side = self._meeting(leaf) - 1
-        if self._scales is None or not self._borrowed_with_gang()[side]:
-            return VictimReason.BORROWED
-        return VictimReason.FAIR_SHARE
+        for branch in path:
+            if branch in self._above:
+                side = self._above[branch] - 1
+                fair = self._scales is not None and self._borrowed_alone[side]
+                return VictimReason.FAIR_SHARE if fair else VictimReason.BORROWED
+            if usage[branch] <= quota[branch]:
+                return None
+        return None
+
+    def is_entitled(self, *, freed: int) -> bool:
+        """Whether the queue itself could stay within its quota, if it freed that much of its own.
+
+        Else nothing may be reclaimed, but by fair share. Asked before anybody is taken.
+        """
+        usage = self._balance.usage[self._leaf] - freed + self._gpus
+        return usage <= self._balance.quota[self._leaf]
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
         """Whether a victim elsewhere could be lawful, if the queue freed that much of its own.
@@ -224,10 +236,10 @@ class Claim:
         )
 
     def _may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
-        borrowed = self._borrowed_with_gang(freed=freed)
         place = self._meeting(leaf)
-        if not borrowed[0] or (self._scales is not None and place > 1):
+        if self.is_entitled(freed=freed) or (self._scales is not None and place > 1):
             return True
+        borrowed = self._borrowed_with_gang(freed=freed)
         off = [branch for branch in self._balance.paths[leaf] if branch not in self._above]
         left = [self._balance.borrowed(branch) - gpus for branch in off]
         return min(left) >= 0 and self._outweighs(off[-1], left[-1], place=place, borrowed=borrowed)
