@@ -50,6 +50,8 @@ class Candidacy:
         """Uids of those that are no candidates any more."""
         self._pools: dict[str, list[Admitted]] = {}
         self._movable: dict[str, list[Part]] = {}
+        self._known: dict[str, Part] = {}
+        """By uid: the part as which a gang was last a candidate."""
         self.retry_at: list[float] = []
         """When minimum runtimes end that protected somebody."""
 
@@ -86,20 +88,24 @@ class Candidacy:
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
         holders = soon.views[asked.pool].holders
-        return [
-            Part(
-                held=held,
-                uid=held.gang.uid,
-                holder=holders[held.gang.uid],
-                leaf=leaf_of[held.gang.queue],
-                gpus=gpus,
-                cost=held.gpu_seconds_at_risk
-                + (gpus or held.size) * self._seconds(step_of[held.gang.priority]),
-                seconds=self._seconds(step_of[held.gang.priority]),
-                why=why,
-            )
-            for held, gpus, why in allowed
-        ]
+        found: list[Part] = []
+        for held, gpus, why in allowed:
+            uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
+            part = self._known.get(uid)
+            if part is None or part.seconds != seconds or part.why is not why:
+                part = Part(
+                    held=held,
+                    uid=uid,
+                    holder=holders[uid],
+                    leaf=leaf_of[held.gang.queue],
+                    gpus=gpus,
+                    cost=held.gpu_seconds_at_risk + (gpus or held.size) * seconds,
+                    seconds=seconds,
+                    why=why,
+                )
+                self._known[uid] = part
+            found.append(part)
+        return found
 
     def parts(self, whole: Part, *, soon: Picture, wanted: Callable[[int], bool]) -> Sequence[Part]:
         """What a candidate may give up, part by part; all of it at once if it has no surplus."""

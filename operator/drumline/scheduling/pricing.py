@@ -37,17 +37,35 @@ class Market:
         self._slots_in = search.shape.slots_in
         domain_of, inside = search.view.tree.domain_of[search.depth], set(ids)
         self._parts: dict[str, list[Part]] = defaultdict(list)
-        for one in sorted(parts, key=lambda one: one.step):
-            self._parts[one.uid].append(one)
         self.nodes: dict[int, dict[str, int]] = defaultdict(dict)
         """By ordinal, then uid: how many of the gang's parts have to leave until it is off it."""
-        self._where: dict[str, set[int]] = defaultdict(set)
-        for one in parts:
-            for ordinal in one.amounts:
-                if domain_of[ordinal] in inside and search.index.open[ordinal]:
-                    self._where[one.uid].add(ordinal)
-                    there = self.nodes[ordinal]
-                    there[one.uid] = max(there.get(one.uid, 0), one.step + 1)
+        self._where: dict[str, list[int]] = defaultdict(list)
+        self._rates: dict[int, float] = {}
+        """By ordinal: the least that a GPU costs there."""
+        self._most: dict[int, int] = {}
+        """By ordinal: how many pods a step there may give room to at most."""
+        missing, is_open = max(1, self._missing), search.index.open
+        capacity = search.view.capacity
+        for one in sorted(parts, key=lambda one: one.step) if _has_steps(parts) else parts:
+            self._parts[one.uid].append(one)
+            alone = not one.step and len(one.amounts) == 1
+            for ordinal, amount in one.amounts.items():
+                if domain_of[ordinal] not in inside or not is_open[ordinal]:
+                    continue
+                self._where[one.uid].append(ordinal)
+                self.nodes[ordinal][one.uid] = one.step + 1
+                rate = one.cost / amount[0] if amount[0] else 0.0
+                self._rates[ordinal] = min(rate, self._rates.get(ordinal, rate))
+                most = self._slots_in(capacity[ordinal]) if alone else missing
+                self._most[ordinal] = min(missing, max(1, most, self._most.get(ordinal, 1)))
+
+    def floor(self, ordinal: int) -> float:
+        """What a pod more costs at least on a node, for less than its price is found."""
+        each = self._trial.search.shape.request[0]
+        if not each:
+            return 0.0
+        short = each - max(0, self._free[ordinal][0]) % each
+        return short * self._rates[ordinal] / self._most[ordinal]
 
     def step(self, ordinal: int) -> Step | None:
         """The next step on a node; None if nobody's leaving helps there any more."""
@@ -98,8 +116,12 @@ class Market:
             self._slots_in(tuple(map(add, self._free[i], amount))) - self._slots_in(self._free[i])
             for i, amount in total.items()
         )
-        missing = self._trial.search.demand.pods - self._trial.slots(self._ids)
-        return max(1, min(gain, missing))
+        return max(1, min(gain, self._missing))
+
+    @property
+    def _missing(self) -> int:
+        """Pods that have no room yet."""
+        return self._trial.search.demand.pods - self._trial.slots(self._ids)
 
 
 def free_nodes(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> None:
@@ -107,29 +129,34 @@ def free_nodes(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> No
     if trial.roomy(ids):
         return
     market = Market(trial=trial, ids=ids, parts=parts)
-    steps = {ordinal: step for ordinal in market.nodes if (step := market.step(ordinal))}
-    heap = [(step.price, ordinal) for ordinal, step in steps.items()]
+    steps: dict[int, Step] = {}
+    heap = [(market.floor(ordinal), ordinal, False) for ordinal in market.nodes]
     heapify(heap)
-    while heap and not trial.roomy(ids):
-        price, ordinal = heappop(heap)
+    while heap:
+        price, ordinal, is_known = heappop(heap)
+        if not is_known:
+            _price_again(market=market, steps=steps, heap=heap, ordinal=ordinal)
+            continue
         step = steps.get(ordinal)
         if step is None or step.price != price:
             continue  # a newer entry tells its price
         if not _take(trial=trial, parts=step.parts):
             del steps[ordinal]  # the law forbids it
             continue
+        if trial.roomy(ids):
+            return
         for other in market.beside(step.parts):
             _price_again(market=market, steps=steps, heap=heap, ordinal=other)
 
 
 def _price_again(
-    *, market: Market, steps: dict[int, Step], heap: list[tuple[float, int]], ordinal: int
+    *, market: Market, steps: dict[int, Step], heap: list[tuple[float, int, bool]], ordinal: int
 ) -> None:
     steps.pop(ordinal, None)
     step = market.step(ordinal)
     if step is not None:
         steps[ordinal] = step
-        heappush(heap, (step.price, ordinal))
+        heappush(heap, (step.price, ordinal, True))
 
 
 def _take(*, trial: Trial, parts: Sequence[Part]) -> bool:
@@ -153,3 +180,7 @@ def _plus(free: Vector, parts: Sequence[Part], ordinal: int) -> Vector:
         if amount:
             free = tuple(map(add, free, amount))
     return free
+
+
+def _has_steps(parts: Sequence[Part]) -> bool:
+    return any(one.step for one in parts)

@@ -156,6 +156,18 @@ class Trial:
         """Those of some domains that can hold the pods."""
         return self.search.roomy(ids)
 
+    def gain(self, one: Part) -> int | None:
+        """How many pods more have room by its leaving alone; None if that cannot be counted."""
+        search = self.search
+        if not self.is_plain or search.demand.cuts or search.demand.anchors:
+            return None
+        free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.open
+        return sum(
+            slots_in(tuple(map(add, free[i], amount))) - slots_in(free[i])
+            for i, amount in one.amounts.items()
+            if is_open[i]
+        )
+
     def roomy_without(self, parts: Iterable[Part], ids: Iterable[int]) -> list[int]:
         """The same if all of these were gone, the law aside. O(their places)."""
         total: dict[int, Vector] = {}
@@ -174,15 +186,16 @@ class Trial:
         slots = self.search.index.slots[self.search.depth]
         return max((int(slots[identity]) for identity in ids), default=0)
 
-    def free_gpus(self, identity: int) -> int | None:
-        """GPUs that were free in a domain for such a gang, likewise; None if nobody counts them.
+    @property
+    def is_plain(self) -> bool:
+        """Whether all pods are equal: pods of roles may use nodes that are not counted here."""
+        return not self.search.demand.roles and self.search.shape.grain == 1
 
-        The pods of roles may use nodes on which the index of the main pods does not look.
-        """
-        search = self.search
-        if search.demand.roles or search.shape.grain > 1:
+    def free_gpus(self, identity: int) -> int | None:
+        """GPUs that were free in a domain for such a gang, likewise; None if nobody counts them."""
+        if not self.is_plain:
             return None
-        return int(search.index.gpus[search.depth][identity])
+        return int(self.search.index.gpus[self.search.depth][identity])
 
     def enough(self, ids: Iterable[int]) -> bool:
         """Whether the gang may and can take places in one of some domains."""

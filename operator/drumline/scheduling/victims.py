@@ -18,7 +18,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from math import gcd
 from typing import Final
 
 from drumline.scheduling.pricing import free_nodes
@@ -27,8 +29,13 @@ from drumline.scheduling.trial import Part, Trial
 MAX_EXACT_CANDIDATES: Final = 12
 MAX_EXACT_TRIALS: Final = 3000
 """For one search, all domains together: it bounds the time of a decision."""
-MAX_EXCHANGES: Final = 1000
+MAX_EXCHANGES: Final = 300
 """Trials of a cheaper part in the place of a dearer one, likewise."""
+
+MANY_TIMES: Final = 4
+"""A second first set is given up once so many times the parts of the other one are gone."""
+MAX_WEIGHED: Final = 64
+"""So many parts in a domain are weighed exactly for its bound."""
 
 Split = Callable[[Part, Callable[[int], bool]], Sequence[Part]]
 """The parts of a gang, given on which nodes (by ordinal) its leaving would help."""
@@ -40,7 +47,7 @@ class Scope:
 
     ids: Sequence[int]
     inside: Sequence[Part]
-    outside: Sequence[Part]
+    outside: Callable[[], Sequence[Part]]
     """Who holds no place there and may matter to the quota."""
     floor: float
     """No set of victims costs less."""
@@ -86,7 +93,7 @@ def _scopes(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[S
     domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
     if trial.roomy(everywhere):
         parts = list(chain.from_iterable(split(one, lambda _: True) for one in candidates))
-        return [Scope(ids=everywhere, inside=parts, outside=(), floor=0.0)]
+        return [Scope(ids=everywhere, inside=parts, outside=_nobody, floor=0.0)]
     inside: dict[int, list[Part]] = defaultdict(list)
     for one in candidates:
         for identity in {domain_of[ordinal] for ordinal in one.amounts}:
@@ -98,11 +105,26 @@ def _scopes(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[S
         parts = list(chain.from_iterable(split(one, within) for one in inside[identity]))
         floor = _floor(trial=trial, identity=identity, parts=parts)
         if floor is not None:
-            here = {one.uid for one in parts}
-            others = () if quota_is_there else [one for one in candidates if one.uid not in here]
-            outside = list(chain.from_iterable(split(one, within) for one in others))
-            scopes.append(Scope(ids=[identity], inside=parts, outside=outside, floor=floor))
+            others = partial(_outside, candidates=candidates, inside=parts, split=split)
+            scopes.append(
+                Scope(
+                    ids=[identity],
+                    inside=parts,
+                    outside=_nobody if quota_is_there else others,
+                    floor=floor,
+                )
+            )
     return sorted(scopes, key=lambda scope: (scope.floor, scope.ids))
+
+
+def _nobody() -> Sequence[Part]:
+    return ()
+
+
+def _outside(*, candidates: Sequence[Part], inside: Sequence[Part], split: Split) -> Sequence[Part]:
+    here = {one.uid for one in inside}
+    others = (split(one, lambda _: False) for one in candidates if one.uid not in here)
+    return list(chain.from_iterable(others))
 
 
 def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
@@ -120,26 +142,49 @@ def _floor(*, trial: Trial, identity: int, parts: Sequence[Part]) -> float | Non
     for one in parts:
         gpus = sum(amount[0] for i, amount in one.amounts.items() if domain_of[i] == identity)
         if gpus:
-            line.append((one.cost / gpus, gpus))
+            line.append((one.cost, gpus))
+    if sum(gpus for _, gpus in line) < missing:
+        return None
+    floor = _least_cost(line, missing) if len(line) <= MAX_WEIGHED else _least_rate(line, missing)
+    return floor * (1 - 1e-9)  # sums in another order may differ in the last digit
+
+
+def _least_cost(line: Sequence[tuple[float, int]], missing: int) -> float:
+    """The least cost of a choice of (cost, GPUs) that comes to so many GPUs. Exact."""
+    unit = gcd(*(gpus for _, gpus in line))
+    wanted = -(-missing // unit)
+    best = [0.0] + [float("inf")] * wanted
+    for cost, gpus in line:
+        units = gpus // unit
+        for have in range(wanted, 0, -1):
+            best[have] = min(best[have], best[max(0, have - units)] + cost)
+    return best[wanted]
+
+
+def _least_rate(line: Sequence[tuple[float, int]], missing: int) -> float:
+    """The same where a part of each counts too."""
     floor = 0.0
-    for price, gpus in sorted(line):
-        floor += price * min(gpus, missing)
+    for cost, gpus in sorted(line, key=lambda entry: entry[0] / entry[1]):
+        floor += cost * min(1.0, missing / gpus)
         missing -= gpus
         if missing <= 0:
-            return floor * (1 - 1e-9)  # sums in another order may differ in the last digit
-    return None
+            break
+    return floor
 
 
 def _in_scope(*, trial: Trial, scope: Scope, best: Victims | None, purse: Purse) -> Victims | None:
     """The cheapest victims known, once those that make room in one scope are."""
     if not trial.roomy_without(scope.inside, scope.ids):
         return best
-    relevant = [*scope.inside, *scope.outside]
-    for pick in (free_nodes, _cheapest):
-        pick(trial=trial, ids=scope.ids, parts=scope.inside)
+    relevant = [*scope.inside, *scope.outside()]
+    free_nodes(trial=trial, ids=scope.ids, parts=scope.inside)
+    found = _settle(trial=trial, scope=scope, relevant=relevant)
+    best = _better(best, found)
+    if best is not None and best.cost <= scope.floor:
+        return best
+    most = MANY_TIMES * len(found.parts) + MAX_WEIGHED if found else len(scope.inside)
+    if _cheapest(trial=trial, ids=scope.ids, parts=scope.inside, most=most):
         best = _better(best, _settle(trial=trial, scope=scope, relevant=relevant))
-        if best is not None and best.cost <= scope.floor:
-            return best
     if len(relevant) <= MAX_EXACT_CANDIDATES:
         return _better(best, _exact(trial, scope, relevant, best=best, purse=purse))
     if best is None:
@@ -155,11 +200,12 @@ def _better(one: Victims | None, other: Victims | None) -> Victims | None:
 
 def _settle(*, trial: Trial, scope: Scope, relevant: Sequence[Part]) -> Victims | None:
     """A first pick once it has the quota and nobody is gone in vain; nobody is gone afterwards."""
-    for one in _in_order(relevant, key=lambda one: one.rate):
-        if trial.claim.holds():
-            break
-        if trial.may_leave(one):
-            evict_if_lawful(trial, one)
+    if not trial.claim.holds():
+        for one in _in_order(relevant, key=lambda one: one.rate):
+            if trial.may_leave(one):
+                evict_if_lawful(trial, one)
+                if trial.claim.holds():
+                    break
     found = None
     if trial.enough(scope.ids):
         _spare(trial=trial, scope=scope.ids)
@@ -168,19 +214,27 @@ def _settle(*, trial: Trial, scope: Scope, relevant: Sequence[Part]) -> Victims 
     return found
 
 
-def _cheapest(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> None:
-    """Evict the cheapest ones until all fit; it is looked at after each 64th of them."""
+def _cheapest(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part], most: int) -> bool:
+    """Evict the cheapest ones until all fit; if so many do not help, nobody is gone again."""
     line = _in_order(parts, key=lambda one: one.order)
     stride = max(1, len(line) // 64)
     for count, one in enumerate(line):
         if count % stride == 0 and trial.roomy(ids):
-            return
+            return True
+        if count >= most:
+            break
         if trial.may_leave(one):
             evict_if_lawful(trial, one)
+    else:
+        return True
+    trial.restore_all()
+    return False
 
 
 def _in_order(parts: Sequence[Part], *, key: Callable[[Part], tuple[object, ...]]) -> list[Part]:
     """By a key, but no part of a gang before those that leave before it."""
+    if not any(one.step for one in parts):
+        return sorted(parts, key=key)
     keys: dict[str, tuple[object, ...]] = {}
     placed: list[tuple[tuple[object, ...], int, int, Part]] = []
     for position, one in enumerate(sorted(parts, key=lambda one: one.step)):
@@ -226,7 +280,8 @@ def _exchange(
 ) -> Victims:
     """Take cheaper parts in the place of dearer ones while that helps."""
     _evict_all(trial, best.parts)
-    line = sorted(relevant, key=lambda one: one.order)
+    dearest = max(one.cost for one in best.parts)
+    line = sorted((one for one in relevant if one.cost < dearest), key=lambda one: one.order)
     while purse.exchanges and _exchanged(trial=trial, scope=scope, line=line, purse=purse):
         _spare(trial=trial, scope=scope.ids)
     found = Victims(cost=trial.cost(), parts=list(trial.gone.values()))
@@ -239,12 +294,15 @@ def _exchanged(*, trial: Trial, scope: Scope, line: Sequence[Part], purse: Purse
         if not trial.may_return(dear):
             continue
         trial.restore(dear)
+        entitled = trial.claim.holds()
         for cheap in line:
             if cheap.cost >= dear.cost or not purse.exchanges:
                 break
             if (cheap.uid, cheap.step) in trial.gone or not trial.may_leave(cheap):
                 continue
             purse.exchanges -= 1
+            if entitled and trial.gain(cheap) == 0:
+                continue
             trial.evict(cheap)
             if trial.enough(scope.ids):
                 return True

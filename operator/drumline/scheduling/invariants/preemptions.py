@@ -136,9 +136,8 @@ def _before(
     for one in earlier:
         given_up.update({v.uid: v.gpus for v in one.victims if not v.moves_to})
     gone = {v.uid for one in earlier for v in one.victims if not (v.kept or v.moves_to)}
-    repaired = {one.uid for one in (*earlier, *decisions.placed) if one.replaced}
     found = [
-        _running(held, given_up=given_up[held.gang.uid], repaired=held.gang.uid in repaired)
+        _running(held, given_up=given_up[held.gang.uid], asks=held.gang.uid == preemption.uid)
         for held in snapshot.admitted
         if held.pool == preemption.pool and not held.leaving and held.gang.uid not in gone
     ]
@@ -159,11 +158,12 @@ def _before(
     return found
 
 
-def _running(held: Admitted, *, given_up: int, repaired: bool) -> Running:
-    broken = bool(held.lost) and not repaired
-    lost = sum(held.gang.per_pod.gpus for i in held.lost if i >= held.gang.extras) if broken else 0
+def _running(held: Admitted, *, given_up: int, asks: bool) -> Running:
+    """A running gang; its queue pays for lost places too, but while it asks for others."""
+    mains = [position for position in held.lost if asks and position >= held.gang.extras]
     leaves = sum(held.gang.request_of(position).gpus for position in held.giving_up)
-    return Running(gang=held.gang, gpus=held.gpus - leaves - given_up - lost, whole=not broken)
+    lost = len(mains) * held.gang.per_pod.gpus
+    return Running(gang=held.gang, gpus=held.gpus - leaves - given_up - lost, whole=not asks)
 
 
 def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[Running]) -> Shares:
