@@ -14,12 +14,30 @@ from drumline_trainer.agent.http_client import Unreachable, download, upload
 from drumline_trainer.agent.http_message import HttpError, Request, Response
 from drumline_trainer.agent.http_server import HttpServer
 from drumline_trainer.agent.snapshots import Shard, Snapshots
-from drumline_trainer.agent.transfers import SHARD_HEADER, SnapshotServer, path_of
-from drumline_trainer.contract import SIGNATURE_HEADER, sign
+from drumline_trainer.agent.transfers import (
+    SHARD_HEADER,
+    SnapshotServer,
+    fetch_shard,
+    path_of,
+)
+from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
+from drumline_trainer.recovery.snapshot_files import SnapshotHeader
+from tests.unit.agent.settings_builder import agent_settings
 
 PORT = 29400
 TOKEN = b"token"
-BODY = random.Random(0).randbytes(3_000_000)
+HEADER = SnapshotHeader(
+    rank=3,
+    step=42,
+    world_size=4,
+    generation=2,
+    attempt=1,
+    config="c",
+    trainer={},
+    body_bytes=3_000_000,
+    sha256="d",
+)
+BODY = HEADER.encode() + random.Random(0).randbytes(HEADER.body_bytes)
 SHARD = Shard(rank=3, step=42, generation=2, attempt=1, world_size=4, bytes=len(BODY), sha256="d")
 
 
@@ -85,8 +103,10 @@ async def test_what_was_sent_can_be_fetched(holder: Holder, tmp_path: Path) -> N
         (replace(SHARD, attempt=0), TOKEN, 409),
         (replace(SHARD, generation=3), TOKEN, 409),
         (replace(SHARD, bytes=7), TOKEN, 400),
+        (replace(SHARD, sha256="e"), TOKEN, 400),
+        (replace(SHARD, step=43), TOKEN, 400),
     ],
-    ids=["signature", "lower", "higher", "size"],
+    ids=["signature", "lower", "higher", "size", "digest", "step"],
 )
 async def test_what_is_not_of_this_membership_is_refused(
     holder: Holder, shard: Shard, token: bytes, status: int
@@ -118,3 +138,21 @@ def test_a_snapshot_that_its_rank_has_dropped_is_not_there(tmp_path: Path) -> No
     holder.snapshots.taken(SHARD)
     with pytest.raises(HttpError, match="any more"):
         holder.server.send(Request(method="GET", path=path_of(SHARD)))
+
+
+@pytest.mark.parametrize("asked", [SHARD, replace(SHARD, sha256="e"), replace(SHARD, attempt=0)])
+async def test_only_what_was_asked_for_is_fetched(
+    holder: Holder, tmp_path: Path, asked: Shard
+) -> None:
+    await holder.send(SHARD)
+    member = Member(index=1, pod_uid="p", address=holder.address, host="h", ranks=1, node="n")
+    mine = Snapshots(tmp_path / "mine")
+
+    reason = await fetch_shard(
+        asked, holder=member, snapshots=mine, settings=agent_settings(port=PORT)
+    )
+
+    right = asked == SHARD
+    assert ("another snapshot has arrived" in reason) != right
+    assert mine.all == ((SHARD,) if right else ())
+    assert mine.path(3, 42).exists() == right

@@ -3,10 +3,10 @@
     <folder>/rank-00003/step-00000042.snapshot            written by rank 3 itself
     <folder>/replica/rank-00007/step-00000042.snapshot    held for the rank of another pod
 
-The agent reads no file: what it knows of one it was told by the rank that wrote it or by the agent
-that sent it, and whether the bytes are right the rank finds out that restores from them. Of each
-rank the two newest are held. Going back to a step makes every newer snapshot worthless, so those
-held at any time belong to one history.
+The agent reads no body: what it knows of a file it was told by the rank that wrote it or by the
+agent that sent it, and whether the bytes are right the rank finds out that restores from them. Of
+each rank the two newest are held. Going back to a step makes every newer snapshot worthless, so
+those held at any time belong to one history.
 """
 
 from __future__ import annotations

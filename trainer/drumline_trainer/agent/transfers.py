@@ -5,8 +5,9 @@ GET /v1/snapshots/RANK/STEP   a rank that starts without its snapshot gets it fr
 
 The partner of a pod is the next member on another node, so that losing a node loses no snapshot and
 its only copy together. Of each rank the newest snapshot is sent; one that is replaced while it
-waits for the one before is skipped. What travels is signed for by its description, and its bytes
-are checked by the rank that restores from them.
+waits for the one before is skipped. What travels is signed for by its description, which names the
+digest of its body: a file whose header names another is refused where it arrives, and the rank that
+restores from it checks every byte against the header.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from drumline_trainer.agent.http_message import FILES, HttpError, Request, Respo
 from drumline_trainer.agent.snapshots import Shard
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, sign, verify
 from drumline_trainer.recovery.orders import Replicated
+from drumline_trainer.recovery.snapshot_files import SnapshotError, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +82,11 @@ class SnapshotServer:
         if (shard.generation, shard.attempt) != self.membership():
             path.unlink(missing_ok=True)
             raise HttpError(HTTPStatus.CONFLICT, "a snapshot of another membership")
+        try:
+            _check(path, shard)
+        except SnapshotError as error:
+            path.unlink(missing_ok=True)
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         self._snapshots.settle(shard, copy=True)
         return Response(status=200, body=b"{}")
 
@@ -208,10 +215,24 @@ async def fetch_shard(
         except (Unreachable, OSError) as error:
             reason = str(error)
             continue
-        if answer.status == HTTPStatus.OK:
-            snapshots.settle(shard, copy=False)
-            return ""
-        reason = f"member {holder.index} answered {answer.status}"
-        break
+        if answer.status != HTTPStatus.OK:
+            reason = f"member {holder.index} answered {answer.status}"
+            break
+        try:
+            _check(arrival, shard)
+        except SnapshotError as error:
+            reason = str(error)
+            break
+        snapshots.settle(shard, copy=False)
+        return ""
     arrival.unlink(missing_ok=True)
     return f"rank {shard.rank}: no snapshot of step {shard.step} from elsewhere: {reason}"
+
+
+def _check(path: Path, shard: Shard) -> None:
+    """Refuse a file that is not what its description promised. Raises SnapshotError."""
+    header = read_header(path)
+    taken = (header.rank, header.step, header.world_size, header.generation, header.attempt)
+    promised = (shard.rank, shard.step, shard.world_size, shard.generation, shard.attempt)
+    if (taken, header.sha256) != (promised, shard.sha256):
+        raise SnapshotError(f"rank {shard.rank}, step {shard.step}: another snapshot has arrived")
