@@ -24,7 +24,7 @@ from drumline.scheduling.decisions import (
 )
 from drumline.scheduling.defragmentation import Defragmenter
 from drumline.scheduling.elastic import Resizer
-from drumline.scheduling.enough import with_places
+from drumline.scheduling.enough import Enough
 from drumline.scheduling.entry import Gate
 from drumline.scheduling.groups import Group
 from drumline.scheduling.horizon import Horizon, Nomination
@@ -73,6 +73,7 @@ class Desk:
         self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
         self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
         self._seating = Seating(self._horizon)
+        self._enough = Enough(now=picture, seating=self._seating)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
         self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
         budget = Budget.of(policy.moves)
@@ -338,7 +339,7 @@ class Desk:
         pools = self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Refusal):
             pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
-            enough = self._enough(pools, gang=gang, pool=pool, pods=least) if pool else pools
+            enough = self._enough.told(pools, gang=gang, pool=pool, pods=least) if pool else pools
             return Denied(pools={}, why=enough)
         if gang.retry_at > self._now:
             return Denied(pools={}, why=self._backlog.back_off(gang=gang, pools=pools))
@@ -425,7 +426,7 @@ class Desk:
     def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Refusal:
         refusal = self._horizon.now.quota.never(gang=gang, pool=pool, size=pods)
         if refusal:
-            return self._enough(refusal, gang=gang, pool=pool, pods=pods)
+            return self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
         refusal = self._backlog.behind(gang=gang, pool=pool)
         if refusal:
             return refusal
@@ -433,22 +434,11 @@ class Desk:
         if refusal:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
             hopeless = self._seating.hopeless(gang=gang, pool=pool, pods=pods)
-            return hopeless or self._enough(refusal, gang=gang, pool=pool, pods=pods)
+            return hopeless or self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
         nodes = self._seating.find(gang=gang, pool=pool, pods=pods)
         if isinstance(nodes, Refusal):
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
-
-    def _enough(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
-        """A refusal for want of quota, with all that the gang wants for."""
-        return with_places(
-            refusal=refusal,
-            now=self._horizon.now,
-            seating=self._seating,
-            gang=gang,
-            pool=pool,
-            pods=pods,
-        )
 
     def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
         self._horizon.take(gang=gang, pool=pool, nodes=nodes)

@@ -7,7 +7,7 @@ some more may have to leave before there are places. O(places of those who leave
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drumline.scheduling.decisions import RemedyKind
@@ -18,31 +18,34 @@ from drumline.scheduling.search import Search
 from drumline.scheduling.seating import Seating
 
 
-def with_places(
-    *, refusal: Refusal, now: Picture, seating: Seating, gang: Gang, pool: str, pods: int
-) -> Refusal:
-    """The refusal for want of quota, with all whose leaving is needed, or without a remedy.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enough:
+    """Completes refusals for want of quota, in the picture of now."""
 
-    Args:
-        refusal: what the gang would be told about its quota.
-        now: the picture of now.
-        seating: looks for places there.
-        gang: who was refused.
-        pool: where.
-        pods: with how many main pods.
-    """
-    if refusal.remedy is None:
-        return refusal
-    search = now.search(gang=gang, pool=pool, pods=pods)
-    if isinstance(search, Refusal):
-        return replace(refusal, remedy=None)
-    if search.roomy(search.ids):
-        return refusal
-    if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
-        return replace(refusal, remedy=None)
-    others = seating.find(gang=gang, pool=pool, pods=pods)
-    more = others.blockers if isinstance(others, Refusal) else ()
-    return _all_who_leave(refusal=refusal, more=more, search=search)
+    now: Picture
+    seating: Seating
+
+    def told(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
+        """The refusal with all whose leaving is needed, or without a remedy.
+
+        Args:
+            refusal: what the gang would be told about its quota.
+            gang: who was refused.
+            pool: where.
+            pods: with how many main pods.
+        """
+        if refusal.remedy is None:
+            return refusal
+        search = self.now.search(gang=gang, pool=pool, pods=pods)
+        if isinstance(search, Refusal):
+            return replace(refusal, remedy=None)
+        if search.roomy(search.ids):
+            return refusal
+        if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
+            return replace(refusal, remedy=None)
+        others = self.seating.find(gang=gang, pool=pool, pods=pods)
+        more = others.blockers if isinstance(others, Refusal) else ()
+        return _all_who_leave(refusal=refusal, more=more, search=search)
 
 
 def _all_who_leave(*, refusal: Refusal, more: tuple[str, ...], search: Search) -> Refusal:
