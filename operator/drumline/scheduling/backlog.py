@@ -50,6 +50,8 @@ class Backlog:
         """By (pool), (pool, queue) or (pool, queue, user): the first gang that waits there."""
         self._wanted: set[tuple[int | None, str]] = set()
         """By (root of the queue's tree, pool), with None for all: where somebody waits."""
+        self._wanted_by_users: set[tuple[str, str, str]] = set()
+        """By (queue, user, pool): who waits for his own jobs."""
 
     @property
     def holding_back(self) -> int:
@@ -99,6 +101,8 @@ class Backlog:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:
             self._wanted.add((self._root(gang), pool))
+        elif reason is BlockReason.USER_LIMIT:
+            self._wanted_by_users.add((gang.queue, gang.user, pool))
 
     def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, told: BlockReason) -> None:
         """Let nobody pass who waits for the same."""
@@ -111,7 +115,11 @@ class Backlog:
 
     def wants(self, *, gang: Gang, pool: str) -> bool:
         """Whether somebody waits for what a running gang would grow into."""
-        return (None, pool) in self._wanted or (self._root(gang), pool) in self._wanted
+        return (
+            (None, pool) in self._wanted
+            or (self._root(gang), pool) in self._wanted
+            or (gang.queue, gang.user, pool) in self._wanted_by_users
+        )
 
     def is_wanted(self, pool: str) -> bool:
         """Whether somebody waits for capacity of a pool."""

@@ -193,3 +193,22 @@ def test_only_an_elastic_gang_may_run_with_fewer_pods() -> None:
     assert running("n0").gpus == 2
     with pytest.raises(ValueError, match="1 places for 4 pods"):
         running("n0", one=gang("a", nodes=4))
+
+
+@pytest.mark.parametrize(("user", "grows"), [("u", False), ("v", True)])
+def test_it_does_not_grow_in_front_of_its_users_job_that_waits_for_the_same_cap(
+    user: str, grows: bool
+) -> None:
+    capped = queue("research", 99, user_limit={"h100": 6})
+    mine = running("n0", one=elastic(sizes=(1, 2), user="u"))
+    busy = admitted(gang("busy", nodes=2, user=user), "n2", "n2")
+    snapshot = cluster(*racks(), queues=(capped,), running=[mine, busy])
+    waits = gang("waits", nodes=5, user=user)
+    assert bool(run(snapshot, waits).resized) is grows
+    assert run(snapshot, waits).blocked[0].reason is BlockReason.USER_LIMIT
+
+
+def test_it_grows_within_its_users_cap() -> None:
+    capped = queue("research", 99, user_limit={"h100": 4})
+    snapshot = cluster(*racks(), queues=(capped,), running=[running("n0", one=elastic(user="u"))])
+    assert [len(one.added) for one in run(snapshot).resized] == [1]
