@@ -46,6 +46,15 @@ bench: setup  ## scheduling and write figures beside the raw limit of the same r
 bench-engine: setup  ## what a cycle of the scheduling engine costs, beside the peers' figures
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.bench.engine $(GROUPS)
 
+test-property-all: setup  ## the scheduler against brute force on tens of thousands of small clusters
+	@DRUMLINE_PROPERTIES=all $(PYTEST) -q -rP --timeout=3600 tests/property/test_scheduling_pairs.py tests/property/test_scheduling_optimum.py tests/property/test_scheduling_lives.py
+
+soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
+
+mutants: setup  ## how many small faults in quota, placement and preemption the tests notice
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.mutants
+
 test-e2e-all: setup  ## the same with what is too long for every day
 	@$(PYTEST) -q tests/e2e
 
@@ -69,4 +78,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all soak mutants bench-recovery matrix lint crds docs lock

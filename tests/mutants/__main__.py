@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -22,26 +24,73 @@ import numpy as np
 from tests.bench.report import FOLDER
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.mutants.survivors import EXPLAINED
-from tests.mutants.trial import Fate, Result, Trial, begin, finished
+from tests.mutants.trial import OPTIONS, Fate, Result, Trial, begin, finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Area:
+    """Modules, and the tests that are about what they do."""
+
+    name: str
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
 
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "operator" / "drumline" / "scheduling"
-MODULES = {
-    "quota": ("quota", "cohorts", "caps", "claim", "pools"),
-    "placement": (
-        *("placement", "packing", "slots", "topology", "slicing", "roles", "frontier"),
-        *("spreading", "seating", "search"),
+UNIT, PROPERTY = "tests/unit/scheduling", "tests/property"
+PAIRS = f"{PROPERTY}/test_scheduling_pairs.py"
+BEST = (
+    f"{PROPERTY}/test_scheduling_optimum.py::"
+    "test_a_placement_is_the_best_of_all_and_a_refusal_is_true"
+)
+CHEAPEST = (
+    f"{PROPERTY}/test_scheduling_preemption.py::"
+    "test_few_candidates_are_chosen_at_the_least_cost_there_is"
+)
+AREAS = (
+    Area(
+        name="quota",
+        modules=("quota", "cohorts", "caps", "claim", "pools"),
+        tests=(
+            *(f"{UNIT}/test_{name}.py" for name in ("cohorts", "claim", "pools", "shortage")),
+            *(f"{UNIT}/test_{name}.py" for name in ("reasons", "cycle", "preemption", "elastic")),
+            *(f"{UNIT}/test_{name}.py" for name in ("ordering", "fairshare", "peer_scenarios")),
+            f"{PROPERTY}/test_scheduling_claim.py",
+            PAIRS,
+        ),
     ),
-    "preemption": ("preemption", "victims", "candidacy", "bounds", "trial", "pricing", "surplus"),
-}
-TESTS = (
-    "tests/unit/scheduling",
-    "tests/property/test_scheduling_pairs.py",
-    "tests/property/test_scheduling_oracle.py",
-    "tests/property/test_scheduling_preemption.py",
+    Area(
+        name="placement",
+        modules=(
+            *("placement", "packing", "slots", "topology", "slicing", "roles", "frontier"),
+            *("spreading", "seating", "search"),
+        ),
+        tests=(
+            *(f"{UNIT}/test_{name}.py" for name in ("placement", "slices", "roles", "spreading")),
+            *(f"{UNIT}/test_{name}.py" for name in ("repair", "remedies", "reasons", "cycle")),
+            PAIRS,
+            *(f"{BEST}[{part}]" for part in range(3)),
+        ),
+    ),
+    Area(
+        name="preemption",
+        modules=(
+            *("preemption", "victims", "candidacy", "bounds", "trial", "pricing", "surplus"),
+            "horizon",
+        ),
+        tests=(
+            *(f"{UNIT}/test_{name}.py" for name in ("preemption", "elastic", "peer_scenarios")),
+            *(f"{UNIT}/test_{name}.py" for name in ("repair", "migration", "cycle")),
+            PAIRS,
+            CHEAPEST,
+        ),
+    ),
 )
 GOAL = 0.8
 AT_A_TIME = 2
+Tried = tuple[Mutant, tuple[str, ...]]
+"""A mutant, and the tests that should notice it."""
 
 
 def main() -> int:
@@ -51,6 +100,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
+    every = sorted({test for area in AREAS for test in area.tests})
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *every]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        print("the tests fail without any mutant")
+        return 1
     warm = f"hypothesis {hypothesis.__version__}, numpy {np.__version__}"
     chosen = sample(count=asked.count, seed=asked.seed, only=asked.only)
     print(f"seed {asked.seed}: {len(chosen)} mutants ({warm})", flush=True)
@@ -60,30 +114,30 @@ def main() -> int:
     return 0 if score(results) >= GOAL else 1
 
 
-def sample(*, count: int, seed: int, only: str) -> list[Mutant]:
-    """As many mutants of each of the three areas, drawn with a seed."""
+def sample(*, count: int, seed: int, only: str) -> list[Tried]:
+    """As many mutants of each area, drawn with a seed."""
     random = Random(seed)
-    chosen: list[Mutant] = []
-    areas = list(MODULES.values())
-    for place, names in enumerate(areas):
+    chosen: list[Tried] = []
+    for place, area in enumerate(AREAS):
         found = [
-            mutant
-            for name in names
-            if only in name and (ROOM / f"{name}.py").exists()
+            (mutant, area.tests)
+            for name in area.modules
+            if only in name
             for mutant in mutants_of(ROOM / f"{name}.py")
         ]
-        share = count // len(areas) + (place < count % len(areas))
+        share = count // len(AREAS) + (place < count % len(AREAS))
         chosen += random.sample(found, min(share, len(found)))
     random.shuffle(chosen)
     return chosen
 
 
-def try_all(mutants: Sequence[Mutant]) -> list[Result]:
+def try_all(mutants: Sequence[Tried]) -> list[Result]:
     """What becomes of each, some at a time."""
     waiting, trials, results = list(mutants), list[Trial](), list[Result]()
     while waiting or trials:
         while waiting and len(trials) < AT_A_TIME:
-            trials.append(begin(waiting.pop(0), tests=TESTS))
+            mutant, tests = waiting.pop(0)
+            trials.append(begin(mutant, tests=tests))
         result = finished(trials)
         if result is None:
             time.sleep(0.05)  # two children to wait for, and no event for whichever ends first

@@ -23,16 +23,18 @@ from drumline.scheduling import (
     Gang,
     Placed,
     Queue,
+    Reservation,
     Resized,
     WaitingRule,
 )
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.preemptions import Running, unlawful
+from drumline.scheduling.invariants.law import Running, unlawful
 from drumline.scheduling.invariants.shares import shares_of
 from tests.property.scheduling_future import Future, Stay, beginning, stay_of
 from tests.property.scheduling_seats import (
     Amounts,
     Table,
+    amounts,
     can_sit,
     free_now,
     minus,
@@ -80,7 +82,7 @@ class Judge:
     """What was paid for each unit of the cheapest lawful victims."""
     started: list[Stay] = field(default_factory=list[Stay])
     quiet: bool = True
-    """Nobody was told to leave and no place is kept: whatever is free is anybody's."""
+    """Nobody leaves and no place is kept: what is free is anybody's, and no more will be soon."""
 
     def problems(self) -> list[str]:
         """Everything that is wrong, in words."""
@@ -90,6 +92,7 @@ class Judge:
                 snapshot=world.snapshot,
                 pending=world.pending,
                 decisions=decisions,
+                policy=world.policy,
                 now=world.now,
             )
         )
@@ -98,8 +101,10 @@ class Judge:
         self.free = free_now(world.snapshot)
         for held in world.snapshot.admitted:
             self._charge(held.gang, held.pool, held.gpus)
-        self.quiet = not any(held.leaving or held.lost for held in world.snapshot.admitted) and (
-            not any(gang.nominated for gang in world.pending)
+        self.quiet = not (
+            any(held.leaving or held.lost or held.giving_up for held in world.snapshot.admitted)
+            or any(gang.nominated for gang in world.pending)
+            or any(any(amounts(node.terminating).values()) for node in world.snapshot.nodes)
         )
         answers = {one.uid: one for one in (*decisions.placed, *decisions.blocked)}
         gangs = {gang.uid: gang for gang in world.pending}
@@ -175,7 +180,7 @@ class Judge:
             return [f"{gang.key} is refused ({blocked.reason}) though {names} may be sent away"]
         return []
 
-    def _future(self, before: str) -> Future:
+    def _future(self, before: str, *, guessed: bool) -> Future:
         """Who will be where, as far as it was known when a waiting gang was looked at."""
         world, order = self.world, self.decisions.order
         place = order.index(before) if before else len(order)
@@ -185,7 +190,7 @@ class Judge:
             now=world.now,
             stays=(
                 *(stay_of(held, now=world.now) for held in world.snapshot.admitted),
-                *self._started(before),
+                *self._started(guessed=guessed),
                 *(
                     beginning(gangs[one.uid], one.pool, one.assignment, at=one.start_at)
                     for one in self.decisions.reservations
@@ -194,20 +199,16 @@ class Judge:
             ),
         )
 
-    def _started(self, before: str) -> list[Stay]:
-        """Who starts now: as long as it may for those who were there first, else for a guess."""
-        order = self.decisions.order
-        place = order.index(before) if before else len(order)
+    def _started(self, *, guessed: bool) -> list[Stay]:
+        """Who starts now: for as long as it may, or as long as a guess if nobody knows."""
         guess = self.world.now + 60.0
         return [
-            replace(stay, end=guess)
-            if stay.end == inf and order.index(stay.gang.uid) < place
-            else stay
+            replace(stay, end=guess) if guessed and stay.end == inf else stay
             for stay in self.started
         ]
 
     def _would_delay(self, gang: Gang) -> list[str]:
-        future = self._future(gang.uid)
+        future = self._future(gang.uid, guessed=False)
         if next(self.starts(gang), None) is None:
             return [f"{gang.key} would delay others though it could not start at all"]
         if any(future.can_start(gang, pool, at=self.world.now) for pool in self.pools(gang)):
@@ -223,21 +224,31 @@ class Judge:
         gangs = {gang.uid: gang for gang in self.world.pending}
         reasons = {one.uid: one.reason for one in self.decisions.blocked}
         for uid in self.decisions.order:
-            gang, made, future = gangs[uid], reserved.get(uid), self._future(uid)
+            gang, made = gangs[uid], reserved.get(uid)
+            future = self._future(uid, guessed=True)
             pools = [pool for pool in self.pools(gang) if by_pool[pool] < most]
             if made is not None:
+                found += self._reservation(gang, made, pools)
                 by_pool[made.pool] += 1
-                stay = beginning(gang, made.pool, made.assignment, at=made.start_at)
-                if not future.beside(stay):
-                    found.append(f"the reservation of {gang.key} is not free")
-                found += _unlawful_places(
-                    self.table(gang, made.pool, gang.legal_sizes[0]), made.assignment
-                )
-                earliest = future.earliest(gang, pools)
-                if earliest is None or earliest < made.start_at:
-                    found.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
             elif reasons.get(uid) in RESERVED_FOR and future.earliest(gang, pools) is not None:
                 found.append(f"{gang.key} has no reservation")
+        return found
+
+    def _reservation(self, gang: Gang, made: Reservation, pools: Sequence[str]) -> list[str]:
+        """What is wrong with one reservation.
+
+        Of those who start now in front of it some may stay for ever: its start lies between the
+        one without them and the one with them, and it has its places without.
+        """
+        found = _unlawful_places(self.table(gang, made.pool, gang.legal_sizes[0]), made.assignment)
+        future = self._future(gang.uid, guessed=True)
+        stay = beginning(gang, made.pool, made.assignment, at=made.start_at)
+        if not future.beside(stay):
+            found.append(f"the reservation of {gang.key} is not free")
+        earliest = future.earliest(gang, pools)
+        latest = self._future(gang.uid, guessed=False).earliest(gang, pools)
+        if earliest is None or not earliest <= made.start_at <= (inf if latest is None else latest):
+            found.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
         return found
 
     def _preempts(self, gang: Gang, victims: Sequence[str]) -> list[str]:
@@ -246,13 +257,15 @@ class Judge:
         best = next(self.starts(gang), None)
         if best is not None:
             return [f"{gang.key} sends {victims} away though it could start as {best}"]
+        if self.world.policy.surplus or self.world.policy.moves:
+            return []  # part of a gang may do, or others move: more ways than are tried here
         cheapest = self._cheapest(gang)
         if cheapest is None:
             return [f"{gang.key} sends {victims} away and brute force finds nobody"]
         running = {held.gang.uid: held for held in self.world.snapshot.admitted}
         paid = sum(running[uid].gpu_seconds_at_risk for uid in victims)
         least = sum(held.gpu_seconds_at_risk for held in cheapest)
-        self.ratios.append(paid / least)
+        self.ratios.append(paid / least if least else 1.0 + paid)
         return []
 
     def _cheapest(self, gang: Gang) -> tuple[Admitted, ...] | None:

@@ -158,6 +158,25 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     )
 
 
+def without(one: World, keys: Sequence[str]) -> World:
+    """The world once these running gangs are gone, and their pods with them."""
+    snapshot = one.snapshot
+    gone = [held for held in snapshot.admitted if held.gang.key in keys]
+    taken = {node.name: bound(node.name, gone) for node in snapshot.nodes}
+    nodes = tuple(replace(node, used=node.used - taken[node.name]) for node in snapshot.nodes)
+    left = tuple(held for held in snapshot.admitted if held not in gone)
+    return replace(one, snapshot=replace(snapshot, nodes=nodes, admitted=left))
+
+
+def bound(name: str, held: Sequence[Admitted]) -> Resources:
+    total = Resources()
+    for one in held:
+        for position, place in enumerate(one.assignment):
+            if place == name and position not in one.reserved | one.lost:
+                total += one.gang.request_of(position)
+    return total
+
+
 def _nodes(random: Random, *, roomy: bool) -> list[Node]:
     """Where levels only shape a placement, there has to be room for more than one."""
     first = [
@@ -323,15 +342,8 @@ def _pod(gpus: int, cpu: int) -> Resources:
 
 def _with(nodes: Sequence[Node], queues: tuple[Queue, ...], held: Sequence[Admitted]) -> Snapshot:
     """The snapshot in which these gangs' pods are bound."""
-    used: dict[str, Resources] = {}
-    for one in held:
-        for position, name in enumerate(one.assignment):
-            if position not in one.reserved and position not in one.lost:
-                used[name] = used.get(name, Resources()) + one.gang.request_of(position)
     return Snapshot(
-        nodes=tuple(
-            replace(node, used=node.used + used.get(node.name, Resources())) for node in nodes
-        ),
+        nodes=tuple(replace(node, used=node.used + bound(node.name, held)) for node in nodes),
         pools=(Pool(name="a", levels=LEVELS), Pool(name="b", levels=LEVELS)),
         queues=queues,
         admitted=tuple(held),

@@ -1,0 +1,358 @@
+"""A long random life of a small cluster, one cycle after every event, made of one seed.
+
+Jobs come and end, break and are repaired, are told to leave or to give up places and do so late,
+move and shrink and grow; nodes fail, return, are cordoned and closed; strangers move in; quotas
+change. After every event the invariants must hold of the cycle, brute force must agree with it
+where nothing is on its way (`scheduling_judge`), the order of the input must decide nothing, nor
+what the cycle remembers of earlier ones. In the end everybody who was told to go goes, and the
+cluster has to calm down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from drumline.scheduling import (
+    Admitted,
+    Decisions,
+    Memory,
+    MoveBudget,
+    Ordering,
+    Policy,
+    Resized,
+    Resources,
+    Snapshot,
+    WaitingRule,
+    decide,
+)
+from tests.property.scheduling_judge import judged
+from tests.property.scheduling_worlds import NOW, Feature, World, bound, some_gang, world
+
+FEWEST_EVENTS, MOST_EVENTS = 3, 9
+MOST_ROUNDS = 60
+"""A cluster to which nothing happens any more has calmed down by then."""
+
+
+class LifeError(AssertionError):
+    """What is wrong, with all that led to it."""
+
+
+class Life:
+    """One cluster and what happens to it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(f"life {seed}")
+        wanted = self.random.sample(list(Feature), self.random.randint(2, 6))
+        self.features = frozenset(wanted)
+        first = world(self.random.randrange(1 << 30), self.features)
+        self.queues = first.snapshot.queues
+        self.pools = first.snapshot.pools
+        self.held = {held.gang.uid: held for held in first.snapshot.admitted}
+        self.bare = [
+            replace(node, used=node.used - bound(node.name, list(self.held.values())))
+            for node in first.snapshot.nodes
+        ]
+        self.pending = list(first.pending)
+        self.ending: list[tuple[str, Resources]] = []
+        self.clock = NOW
+        self.count = 0
+        self.policy = self._policy()
+        self.memory = Memory()
+        self.log: list[str] = []
+
+    def live(self, most_events: int = MOST_EVENTS) -> None:
+        """Some events, and then none.
+
+        Raises:
+            LifeError: when a cycle is not as it has to be.
+        """
+        for _ in range(self.random.randint(FEWEST_EVENTS, most_events)):
+            event = self.random.choice(self.events)
+            self.log.append(event.__name__)
+            event()
+            self.cycle()
+        for _ in range(MOST_ROUNDS):
+            if not self._goes_on():
+                return
+        self._is(["does not calm down"])
+
+    @property
+    def events(self) -> list[Callable[[], None]]:
+        """What may happen; more often what happens more often."""
+        usual = [self.submit, self.submit, self.submit, self.finish, self.bind, self.work]
+        late = [self.leave, self.leave, self.shrink, self.pods_end]
+        bad = [self.lose, self.fail, self.come_back, self.cordon, self.close, self.strangers]
+        return [*usual, *late, *bad, self.give_up, self.change_quota]
+
+    def cycle(self) -> Decisions:
+        """One cycle, judged and carried out."""
+        asked = World(
+            snapshot=self.snapshot(),
+            pending=tuple(self.pending),
+            policy=self.policy,
+            now=self.clock,
+        )
+        decisions = decide(
+            snapshot=asked.snapshot,
+            pending=asked.pending,
+            policy=self.policy,
+            now=self.clock,
+            memory=self.memory,
+        )
+        problems = judged(asked, decisions)
+        if self.random.random() < 0.3 and asked.shuffled(self.random).decide() != decisions:
+            problems.append("another order of the input, or no memory, decides otherwise")
+        self._is(problems)
+        self._carry_out(decisions)
+        return decisions
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as the cycle sees it."""
+        going: dict[str, Resources] = {}
+        for name, amounts in self.ending:
+            going[name] = going.get(name, Resources()) + amounts
+        return Snapshot(
+            nodes=tuple(
+                replace(
+                    node,
+                    used=node.used
+                    + bound(node.name, list(self.held.values()))
+                    + going.get(node.name, Resources()),
+                    terminating=going.get(node.name, Resources()),
+                )
+                for node in self.bare
+            ),
+            pools=self.pools,
+            queues=self.queues,
+            admitted=tuple(self.held.values()),
+        )
+
+    # what may happen
+
+    def submit(self) -> None:
+        self.count += 1
+        one = some_gang(
+            self.random,
+            f"j{self.count:02}",
+            features=self.features,
+            at=float(self.count),
+            hero=self.random.random() < 0.5,
+        )
+        self.pending.append(one)
+
+    def give_up(self) -> None:
+        """A waiting job is deleted, whether places are kept for it or not."""
+        if self.pending:
+            self.pending.pop(self.random.randrange(len(self.pending)))
+
+    def finish(self) -> None:
+        if self.held:
+            del self.held[self.random.choice(list(self.held))]
+
+    def bind(self) -> None:
+        """The promised pods of a gang come into being."""
+        for held in self._some(lambda held: bool(held.reserved)):
+            self.held[held.gang.uid] = replace(held, reserved=frozenset())
+
+    def work(self) -> None:
+        """Time passes; somebody has work that no checkpoint holds yet."""
+        self.clock += self.random.choice([1.0, 30.0, 300.0])
+        for held in self._some(lambda _: True):
+            at_risk = float(self.random.randint(0, 600))
+            self.held[held.gang.uid] = replace(held, gpu_seconds_at_risk=at_risk)
+
+    def leave(self) -> None:
+        """Somebody who was told to go has saved; its pods are being deleted, and it waits again."""
+        for held in self._some(lambda held: held.leaving):
+            self._go(held)
+
+    def shrink(self) -> None:
+        """Somebody who was told to give places up has done so."""
+        for held in self._some(lambda held: bool(held.giving_up) and not held.leaving):
+            self._give_places_up(held)
+
+    def pods_end(self) -> None:
+        """What was being deleted is gone."""
+        self.ending.clear()
+
+    def lose(self) -> None:
+        """A pod is gone for good."""
+        for held in self._some(lambda held: not held.leaving):
+            place = self.random.randrange(len(held.assignment))
+            self._lose(held, frozenset({place}))
+
+    def fail(self) -> None:
+        """A node is gone, with all that ran there."""
+        place = self.random.randrange(len(self.bare))
+        name = self.bare[place].name
+        self.bare[place] = replace(self.bare[place], ready=False)
+        for held in list(self.held.values()):
+            places = {i for i, where in enumerate(held.assignment) if where == name}
+            if places and not held.leaving:
+                self._lose(held, frozenset(places))
+
+    def come_back(self) -> None:
+        self._change(ready=True, unschedulable=False, closed="")
+
+    def cordon(self) -> None:
+        self._change(unschedulable=True)
+
+    def close(self) -> None:
+        self._change(closed="spot reclaim")
+
+    def strangers(self) -> None:
+        """Somebody else's pods come to a node, or leave it."""
+        self._change(used=Resources(gpus=self.random.choice([0, 0, 1]), cpu_millis=1000))
+
+    def change_quota(self) -> None:
+        """An owner gives a queue more or less."""
+        changed = self.random.choice(self.queues)
+        nominal = {pool: self.random.choice([0, 2, 4, 1000]) for pool in changed.nominal}
+        self.queues = tuple(
+            replace(queue, nominal=nominal) if queue is changed else queue for queue in self.queues
+        )
+
+    # what follows from decisions
+
+    def _carry_out(self, decisions: Decisions) -> None:
+        waiting = {gang.uid: gang for gang in self.pending}
+        for one in decisions.placed:
+            if one.uid in self.held:
+                before = self.held[one.uid]
+                self.held[one.uid] = replace(
+                    before,
+                    assignment=one.assignment,
+                    lost=frozenset(),
+                    reserved=before.reserved | frozenset(one.replaced),
+                    nominated={},
+                    nominated_pool="",
+                )
+            else:
+                gang = replace(waiting.pop(one.uid), nominated=(), nominated_pool="")
+                self.held[one.uid] = Admitted(
+                    gang=gang,
+                    pool=one.pool,
+                    assignment=one.assignment,
+                    reserved=frozenset(range(len(one.assignment))),
+                    admitted_at=self.clock,
+                )
+        for one in decisions.resized:
+            self.held[one.uid] = _resized(self.held[one.uid], one)
+        for one in decisions.preemptions:
+            for victim in one.victims:
+                held = self.held[victim.uid]
+                if victim.kept:
+                    up = frozenset(range(len(held.assignment))) - frozenset(victim.kept)
+                    self.held[victim.uid] = replace(held, giving_up=up)
+                else:
+                    self._tell_to_go(held, to=victim.moves_to, pool=victim.moves_to_pool)
+            if one.uid in waiting:
+                waiting[one.uid] = replace(
+                    waiting[one.uid], nominated=one.assignment, nominated_pool=one.pool
+                )
+            else:
+                kept = {i: one.assignment[i] for i in one.replaced}
+                self.held[one.uid] = replace(self.held[one.uid], nominated=kept)
+        for move in decisions.moves:
+            self._tell_to_go(self.held[move.uid], to=move.assignment, pool=move.pool)
+        self.pending = list(waiting.values())
+
+    def _is(self, problems: list[str]) -> None:
+        if problems:
+            raise LifeError(f"life {self.seed}, {', '.join(self.log)}: {problems}")
+
+    def _tell_to_go(self, held: Admitted, *, to: tuple[str, ...], pool: str) -> None:
+        self.held[held.gang.uid] = replace(
+            held, leaving=True, nominated=dict(enumerate(to)), nominated_pool=pool if to else ""
+        )
+
+    def _go(self, held: Admitted) -> None:
+        del self.held[held.gang.uid]
+        for position, name in enumerate(held.assignment):
+            if position not in held.lost | held.reserved:
+                self.ending.append((name, held.gang.request_of(position)))
+        places = tuple(name for _, name in sorted(held.nominated.items()))
+        pool = (held.nominated_pool or held.pool) if places else ""
+        self.pending.append(replace(held.gang, nominated=places, nominated_pool=pool))
+
+    def _give_places_up(self, held: Admitted) -> None:
+        for position in sorted(held.giving_up - held.lost - held.reserved):
+            self.ending.append((held.assignment[position], held.gang.request_of(position)))
+        kept = [i for i in range(len(held.assignment)) if i not in held.giving_up]
+        self.held[held.gang.uid] = _renumbered(held, kept)
+
+    def _lose(self, held: Admitted, places: frozenset[int]) -> None:
+        self.held[held.gang.uid] = replace(
+            held,
+            lost=held.lost | places,
+            reserved=held.reserved - places,
+        )
+
+    def _goes_on(self) -> bool:
+        """Everybody does at once what it was told to; whether there was anything to do."""
+        self.log.append("calm")
+        for held in list(self.held.values()):
+            if held.leaving:
+                self._go(held)
+            elif held.giving_up:
+                self._give_places_up(held)
+            else:
+                self.held[held.gang.uid] = replace(held, reserved=frozenset())
+        told = bool(self.ending)
+        self.ending.clear()
+        decisions = self.cycle()
+        return told or bool(
+            decisions.placed or decisions.preemptions or decisions.resized or decisions.moves
+        )
+
+    def _some(self, fits: Callable[[Admitted], bool]) -> list[Admitted]:
+        found = [held for held in self.held.values() if fits(held)]
+        return [self.random.choice(found)] if found else []
+
+    def _change(self, **changes: object) -> None:
+        place = self.random.randrange(len(self.bare))
+        self.bare[place] = replace(self.bare[place], **changes)  # type: ignore[arg-type]
+
+    def _policy(self) -> Policy:
+        random = self.random
+        backfill = Feature.RESERVATION in self.features
+        return Policy(
+            waiting=WaitingRule.BACKFILL
+            if backfill
+            else random.choice([WaitingRule.BEST_EFFORT, WaitingRule.BEST_EFFORT]),
+            reservations=random.choice([1, 2, 16]),
+            order=random.choice([Ordering.PRIORITY, Ordering.FAIR_SHARE]),
+            restart_seconds=0.0,
+            priority_seconds=0.0,
+            surplus=random.random() < 0.3,
+            repairs_preempt=random.random() < 0.3,
+            moves=random.choice([None, None, MoveBudget(gangs=3, gpu_seconds=1e6)]),
+        )
+
+
+def _resized(held: Admitted, resized: Resized) -> Admitted:
+    """The gang with its new size; what it gave up is free at once."""
+    kept = _renumbered(held, resized.kept, resized.added)
+    return replace(
+        kept,
+        reserved=kept.reserved | frozenset(range(len(resized.kept), len(kept.assignment))),
+    )
+
+
+def _renumbered(held: Admitted, kept: Sequence[int], added: tuple[str, ...] = ()) -> Admitted:
+    new = {old: place for place, old in enumerate(kept)}
+
+    def moved(places: frozenset[int]) -> frozenset[int]:
+        return frozenset(new[old] for old in places if old in new)
+
+    return replace(
+        held,
+        assignment=(*(held.assignment[old] for old in kept), *added),
+        reserved=moved(held.reserved),
+        lost=moved(held.lost),
+        giving_up=frozenset(),
+        nominated={},
+    )
