@@ -6,6 +6,7 @@ changes nothing in what queues hold. So no chain of moves comes back to where it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.decisions import Decisions, Move, MoveReason
@@ -56,10 +57,10 @@ def _no_gain(
     after = [one for held in snapshot.admitted for one in _nodes(held, kept=kept[held.gang.uid])]
     given = promises(snapshot=snapshot, pending=pending, decisions=decisions)
     after += [name for one in given for name in one.places.values()]
-    started = [name for one in decisions.placed for name in one.assignment]
-    grown = [name for one in decisions.resized for name in one.added]
-    was = _free_domains(pool, snapshot, used={*before, *started, *grown})
-    will = _free_domains(pool, snapshot, used={*after, *started, *grown})
+    others = {name for one in decisions.placed for name in one.assignment}
+    others |= {name for one in decisions.resized for name in one.added} | _foreign(snapshot)
+    was = _free_domains(pool, snapshot, used={*before, *others})
+    will = _free_domains(pool, snapshot, used={*after, *others})
     if not will > was:
         return [f"moves of {len(moved)} gangs in pool {pool.name} free nothing: {was} to {will}"]
     return []
@@ -71,8 +72,18 @@ def _nodes(held: Admitted, *, kept: frozenset[int] | None) -> Iterable[str]:
             yield name
 
 
+def _foreign(snapshot: Snapshot) -> set[str]:
+    """Nodes on which pods of no admitted gang hold GPUs."""
+    used = Counter({node.name: node.used.gpus for node in snapshot.nodes})
+    for held in snapshot.admitted:
+        for position, name in held.survivors.items():
+            if position not in held.reserved:
+                used[name] -= held.gang.request_of(position).gpus
+    return {name for name, gpus in used.items() if gpus > 0}
+
+
 def _free_domains(pool: Pool, snapshot: Snapshot, *, used: set[str]) -> list[int]:
-    """How many known domains of each level, broadest first, hold no pod of any gang."""
+    """How many known domains of each level, broadest first, nobody uses."""
     nodes = [node for node in snapshot.nodes if node.pool == pool.name]
     counts: list[int] = []
     for depth in range(1, len(pool.levels) + 1):
