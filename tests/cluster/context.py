@@ -123,16 +123,22 @@ def pinned(image: str) -> str:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     roots = project["dependencies"] + project["optional-dependencies"][image]
     names = _closure([Requirement(each) for each in roots], without=_NOT_IN_A_POD[image])
-    entries = re.split(r"\n(?=\S)", (REPOSITORY / "requirements.lock").read_text().strip())
-    kept = {
-        str(canonicalize_name(entry.partition("==")[0])): entry
-        for entry in entries
-        if not entry.startswith("#")
-    }
+    kept = _locked((REPOSITORY / "requirements.lock").read_text())
     missing = sorted(names - kept.keys())
     if missing:
         raise ClusterError(f"requirements.lock has no {', '.join(missing)}: lock again")
     return "\n".join(kept[name] for name in sorted(names)) + "\n"
+
+
+def _locked(text: str) -> dict[str, str]:
+    """Entries by name; of a package with a version for each of several Pythons, ours."""
+    kept: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\S)", text.strip()):
+        if not entry.startswith("#"):
+            pin = Requirement(entry.partition(" \\\n")[0])
+            if pin.marker is None or pin.marker.evaluate():
+                kept[str(canonicalize_name(pin.name))] = entry
+    return kept
 
 
 def _closure(roots: list[Requirement], *, without: set[str]) -> set[str]:

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.cluster.context import ensure_app, image_cache, pinned
 
@@ -20,14 +21,21 @@ def names(image: str) -> set[str]:
 
 def test_an_image_has_what_its_extra_requires_and_nothing_of_the_others() -> None:
     operator, trainer = names("operator"), names("trainer")
-    assert {"kopf", "aiohttp", "yarl", "multidict", "msgspec", "pydantic-core"} <= operator
+    assert {"kopf", "aiohttp", "yarl", "multidict", "msgspec", "pydantic-core", "numpy"} <= operator
     assert {"torch", "numpy", "safetensors", "sympy"} <= trainer
-    assert operator.isdisjoint({"torch", "numpy", "pytest", "kubernetes"})
+    assert operator.isdisjoint({"torch", "pytest", "kubernetes"})
     assert trainer.isdisjoint({"kopf", "aiohttp", "pytest"})
 
 
 def test_every_pin_keeps_its_hashes() -> None:
     assert all("--hash=sha256:" in entry for entry in re.split(r"\n(?=\S)", pinned("operator")))
+
+
+@pytest.mark.parametrize("image", ["operator", "trainer"])
+def test_every_pin_is_for_the_python_of_the_image(image: str) -> None:
+    pins = re.findall(r"(?m)^([a-z].*?) \\$", pinned(image))
+    assert len(pins) == len(names(image))
+    assert all(pin.marker is None or pin.marker.evaluate() for pin in map(Requirement, pins))
 
 
 def test_our_packages_are_compiled_and_made_once(cache: Path) -> None:
