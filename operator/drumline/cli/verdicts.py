@@ -16,8 +16,6 @@ from drumline.scheduling.decisions import (
     Move,
     Placed,
     Preemption,
-    Remedy,
-    RemedyKind,
     Resized,
     Victim,
 )
@@ -130,33 +128,6 @@ def lines(
     ]
 
 
-def advice(remedy: Remedy) -> str:
-    """A remedy as a sentence."""
-    n, where = remedy.amount, remedy.where
-    pool = f" in pool {remedy.pool}" if remedy.pool else ""
-    match remedy.kind:
-        case RemedyKind.WAIT_FOR:
-            return "wait until these jobs end"
-        case RemedyKind.ASK_FOR_LESS:
-            return f"ask for at most {n} pods"
-        case RemedyKind.ASK_FOR_SMALLER_PODS:
-            return f"ask for at most {n} of {where} a pod"
-        case RemedyKind.RAISE_QUOTA:
-            return f"raise nominalGpus of queue {where} by {n}{pool}"
-        case RemedyKind.RAISE_USER_LIMIT:
-            return f"raise userLimitGpus of queue {where} by {n}{pool}"
-        case RemedyKind.ADD_NODES:
-            return f"add {n} nodes to {where}"
-        case RemedyKind.RETURN_NODES:
-            return f"return {n} nodes of {where} to service"
-        case RemedyKind.RELAX_TOPOLOGY:
-            return f"require {where} instead" if where else "require no topology level"
-        case RemedyKind.CORRECT_NAME:
-            return f"name {where} instead" if where else "correct the name"
-        case RemedyKind.WAIT:
-            return "wait"
-
-
 def _foreseen(line: Line, start: ExpectedStart | None) -> Line:
     if start is None:
         return line
@@ -257,7 +228,7 @@ def _waits(
         reason=str(one.reason),
         message=one.message,
         blockers=one.blockers,
-        remedy=advice(one.remedy) if one.remedy else "",
+        remedy=str(one.remedy) if one.remedy else "",
         remedy_kind=str(one.remedy.kind) if one.remedy else "",
         reserved_at=reserved_at,
     )

@@ -21,7 +21,7 @@ from drumline.controller.pastuse import PastUse
 from drumline.controller.waiting import WaitingTexts
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
 from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
@@ -99,6 +99,7 @@ class SchedulerLoop:
                 raise
             except Exception:  # whatever one object did to it, the next cycle may do without
                 log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
+                self._memory = Memory()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
 
     async def cycle(self) -> float | None:
@@ -148,7 +149,7 @@ class SchedulerLoop:
             job = self._state.job(blocked.key)
             if job is not None and job.uid == blocked.uid and blocked.uid not in told:
                 waiting.add(job.uid)
-                self._texts.say(job, reason=str(blocked.reason), message=blocked.message)
+                self._texts.say(job, reason=str(blocked.reason), message=_told(blocked))
         for job in self._state.queued_without_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
@@ -164,3 +165,11 @@ class SchedulerLoop:
         reasons = Counter(str(blocked.reason) for blocked in decisions.blocked)
         for reason, count in reasons.items():
             self._metrics.pending.labels(reason=reason).set(count)
+
+
+def _told(blocked: Blocked) -> str:
+    """Why a job waits, and what somebody could do about it."""
+    remedy = blocked.remedy
+    if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
+        return blocked.message
+    return f"{blocked.message}; to start it now: {remedy}"

@@ -91,6 +91,32 @@ class Remedy:
     pool: str = ""
     """The pool that this is about, where it is about one."""
 
+    def __str__(self) -> str:
+        """The change as a sentence."""
+        n, where = self.amount, self.where
+        pool = f" in pool {self.pool}" if self.pool else ""
+        match self.kind:
+            case RemedyKind.WAIT_FOR:
+                return "wait until these jobs end"
+            case RemedyKind.ASK_FOR_LESS:
+                return f"ask for at most {n} pods"
+            case RemedyKind.ASK_FOR_SMALLER_PODS:
+                return f"ask for at most {n} of {where} a pod"
+            case RemedyKind.RAISE_QUOTA:
+                return f"raise nominalGpus of queue {where} by {n}{pool}"
+            case RemedyKind.RAISE_USER_LIMIT:
+                return f"raise userLimitGpus of queue {where} by {n}{pool}"
+            case RemedyKind.ADD_NODES:
+                return f"add {n} nodes to {where}"
+            case RemedyKind.RETURN_NODES:
+                return f"return {n} nodes of {where} to service"
+            case RemedyKind.RELAX_TOPOLOGY:
+                return f"require {where} instead" if where else "require no topology level"
+            case RemedyKind.CORRECT_NAME:
+                return f"name {where} instead" if where else "correct the name"
+            case RemedyKind.WAIT:
+                return "wait"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:

@@ -1,10 +1,8 @@
-"""Decisions as lines: every kind of decision, and every remedy as a sentence."""
+"""Decisions as lines, whatever their kind."""
 
 from __future__ import annotations
 
-import pytest
-
-from drumline.cli.verdicts import Verdict, advice, lines
+from drumline.cli.verdicts import Verdict, lines
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -13,8 +11,6 @@ from drumline.scheduling.decisions import (
     MoveReason,
     Placed,
     Preemption,
-    Remedy,
-    RemedyKind,
     Reservation,
     Resized,
     Victim,
@@ -89,17 +85,3 @@ def test_every_kind_of_decision_has_its_line() -> None:
     assert (found[3].pods, found[3].message) == (1, "goes on with 1 pod")
     assert found[5].message == "2 domains more free then"
     assert found[6].reserved_at == 99.0
-
-
-@pytest.mark.parametrize("kind", RemedyKind)
-def test_every_remedy_is_a_sentence_with_its_figures(kind: RemedyKind) -> None:
-    said = advice(Remedy(kind=kind, amount=7, where="there", pool="h100"))
-    figures = kind not in {
-        RemedyKind.WAIT,
-        RemedyKind.WAIT_FOR,
-        RemedyKind.CORRECT_NAME,
-        RemedyKind.RELAX_TOPOLOGY,
-    }
-    assert ("7" in said) is figures
-    named_ = kind not in {RemedyKind.WAIT, RemedyKind.WAIT_FOR, RemedyKind.ASK_FOR_LESS}
-    assert ("there" in said) is named_
