@@ -6,9 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Decisions, Gang, Placed, Queue, Resized, Resources, Snapshot
+from drumline.scheduling import (
+    Decisions,
+    Gang,
+    Placed,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resized,
+    Resources,
+    Snapshot,
+)
 from drumline.scheduling.invariants import violations
-from tests.unit.scheduling.builders import admitted, cluster, gang, pod, queue, racks, run
+from tests.unit.scheduling.builders import admitted, after, cluster, gang, pod, queue, racks, run
 
 N0, N1, N2, N3 = racks()
 SNAPSHOT = cluster(N0, N1, N2, N3)
@@ -206,3 +216,54 @@ def test_a_wrong_size_is_named(kept: tuple[int, ...], added: tuple[str, ...], wo
     wrong = Resized(key="training/e", uid="uid-e", pool="h100", kept=kept, added=added)
     sentences = violations(snapshot=snapshot, pending=[], decisions=Decisions(resized=(wrong,)))
     assert any(words in sentence for sentence in sentences), sentences
+
+
+def test_a_user_above_his_cap_is_named() -> None:
+    capped = (queue("research", 9, user_limit={"h100": 3}),)
+    held = admitted(gang("r", nodes=2, user="u"), "n2", "n2")
+    snapshot = cluster(N0, N1, N2, queues=capped, running=[held])
+    mine, other = gang("a", nodes=2, user="u"), gang("b", nodes=2, user="v")
+    assert found(snapshot, mine, placed(mine, "n0", "n0")) == (
+        "user 'u' holds 4 GPUs of pool h100 in queue research, above the 3 that each user may",
+    )
+    assert found(snapshot, other, placed(other, "n0", "n0")) == ()
+
+
+def test_one_who_starts_by_borrowing_what_another_is_entitled_to_is_named() -> None:
+    snapshot = cluster(N0, N1, N2, queues=COHORT)
+    greedy = [gang(f"g{i}", queue="a", at=i) for i in range(4)]
+    entitled = gang("x", queue="b", at=9)
+    right = run(snapshot, *greedy, entitled)
+    assert violations(snapshot=snapshot, pending=[*greedy, entitled], decisions=right) == ()
+    alone = run(snapshot, *greedy)
+    peaceful = tuple(replace(one, preemption=PreemptionRule()) for one in COHORT)
+    full = replace(after(snapshot, greedy, alone), queues=peaceful)
+    refused = run(full, entitled).blocked
+    wrong = replace(alone, blocked=refused, order=(*alone.order, entitled.uid))
+    sentences = violations(snapshot=snapshot, pending=[*greedy, entitled], decisions=wrong)
+    assert sentences == tuple(
+        f"training/g{i} borrows what training/x is entitled to" for i in range(4)
+    )
+
+
+FAIR = PreemptionRule(reclaim=Reclaim.FAIR_SHARE)
+
+
+@pytest.mark.parametrize(
+    ("weight", "nominal", "words"),
+    [
+        (1.0, 0, None),
+        (0.5, 0, "a has less than b afterwards"),
+        (1.0, 3, "a falls below its quota for one that borrows"),
+    ],
+)
+def test_a_reclaim_by_fair_share_is_judged_by_what_both_have_then(
+    weight: float, nominal: int, words: str | None
+) -> None:
+    queues = (
+        queue("org", 4 - nominal),
+        queue("a", nominal, parent="org"),
+        queue("b", parent="org", preemption=FAIR, weight=weight),
+    )
+    sentences = reclaim(queues, 2)
+    assert not sentences if words is None else any(words in one for one in sentences), sentences
