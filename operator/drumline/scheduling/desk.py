@@ -27,7 +27,8 @@ from drumline.scheduling.elastic import Resizer
 from drumline.scheduling.enough import Enough
 from drumline.scheduling.entry import Gate
 from drumline.scheduling.groups import Group
-from drumline.scheduling.horizon import Horizon, Nomination
+from drumline.scheduling.horizon import Horizon
+from drumline.scheduling.mending import Mender
 from drumline.scheduling.migration import Migrator
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.ordering import Borrowing, line_of, turn
@@ -40,7 +41,6 @@ from drumline.scheduling.relocation import Budget
 from drumline.scheduling.reservations import RESERVED_FOR, Reservations
 from drumline.scheduling.seating import Seating, placed
 from drumline.scheduling.told import Told
-from drumline.scheduling.view import PoolView
 from drumline.scheduling.waiting import Waiting, is_alone
 
 
@@ -87,9 +87,18 @@ class Desk:
         self._defragmenter = Defragmenter(
             horizon=self._horizon, candidacy=self._candidacy, budget=budget
         )
-        self._repairs_preempt = policy.repairs_preempt
         self._backlog = Backlog(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
+        )
+        self._mender = Mender(
+            horizon=self._horizon,
+            seating=self._seating,
+            candidacy=self._candidacy,
+            preemptor=self._preemptor,
+            preempts=policy.repairs_preempt,
+            backlog=self._backlog,
+            queues=self._queues,
+            now=now,
         )
         self._move_back = policy.move_back
         self._migrator = Migrator(
@@ -171,55 +180,7 @@ class Desk:
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
-        gang, view = held.gang, self._views.get(held.pool)
-        if view is None:
-            return Refusal(
-                reason=BlockReason.POOL_NOT_FOUND,
-                message=f"pool {held.pool}, in which it was placed, does not exist any more",
-            ).of(gang)
-        if gang.retry_at > self._now:
-            return self._backlog.back_off(gang=gang, pools=()).of(gang)
-        beside = tuple(
-            view.ordinal_of[name]
-            for index, name in enumerate(held.assignment)
-            if index not in held.lost and name in view.ordinal_of
-        )
-        kept = self._horizon.nomination(gang)
-        if kept is not None:
-            self._horizon.release(kept)
-        found = self._replacements(held=held, view=view, beside=beside)
-        if isinstance(found, Refusal):
-            return self._not_repaired(held=held, refusal=found, kept=kept)
-        if kept is not None and tuple(found) != kept.nodes:
-            self._give_back()
-        self._candidacy.exclude((gang.uid,))
-        assignment = list(held.assignment)
-        replaced = tuple(sorted(held.lost))
-        self._horizon.take(gang=gang, pool=held.pool, nodes=found, positions=replaced)
-        for index, name in zip(replaced, found, strict=True):
-            assignment[index] = name
-        return placed(gang=gang, view=view, assignment=assignment, replaced=replaced)
-
-    def _not_repaired(
-        self, *, held: Admitted, refusal: Refusal, kept: Nomination | None
-    ) -> Resized | Preemption | Blocked:
-        """What a broken gang does whose lost places nothing can fill now."""
-        gang, queue = held.gang, self._queues.get(held.gang.queue)
-        if kept is not None:
-            self._horizon.nominate(kept)
-            return self._preemptor.waiting(kept)
-        shrunk = self._resizer.shrink(held)
-        if shrunk is not None:
-            self._candidacy.exclude((gang.uid,))
-            return shrunk
-        if self._repairs_preempt and queue is not None:
-            preemption = self._preemptor.repair(held=held, queue=queue, refusal=refusal)
-            if preemption is not None:
-                self._told.forget()
-                self._reservations.plan_anew()
-                return preemption
-        self._backlog.want(gang=gang, pool=held.pool, reason=refusal.reason)
-        return refusal.of(gang)
+        return self._mender.repair(held)
 
     def claim(self, gang: Gang) -> Placed | Blocked:
         """The kept places of a nominated gang as soon as they are free, or any others before."""
@@ -239,16 +200,14 @@ class Desk:
         if found is None:
             self._horizon.nominate(nomination)
             return self._preemptor.waiting(nomination)
-        self._give_back()
-        return found
-
-    def _give_back(self) -> None:
         self._seating.forget()
         self._gave_back = True
+        return found
 
     def gave_back(self) -> bool:
         """Whether kept places came free since this was last asked."""
-        gave_back, self._gave_back = self._gave_back, False
+        gave_back = self._gave_back or self._mender.gave_back
+        self._gave_back = self._mender.gave_back = False
         return gave_back
 
     def admit(self, gang: Gang) -> Placed | Preemption | Refusal:
@@ -316,19 +275,6 @@ class Desk:
         back = self._migrator.moves_back() if self._move_back else []
         quiet = [pool for pool in self._views if not self._backlog.is_wanted(pool)]
         return (*back, *self._defragmenter.moves(quiet))
-
-    def _replacements(
-        self, *, held: Admitted, view: PoolView, beside: tuple[int, ...]
-    ) -> list[str] | Refusal:
-        gang = held.gang
-        if len(held.lost) < len(held.assignment) and _astray(gang=gang, view=view, ordinals=beside):
-            return Refusal(
-                reason=BlockReason.NODES_UNAVAILABLE,
-                message=f"has to stay in one {gang.required_level}, but no node of its other pods"
-                " carries that label any more",
-            )
-        kept = {i: name for i, name in enumerate(held.assignment) if i not in held.lost}
-        return self._seating.find(gang=gang, pool=held.pool, pods=held.size, kept=kept)
 
     def _try(self, gang: Gang) -> Placed | Denied:
         """Start a gang if it can start now."""
@@ -445,12 +391,3 @@ class Desk:
         self._horizon.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)
-
-
-def _astray(*, gang: Gang, view: PoolView, ordinals: Sequence[int]) -> bool:
-    """Whether nobody can say in which domain of the required level these nodes are."""
-    depth = view.tree.depth_of(gang.required_level or "")
-    if depth is None:
-        return False
-    ids = {view.tree.domain_of[depth][ordinal] for ordinal in ordinals}
-    return not any(view.tree.domains[depth][identity].known for identity in ids)

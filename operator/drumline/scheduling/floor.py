@@ -9,7 +9,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from drumline.scheduling.picture import Picture
 from drumline.scheduling.timeline import Seat
@@ -28,30 +28,40 @@ class Floor:
     def __init__(self, *, base: Picture, moments: Sequence[Picture], pool: str) -> None:
         self._moments = [moment.views[pool] for moment in moments]
         view = base.views[pool].copy()
-        self._view, self._later = view, list(view.free)
+        self._view, self._later = view, least(self._moments)
         self.picture = Picture(views={pool: view}, quota=base.quota)
         view.later = self._later
-        self._lower(range(len(self._later)))
+        view.withhold(differing(view.free, self._later))
 
     def start(self, seat: Seat) -> None:
         """Count a gang that starts now; whatever moments it touches show it already."""
         holder = self._view.holder(gang=seat.gang, nodes=seat.nodes)
         self._view.occupy(holder)
-        self._lower(holder.amounts)
-
-    def _lower(self, ordinals: Iterable[int]) -> None:
-        changed: list[int] = []
-        for ordinal in ordinals:
-            self._later[ordinal] = least = _least(self._moments, ordinal)
-            if least is not self._view.free[ordinal]:
-                changed.append(ordinal)
-        self._view.withhold(changed)
+        for ordinal in holder.amounts:
+            lowest = self._moments[0].free[ordinal]
+            for view in self._moments[1:]:
+                lowest = tuple(map(min, lowest, view.free[ordinal]))
+            self._later[ordinal] = lowest
+        self._view.withhold(holder.amounts)
 
 
-def _least(views: Sequence[PoolView], ordinal: int) -> Vector:
-    """The least that is free on a node in any of some views."""
-    first, *others = (view.free[ordinal] for view in views)
-    for free in others:
-        if free is not first:
-            first = tuple(map(min, first, free))
-    return first
+def least(views: Sequence[PoolView]) -> list[Vector]:
+    """By ordinal: what is free in all of some views."""
+    found = list(views[-1].free)
+    for view in views[-2::-1]:
+        found = lower(found, view.free)
+    return found
+
+
+def lower(one: Sequence[Vector], other: Sequence[Vector]) -> list[Vector]:
+    """By ordinal the less of both; where they share a value, nothing is done."""
+    found = list(one)
+    for ordinal in differing(one, other):
+        found[ordinal] = tuple(map(min, one[ordinal], other[ordinal]))
+    return found
+
+
+def differing(one: Sequence[Vector], other: Sequence[Vector]) -> list[int]:
+    """Where two lists hold other objects."""
+    pairs = enumerate(zip(one, other, strict=True))
+    return [ordinal for ordinal, (here, there) in pairs if here is not there]

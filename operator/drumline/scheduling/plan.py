@@ -11,17 +11,17 @@ index for each; a start is O(its places) in each moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import gcd, inf
 
-from drumline.scheduling.floor import Floor
+from drumline.scheduling.floor import Floor, lower
 from drumline.scheduling.horizon import Horizon
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.picture import Picture
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.timeline import Seat, Timeline, expected_length, latest_end
-from drumline.scheduling.view import Undo
+from drumline.scheduling.view import Undo, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,11 @@ class Reserved:
     picture: Picture
     """Of that moment, with them in their places."""
 
+    @property
+    def stamp(self) -> tuple[str, int]:
+        """Another one whenever somebody else is entered."""
+        return self.seats[0].gang.uid, self.picture.quota.version
+
 
 class Plan:
     """The reservations made so far.
@@ -59,19 +64,23 @@ class Plan:
         self._now = now
         self._timeline = Timeline(start=horizon.soon.copy(), running=running, now=now)
         self._floors: dict[tuple[str, tuple[float, ...]], Floor] = {}
+        self._least: dict[Hashable, list[Vector]] = {}
         self.reserved: list[Reserved] = []
         """In the order in which they were made."""
 
     def reserve(self, wishes: Sequence[Wish]) -> Reserved | None:
         """The earliest moment at which some gangs can start together, kept for them from now on."""
-        self._timeline.rewind()
-        for start in self._timeline.ends():
-            seats = self._seats(wishes=wishes, start=start)
-            if seats is None:
+        timeline, ceiling = self._timeline, Ceiling(plan=self, wishes=wishes)
+        timeline.rewind()
+        for start in timeline.ends():
+            ceiling.move(timeline=timeline, start=start)
+            seats = _seat_all(wishes=wishes, picture=timeline.picture)
+            if seats is None or not _enter(seats=seats, start=start, reserved=self.reserved):
                 continue
+            timeline.lift()
             for seat in seats:
-                self._timeline.add(seat=seat, start=start, end=start + _length(seat.gang))
-            picture = self._timeline.picture.copy()
+                timeline.add(seat=seat, start=start, end=start + _length(seat.gang))
+            picture = timeline.picture.copy()
             made = Reserved(wishes=tuple(wishes), seats=seats, start=start, picture=picture)
             self.reserved.append(made)
             self._floors.clear()
@@ -95,23 +104,36 @@ class Plan:
             return seat
         return self._elsewhere(seat=seat, ahead=ahead) or late
 
-    def bears(self, *, seat: Seat, late: Reserved) -> bool:
-        """Whether all could start as early although a gang starts now, in other places.
-
-        Args:
-            seat: of the gang.
-            late: who would be late in its present places.
-        """
-        view = late.picture.views[seat.pool]
-        if sum(max(0, free[0]) for free in view.free) < seat.gang.gpus_at(seat.size):
-            return False
+    def with_start(self, seat: Seat) -> Plan | None:
+        """A plan in which a gang starts now and all start as early as here, in other places."""
+        ahead = self.ahead(seat.gang)
+        unit = gcd(*(gpus for one in (seat, *_seats(ahead)) for gpus in _gpus_by_pod(one.gang)))
+        for one in ahead if unit else ():
+            free = one.picture.views[seat.pool].free
+            if sum(max(0, there[0]) // unit for there in free) * unit < seat.gpus:
+                return None
         twin = Plan(horizon=self._horizon, running=self._running, now=self._now)
         twin.start(seat, until=latest_end(gang=seat.gang, now=self._now))
         for one in self.reserved:
             made = twin.reserve(one.wishes)
             if made is None or made.start > one.start:
-                return False
-        return True
+                return None
+        twin.expect_end(seat)
+        return twin
+
+    def expect_end(self, seat: Seat) -> None:
+        """Let those who get a reservation later see a gang end when it is expected to."""
+        if seat.gang.max_runtime_seconds is None:
+            self._timeline.end(seat=seat, at=self._now + expected_length(seat.gang))
+
+    def least(self, *, pool: str, reserved: Sequence[Reserved]) -> list[Vector]:
+        """By ordinal: what is free at all moments of some reservations, the earliest first."""
+        key = (pool, *(one.stamp for one in reserved))
+        if key not in self._least:
+            free = reserved[0].picture.views[pool].free
+            rest = self.least(pool=pool, reserved=reserved[1:]) if len(reserved) > 1 else free
+            self._least[key] = lower(rest, free)
+        return self._least[key]
 
     def start(self, seat: Seat, *, until: float | None = None) -> None:
         """Count a gang that starts now.
@@ -128,24 +150,6 @@ class Plan:
             if pool == seat.pool:
                 floor.start(seat)
 
-    def _seats(self, *, wishes: Sequence[Wish], start: float) -> tuple[Seat, ...] | None:
-        """Places for all at the moment of the timeline that delay no other reservation."""
-        seats = _seat_all(wishes=wishes, picture=self._timeline.picture)
-        if seats is None or not (later := [one for one in self.reserved if one.start > start]):
-            return seats
-        if _enter(seats=seats, start=start, later=later):
-            return seats
-        end = start + max(_length(wish.gang) for wish in wishes)
-        moments = [one.picture for one in later if one.start < end]
-        pools = {pool for wish in wishes for pool in wish.pools}
-        views = {
-            pool: Floor(base=self._timeline.picture, moments=moments, pool=pool).picture.views[pool]
-            for pool in sorted(pools)
-        }
-        quota = self._timeline.picture.quota.copy()
-        seats = _seat_all(wishes=wishes, picture=Picture(views=views, quota=quota))
-        return seats if seats and _enter(seats=seats, start=start, later=later) else None
-
     def _elsewhere(self, *, seat: Seat, ahead: Sequence[Reserved]) -> Seat | None:
         key = (seat.pool, tuple(one.start for one in ahead))
         if key not in self._floors:
@@ -157,6 +161,41 @@ class Plan:
             return None
         moved = Seat(gang=seat.gang, pool=seat.pool, nodes=tuple(nodes))
         return moved if all(moved.fits(one.picture) for one in ahead) else None
+
+
+class Ceiling:
+    """What is left of a timeline by the reservations that begin later, while gangs walk along it.
+
+    Args:
+        plan: the reservations.
+        wishes: the gangs.
+    """
+
+    def __init__(self, *, plan: Plan, wishes: Sequence[Wish]) -> None:
+        self._plan = plan
+        self._line = sorted(plan.reserved, key=lambda one: one.start)
+        self._pools = sorted({pool for wish in wishes for pool in wish.pools})
+        self._length = max(_length(wish.gang) for wish in wishes)
+        self._later: list[Reserved] = []
+
+    def move(self, *, timeline: Timeline, start: float) -> None:
+        """Let only what is free for as long as they would run from some moment on be free there."""
+        end = start + self._length
+        later = [one for one in self._line if start < one.start < end]
+        if len(later) == len(self._later) and later[:1] == self._later[:1]:
+            return
+        self._later = later
+        timeline.lift()
+        for pool in self._pools if later else ():
+            timeline.limit(pool=pool, ceiling=list(self._plan.least(pool=pool, reserved=later)))
+
+
+def _seats(reserved: Sequence[Reserved]) -> Iterator[Seat]:
+    return (seat for one in reserved for seat in one.seats)
+
+
+def _gpus_by_pod(gang: Gang) -> list[int]:
+    return [gang.per_pod.gpus, *(role.per_pod.gpus for role in gang.roles)]
 
 
 def _length(gang: Gang) -> float:
@@ -190,13 +229,13 @@ def _seat(*, wish: Wish, picture: Picture) -> Seat | None:
     return None
 
 
-def _enter(*, seats: Sequence[Seat], start: float, later: Sequence[Reserved]) -> bool:
+def _enter(*, seats: Sequence[Seat], start: float, reserved: Sequence[Reserved]) -> bool:
     """Count gangs in all the moments at which they will run, if there is room in each."""
     undos: list[Undo] = []
     for seat in seats:
         end = start + _length(seat.gang)
-        for one in later:
-            if one.start < end:
+        for one in reserved:
+            if start < one.start < end:
                 if not seat.fits(one.picture):
                     for undo in reversed(undos):
                         undo()

@@ -50,6 +50,8 @@ class Reservations:
         self._most = policy.reservations if backfills else 0
         self._plan: Plan | None = None
         self._is_stale = False
+        self._begun = ""
+        """Uid of the gang that the plan saw start already."""
         self._by_pool: Counter[str] = Counter()
         self._in_vain: set[Hashable] = set()
         self._full = not self._most
@@ -107,19 +109,20 @@ class Reservations:
         found = plan.spare(seat=seat)
         if isinstance(found, Seat):
             return list(found.nodes)
-        if plan.bears(seat=seat, late=found):
-            self._is_stale = True
+        other = plan.with_start(seat)
+        if other is not None:
+            self._plan, self._begun = other, gang.uid
             return list(nodes)
         return _would_delay(gang=gang, pool=pool, late=found)
 
     def start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
         """Count a gang that starts now."""
-        if self._plan is not None and not self._is_stale:
+        if self._plan is not None and not self._is_stale and gang.uid != self._begun:
             self._plan.start(Seat(gang=gang, pool=pool, nodes=tuple(nodes)))
 
     def plan_anew(self) -> None:
         """Others leave than it was thought, or somebody does not start after all."""
-        self._is_stale = True
+        self._is_stale, self._begun = True, ""
         self._in_vain.clear()
 
     def _reserved(self) -> list[Reserved]:

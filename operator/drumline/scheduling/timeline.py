@@ -19,7 +19,7 @@ from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.picture import Picture
-from drumline.scheduling.view import Undo
+from drumline.scheduling.view import Undo, Vector
 
 LEAST_SECONDS: Final = 60.0
 """Nothing is expected to end sooner when its end is only guessed."""
@@ -61,6 +61,11 @@ class Seat:
     def size(self) -> int:
         """How many main pods it has."""
         return len(self.nodes) - self.gang.extras
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its pods."""
+        return self.gang.gpus_at(self.size)
 
     def take(self, picture: Picture) -> Undo:
         """Count it in a picture, places and quota."""
@@ -116,7 +121,8 @@ class Timeline:
         self._undos: list[Undo] = []
 
     def rewind(self) -> None:
-        """Go back to the beginning."""
+        """Go back to the beginning, without any ceiling."""
+        self.lift()
         while self._undos:
             self._undos.pop()()
         self._done, self._at = 0, self._now
@@ -133,6 +139,20 @@ class Timeline:
             if leaves:
                 yield self._at
 
+    def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
+        """Let no more be free in a pool than this, by ordinal, until it is lifted."""
+        view = self.picture.views[pool]
+        view.later = ceiling
+        pairs = enumerate(zip(view.free, ceiling, strict=True))
+        view.withhold([i for i, (free, most) in pairs if free is not most])
+
+    def lift(self) -> None:
+        """Let everything be free that is."""
+        for view in self.picture.views.values():
+            view.later = None
+            if view.kept_back:
+                view.grant_withheld(list(view.kept_back))
+
     def add(self, *, seat: Seat, start: float, end: float) -> None:
         """Let a gang come and go again."""
         self._insert(Change(at=start, gang=seat.gang, pool=seat.pool, seat=seat))
@@ -145,13 +165,20 @@ class Timeline:
         if end < inf:
             self._insert(Change(at=end, gang=seat.gang, pool=seat.pool))
 
+    def end(self, *, seat: Seat, at: float) -> None:
+        """Let a gang leave that would have stayed."""
+        self._insert(Change(at=at, gang=seat.gang, pool=seat.pool))
+
     def _insert(self, change: Change) -> None:
         insort(self._changes, change, key=lambda one: one.order)
         if change.at <= self._at:
             self._apply(change)
 
     def _apply(self, change: Change) -> None:
+        view = self.picture.views[change.pool]
+        read = len(view.log)
         self._undos.append(change.apply(self.picture))
+        view.withhold(view.log[read:])
         self._done += 1
 
 

@@ -107,6 +107,7 @@ def test_it_may_take_reserved_places_if_the_head_finds_others_as_early() -> None
     decisions = run(snapshot, gang("big", nodes=2, gpus=2), picky, policy=BACKFILL, now=NOW)
     assert started(decisions) == ["picky"]
     assert starts(decisions) == {"big": NOW + 90}
+    assert decisions.reservations[0].assignment == ("n1", "n2")
 
 
 def test_quota_counts_on_the_timeline_too() -> None:
