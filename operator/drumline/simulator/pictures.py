@@ -33,8 +33,10 @@ _COLOURS: Final = ("#0b7a75", "#d1783c", "#7d6ba0", "#5b8c3a", "#b23a48", "#3c6f
 _INK: Final = "#222222"
 _FAINT: Final = "#d9d9d9"
 _HOUR: Final = 3600.0
-_BINS: Final = 240
+_BINS: Final = 120
 _MOST_ROWS: Final = 1024
+_FEW_BLOCKS: Final = 300
+"""With more of them, edges would hide the small ones."""
 
 Named = Sequence[tuple[str, Outcome]]
 """Outcomes by the name of their policy."""
@@ -146,7 +148,8 @@ def places(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
         shown.append(node)
         rows += node.allocatable.gpus
     more = "" if len(shown) == len(nodes) else f", the first {rows} of {outcome.gpus}"
-    figure, axes = _axes(f"Who held which GPU ({name}{more})", height=5.2)
+    height = min(5.2, 1.7 + rows / 40)
+    figure, axes = _axes(f"Who held which GPU ({name}{more})", height=height)
     queues = sorted({job.queue for job in outcome.jobs})
     colour_of = {queue: _COLOURS[i % len(_COLOURS)] for i, queue in enumerate(queues)}
     shapes: list[list[tuple[float, float]]] = []
@@ -157,8 +160,9 @@ def places(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
         low, high = block.row, block.row + block.rows
         shapes.append([(left, low), (right, low), (right, high), (left, high)])
         colours.append(colour_of[outcome.jobs[block.job].queue])
+    edge = 0.8 if len(shapes) < _FEW_BLOCKS else 0.12
     axes.add_collection(
-        PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=0.25)
+        PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=edge)
     )
     axes.set_xlim(0, max(1e-9, (outcome.ended_at - outcome.began_at) / _HOUR))
     axes.set_ylim(rows, 0)

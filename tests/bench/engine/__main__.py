@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
-from tests.bench.engine import growth, kai, native, steady, virtual
+from tests.bench.engine import growth, kai, native, simulated, steady, virtual
 from tests.bench.engine.shape import measure
 from tests.bench.report import Row, publish
 
@@ -23,6 +23,7 @@ GROUPS: dict[str, Callable[[], list[Row]]] = {
     "steady": steady.rows,
     "growth": growth.rows,
     "virtual": virtual.rows,
+    "simulated": simulated.rows,
 }
 _MARK = "rows: "
 

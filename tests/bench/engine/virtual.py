@@ -1,7 +1,8 @@
 """Published workloads on a virtual clock: how long they take there, and how fast we decide here.
 
 Kueue's three generator files (test/performance/scheduler/configs) and knavigator's burst of whole
-nodes, run through the simulator, which looks at the cluster whenever something has happened.
+nodes, run through the simulator, with a cycle whenever something has happened, but no more often
+than a shape says.
 
 Kueue's figures are wall times of its own runner: execution is faked there too, but it pays for a
 real API server. So its makespan is beside a virtual one, and both are above the same work bound;
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drumline.scheduling import (
     Decisions,
@@ -68,6 +69,8 @@ class Shape:
     demand: Callable[[int], dict[str, object]] = field(default=lambda _: {})
     """Further fields of the n-th gang of a class and queue."""
     rule: PreemptionRule = _RULE
+    period_seconds: float
+    """The least time between two cycles, as in an operator that lets events come together."""
     bound_seconds: float
     """Work divided by quota: nobody can be faster."""
     makespan_goal: float | None
@@ -156,6 +159,7 @@ SHAPES = {
         borrowing=100,
         classes=_BASELINE,
         cluster=one_big_node,
+        period_seconds=0.5,
         bound_seconds=66.0,
         makespan_goal=80.0,
         rate_goal=2000.0,
@@ -169,6 +173,7 @@ SHAPES = {
         borrowing=100,
         classes=_LARGE,
         cluster=one_big_node,
+        period_seconds=0.25,
         bound_seconds=4.0,
         makespan_goal=None,
         rate_goal=2000.0,
@@ -183,6 +188,7 @@ SHAPES = {
         classes=_TAS,
         cluster=block_of_racks,
         demand=_thirds,
+        period_seconds=0.5,
         bound_seconds=66.0,
         makespan_goal=None,
         rate_goal=1000.0,
@@ -262,7 +268,7 @@ def run(shape: Shape) -> tuple[Outcome, Stopwatch]:
         cluster=cluster_of(shape),
         arrivals=list(arrivals_of(shape)),
         policy=Policy(history_weight=0.0),
-        execution=_AT_ONCE,
+        execution=replace(_AT_ONCE, period_seconds=shape.period_seconds),
         decider=watch,
     )
     return outcome, watch
@@ -277,7 +283,8 @@ def _figures(name: str, shape: Shape) -> Iterator[Row]:
     makespan = outcome.ended_at - outcome.began_at
     goal = shape.makespan_goal
     yield Row(
-        name=f"Kueue {name}: virtual makespan (work bound {shape.bound_seconds:g} s)",
+        name=f"Kueue {name}: virtual makespan, work bound {shape.bound_seconds:g} s,"
+        f" a cycle each {shape.period_seconds:g} s",
         value=makespan,
         unit="s",
         goal="" if goal is None else f"<= {goal:g} s",

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from drumline.scheduling import (
@@ -139,3 +142,11 @@ def test_a_file_that_is_something_else_is_refused() -> None:
         parse("- a\n", file="c.yaml")
     with pytest.raises(BadFile, match=r"c\.yaml, line 1, field pools: is missing"):
         parse("queues: []\n", file="c.yaml")
+
+
+def test_the_file_in_the_documentation_has_every_field() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulation.md").read_text()
+    (block,) = re.findall(r"^```yml\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    parse(block, file="docs")
+    fields = set(re.findall(r"(\w+):", FULL + block))
+    assert fields <= set(re.findall(r"(\w+):", block))

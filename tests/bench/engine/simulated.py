@@ -1,0 +1,88 @@
+"""The example's trace on the example's cluster, under its policy and under plain queues.
+
+A saturated made-up trace of 2,000 jobs (examples/simulation): what the policy is worth, and how
+far expected starts are off on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from drumline.simulator import clusterfile, trace
+from drumline.simulator.contenders import BEST_EFFORT, CONFIGURED, STRICT, contenders
+from drumline.simulator.figures import Summary, summary
+from drumline.simulator.fitting import arrivals
+from drumline.simulator.foretelling import Foreteller
+from drumline.simulator.run import simulate
+from tests.bench.report import Row
+
+_EXAMPLE = Path(__file__).parents[3] / "examples" / "simulation"
+_FORECAST_SECONDS = 6 * 3600.0
+_SOURCE = "examples/simulation, 2,000 jobs on 256 GPUs, 1.15 times the work there is room for"
+
+
+def rows() -> list[Row]:
+    """The goals that a policy is held to, beside best-effort and strict FIFO on the same trace."""
+    return list(_compared(summaries()))
+
+
+def summaries() -> dict[str, Summary]:
+    """The figures of each policy."""
+    setup = clusterfile.parse((_EXAMPLE / "cluster.yaml").read_text(), file="cluster.yaml")
+    with (_EXAMPLE / "trace.csv").open() as lines:
+        jobs = list(trace.read(lines, file="trace.csv"))
+    coming = arrivals(jobs, cluster=setup.cluster, default_queue="", file="trace.csv")
+    found: dict[str, Summary] = {}
+    for one in contenders(setup):
+        foreteller = Foreteller(every_seconds=_FORECAST_SECONDS)
+        outcome = simulate(
+            cluster=one.setup.cluster,
+            arrivals=coming,
+            policy=one.setup.policy,
+            execution=one.setup.execution,
+            foreteller=foreteller if one.name == CONFIGURED else None,
+        )
+        found[one.name] = summary(outcome)
+    return found
+
+
+def _compared(found: dict[str, Summary]) -> Iterator[Row]:
+    ours, best_effort, strict = found[CONFIGURED], found[BEST_EFFORT], found[STRICT]
+    waits = 100 * ours.mean_wait_seconds / best_effort.mean_wait_seconds
+    largest = 100 * ours.largest_p95_wait_seconds / best_effort.largest_p95_wait_seconds
+    points = 100 * (ours.utilisation - strict.utilisation)
+    yield Row(
+        name="simulated: mean wait beside best-effort FIFO",
+        value=waits,
+        unit="%",
+        goal="<= 70 %",
+        met=waits <= 70,
+        source=_SOURCE,
+    )
+    yield Row(
+        name="simulated: p95 wait of the largest tenth beside best-effort FIFO",
+        value=largest,
+        unit="%",
+        goal="<= 25 %",
+        met=largest <= 25,
+        source=_SOURCE,
+    )
+    yield Row(
+        name="simulated: utilisation above strict FIFO",
+        value=points,
+        unit="points",
+        goal=">= 10 points",
+        met=points >= 10,
+        source=_SOURCE,
+    )
+    if ours.start_error is not None:
+        error = 100 * ours.start_error
+        yield Row(
+            name="simulated: median error of expected starts, limits 1 to 3 times the truth",
+            value=error,
+            unit="%",
+            goal="<= 20 %",
+            met=error <= 20,
+            source=_SOURCE,
+        )
