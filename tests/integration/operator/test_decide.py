@@ -1,0 +1,86 @@
+"""What `drumline decide` says of `kubectl get`'s output is what the operator then does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.binaries import ensure_binaries
+from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
+from tests.kube import Json, Kube, phase_is, reason_is
+from tests.operator_process import ROOT, OperatorProcess
+
+KINDS = "nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs"
+
+
+def dump(cluster: Cluster, *output: str) -> str:
+    """The whole cluster as people print it."""
+    kubectl = ensure_binaries(["kubectl"], say=print)["kubectl"]
+    command = [kubectl, f"--kubeconfig={cluster.kubeconfig}", "get", KINDS, "-A", *output]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def decided(text: str, namespace: str) -> dict[str, dict[str, Any]]:
+    """The verdicts about one namespace's jobs, by name."""
+    done = subprocess.run(
+        [sys.executable, "-m", "drumline", "decide", "-f", "-", "-o", "json", "--no-forecast"],
+        input=text,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = {line["job"]: line for line in json.loads(done.stdout)["verdicts"]}
+    return {key.partition("/")[2]: one for key, one in lines.items() if key.startswith(namespace)}
+
+
+def nodes_of(job: Json) -> list[str]:
+    places = job["status"]["assignment"]
+    return [places.get("prefix", "") + rest for rest in places["nodes"]]
+
+
+@pytest.mark.usefixtures("no_operator")
+@pytest.mark.parametrize("output", ["-ojson", "-oyaml"])
+def test_the_operator_does_what_was_told(
+    site: Site, api: Kube, control_plane: Cluster, tmp_path: Path, output: str
+) -> None:
+    api.ensure(HIGH_CLASS)
+    rack = {"required": "rack"}
+    site.submit("pair", nodes=2, gpusPerNode=8, topology=rack)
+    site.submit("single", nodes=1, gpusPerNode=8)
+    site.submit("large", nodes=5, gpusPerNode=8)
+    told = decided(dump(control_plane, output), site.namespace)
+    assert {name: one["verdict"] for name, one in told.items()} == {
+        "pair": "Placed",
+        "single": "Placed",
+        "large": "Waits",
+    }
+    operator = OperatorProcess(kubeconfig=api.kubeconfig, folder=tmp_path)
+    operator.start()
+    try:
+        for name in ("pair", "single"):
+            assert nodes_of(site.wait(name, phase_is("Running"))) == told[name]["nodes"]
+        large = site.wait("large", reason_is(told["large"]["reason"]))
+        assert large["status"]["message"].startswith(told["large"]["message"])
+    finally:
+        operator.stop()
+    site.submit("high", nodes=3, gpusPerNode=8, priorityClassName=HIGH)
+    told = decided(dump(control_plane, output), site.namespace)
+    assert (told["high"]["verdict"], told["high"]["reason"]) == ("Waits", "WaitingForVictims")
+    victims = {name for name, one in told.items() if one["verdict"] == "Preempted"}
+    operator.start()
+    try:
+        assert nodes_of(site.wait("high", phase_is("Running"))) == told["high"]["nodes"]
+        jobs = api.list("trainingjobs", site.namespace)
+        waiting = {job["metadata"]["name"] for job in jobs if job["status"]["phase"] == "Pending"}
+        assert victims | {"large"} == waiting
+    finally:
+        operator.stop()
