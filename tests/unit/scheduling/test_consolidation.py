@@ -57,7 +57,7 @@ def test_the_gang_that_loses_least_moves_to_the_rest_of_another_node() -> None:
 def test_the_whole_story_ends_with_everybody_in_place() -> None:
     snapshot = scattered(a=5, b=1, c=9)
     first = decided(snapshot, WHOLE)
-    (mover,) = [one for one in first.preemptions[0].victims]
+    (mover,) = first.preemptions[0].victims
     told = after(snapshot, [WHOLE], first)
     told = replace(
         told,

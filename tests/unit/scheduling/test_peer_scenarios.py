@@ -1,7 +1,7 @@
 """What went wrong in other schedulers' preemption and borrowing, as worlds in which it must not.
 
-The numbers are those of our list of peers' issues (S5, S10 to S12 and S14 stand with the tests of
-cycles and repairs).
+The numbers are those of our list of peers' issues. S5, S14 and S18 stand with the tests of cycles,
+S6 with those of groups, S10 to S12 with those of repairs.
 """
 
 from __future__ import annotations
@@ -136,6 +136,19 @@ def test_s9_a_victim_that_a_later_choice_makes_needless_stays() -> None:
     assert sorted(told) == ["training/x", "training/y"]
 
 
+def test_s13_a_gang_grows_by_a_whole_step_or_not_at_all_while_its_new_pods_are_not_bound() -> None:
+    elastic = gang("e", nodes=4, gpus=2, sizes=(2, 4))
+    world = cluster(*racks(count=1, nodes=3), running=[admitted(elastic, "n0", "n1")])
+    assert run(world).resized == ()
+    larger = replace(world, nodes=(*world.nodes, *racks(count=1, nodes=4)[3:]))
+    first = run(larger)
+    assert [one.added for one in first.resized] == [("n2", "n3")]
+    grown = after(larger, [], first)
+    assert [one.reserved for one in grown.admitted] == [frozenset({2, 3})]
+    again = run(grown, gang("other", gpus=2))
+    assert (again.placed, again.resized) == ((), ())
+
+
 def test_s15_an_idle_quota_is_lent_although_its_owner_waits_for_something_it_cannot_get() -> None:
     queues = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
     snapshot = cluster(*racks(gpus=2), queues=queues)
@@ -143,6 +156,21 @@ def test_s15_an_idle_quota_is_lent_although_its_owner_waits_for_something_it_can
     borrower = gang("borrower", nodes=4, gpus=2, queue="b", at=1)
     decisions = run(snapshot, stuck, borrower)
     assert [one.key for one in decisions.placed] == ["training/borrower"]
+
+
+def test_s16_what_leaves_broken_holds_nothing_once_it_is_gone() -> None:
+    """A gang is told to leave while some of its pods are lost and others not bound yet."""
+    one = gang("v", nodes=3, gpus=2)
+    told = admitted(
+        one, "n0", "n1", "n2", leaving=True, lost=frozenset({0}), reserved=frozenset({2})
+    )
+    nodes = racks(count=1, nodes=3)
+    high = gang("high", nodes=3, gpus=2, priority=5)
+    queues = (queue("research", 6),)
+    waits = run(cluster(*nodes, running=[told], queues=queues), high)
+    assert (waits.placed, waits.preemptions, waits.resized) == ((), (), ())
+    assert {blocked.key for blocked in waits.blocked} == {"training/high"}
+    assert [one.key for one in run(cluster(*nodes, queues=queues), high).placed] == [high.key]
 
 
 def test_s17_same_queue_and_other_queue_victims_mixed_do_not_push_each_other_out() -> None:
