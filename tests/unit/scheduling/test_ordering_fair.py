@@ -9,13 +9,24 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
+from drumline.scheduling import (
+    Admitted,
+    Gang,
+    Node,
+    Policy,
+    Pool,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resources,
+    Snapshot,
+)
 from drumline.scheduling.fairshare import decay
 from drumline.scheduling.model import Ordering
 from drumline.scheduling.ordering import Above, Borrowing, Turn, line_of, turn
 from drumline.scheduling.pools import OpenPools
 from drumline.scheduling.quota import QuotaBook, book_of
-from tests.unit.scheduling.builders import gang, queue
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)
 GPUS = 32
@@ -232,7 +243,7 @@ def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
         jobs={"a": (1, 300.0), "b": (2, 900.0), "c": (5, 200.0)},
         policy=replace(FAIR, history_weight=4.0, history_seconds=3600.0),
         gpus=64,
-        starts=2000,
+        starts=1200,
     )
     assert found == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
 
@@ -242,9 +253,9 @@ def test_also_where_jobs_are_larger_than_shares_if_the_past_counts_for_more() ->
     found = long_run(
         *queues,
         jobs={"a": (8, 300.0), "b": (5, 100.0)},
-        policy=replace(FAIR, history_weight=100.0, history_seconds=7200.0),
+        policy=replace(FAIR, history_weight=200.0, history_seconds=7200.0),
         gpus=32,
-        starts=4000,
+        starts=2500,
     )
     assert found == pytest.approx({"a": 1 / 8, "b": 7 / 8}, rel=0.02)
 
@@ -259,17 +270,36 @@ def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
     ]
     jobs = {"w1": (2, 300.0), "w2": (3, 200.0), "east": (2, 250.0)}
     policy = replace(FAIR, history_weight=4.0, history_seconds=3600.0)
-    found = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=1500)
+    found = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=900)
     assert found == pytest.approx({"w1": 1 / 4, "w2": 2 / 4, "east": 1 / 4}, rel=0.02)
 
 
 def test_two_queues_whose_jobs_take_everything_take_turns() -> None:
-    """Usage that decays must not make one of them starve, nor run twice while the other waits."""
-    history, order = dict[str, float](), list[str]()
-    for number in range(12):
+    """Usage that decays must not make one of them starve, nor send anybody away half done."""
+    rule = PreemptionRule(reclaim=Reclaim.FAIR_SHARE)
+    queues = (
+        queue("org", GPUS, preemption=rule),
+        queue("a", parent="org", preemption=rule),
+        queue("b", parent="org", preemption=rule),
+    )
+    history, started = dict[str, float](), list[str]()
+    running: tuple[Admitted, ...] = ()
+    for step in range(48):  # every 20 minutes; a job takes an hour
+        number = step // 3
+        if step % 3 == 0:
+            running = ()
         waiting = [gang(f"{name}{number}", queue=name, gpus=GPUS, at=number) for name in "ab"]
-        found = book(queue("a", GPUS), queue("b", GPUS), history=history)
-        order.append(turns(found, waiting)[0][0])
-        shares = {order[-1]: 1.0}
-        history = decay(history=history, shares=shares, seconds=3600, half_life=86400)
-    assert order == ["a", "b"] * 6
+        waiting = [one for one in waiting if one not in [held.gang for held in running]]
+        snapshot = replace(
+            cluster(node("n0", gpus=GPUS), levels=(), queues=queues, running=running),
+            history=history,
+        )
+        decisions = run(snapshot, *waiting, policy=FAIR, now=step * 1200.0)
+        assert decisions.preemptions == ()
+        for one in decisions.placed:
+            chosen = next(job for job in waiting if job.uid == one.uid)
+            running = (*running, admitted(chosen, "n0"))
+            started.append(chosen.queue)
+        shares = dict.fromkeys((held.gang.queue for held in running), 1.0)
+        history = decay(history=history, shares=shares, seconds=1200, half_life=86400)
+    assert started == ["a", "b"] * 8
