@@ -248,16 +248,17 @@ def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
     assert found == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
 
 
-def test_also_where_jobs_are_larger_than_shares_if_the_past_counts_for_more() -> None:
-    queues = [queue("org", 9999), queue("a", parent="org"), queue("b", parent="org", weight=7.0)]
+def test_also_where_jobs_are_as_large_as_shares_if_the_past_counts_for_more() -> None:
     found = long_run(
-        *queues,
+        queue("org", 9999),
+        queue("a", parent="org"),
+        queue("b", parent="org", weight=3.0),
         jobs={"a": (8, 300.0), "b": (5, 100.0)},
-        policy=replace(FAIR, history_weight=200.0, history_seconds=7200.0),
+        policy=replace(FAIR, history_weight=100.0, history_seconds=7200.0),
         gpus=32,
-        starts=2500,
+        starts=3000,
     )
-    assert found == pytest.approx({"a": 1 / 8, "b": 7 / 8}, rel=0.02)
+    assert found == pytest.approx({"a": 1 / 4, "b": 3 / 4}, rel=0.02)
 
 
 def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
