@@ -73,7 +73,7 @@ def _refuse(
         resource="gpus" if gpus else "pods",
         needed=gpus or search.total[_PODS],
         available=room * (each or 1),
-        remedy=remedy_for(search) if helped else None,
+        remedy=remedy_for(search, away=reason is BlockReason.NODES_UNAVAILABLE) if helped else None,
     )
 
 
@@ -156,7 +156,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
     free = int(gpus[best])
     if scarce:
         free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
-    whole = _total(search=search, identity=best, amounts=search.view.capacity, resource=scarce)
+    whole = _whole(search=search, identity=best, resource=scarce)
     needed = search.total[scarce]
     resource = search.view.axis.names[scarce]
     tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
@@ -204,6 +204,14 @@ def _all_but(search: Search) -> str:
 def _roles(search: Search) -> str:
     roles = zip(search.gang.roles, search.demand.roles, strict=True)
     return " and ".join(f"{count} {role.name}" for role, count in roles if count)
+
+
+def _whole(*, search: Search, identity: int, resource: int) -> int:
+    """How much of a resource there is on the open nodes of a domain."""
+    if not resource and search.gang.uid not in search.view.holders:
+        return int(search.emptied(everywhere=False).index.gpus[search.depth][identity])
+    amounts = search.view.capacity
+    return _total(search=search, identity=identity, amounts=amounts, resource=resource)
 
 
 def _total(

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.eligibility import Admission
 from drumline.scheduling.entry import correction
 from drumline.scheduling.layout import Variant, vacancy, variants
 from drumline.scheduling.model import Gang, Node
@@ -50,6 +51,8 @@ class Picture:
         self.views = views
         self.quota = quota
         self._rooms: dict[Hashable, Room] = {}
+        self._opens: dict[tuple[str, Admission], list[bool]] = {}
+        """By pool: which nodes are open to whom; the indexes keep them up to date."""
         self._idle: dict[Hashable, Room] = {}
         """Of nodes that nobody holds anything of."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _Plan | Refusal] = {}
@@ -105,8 +108,9 @@ class Picture:
             self._rooms.clear()
             self._idle.clear()
             self._plans.clear()
+            self._opens.clear()
             for view in self.views.values():
-                view.log.clear()
+                view.clear_log()
 
     def _plan(
         self, *, gang: Gang, view: PoolView, pods: int, kept: Mapping[int, str]
@@ -137,7 +141,17 @@ class Picture:
         requests = tuple(view.axis.vector(role.per_pod) for role in gang.roles)
         key = (view.tree.pool.name, shape, requests)
         if key not in self._rooms:
-            index = SlotIndex(tree=view.tree, shape=shape, free=view.free, log=view.log)
+            door = (view.tree.pool.name, shape.admission)
+            if door not in self._opens:
+                self._opens[door] = shape.admission.opens(view.tree.nodes)
+            index = SlotIndex(
+                tree=view.tree,
+                shape=shape,
+                free=view.free,
+                log=view.log,
+                alike=view.alike(view.free),
+                admitted=self._opens[door],
+            )
             self._rooms[key] = Room(index=index, requests=requests)
         return self._rooms[key]
 

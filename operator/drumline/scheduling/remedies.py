@@ -28,14 +28,20 @@ _FEW: Final = 4
 """Domains that are tried where each trial is dear."""
 
 
-def remedy_for(search: Search) -> Remedy | None:
-    """What would help a gang that not even the others' leaving would help."""
-    found = next(filter(None, _tried(search)), None)
+def remedy_for(search: Search, *, away: bool) -> Remedy | None:
+    """What would help a gang that not even the others' leaving would help.
+
+    Args:
+        search: what was looked for.
+        away: whether there would be places with all nodes in service.
+    """
+    found = next(filter(None, _tried(search, away=away)), None)
     return None if found is None else replace(found, pool=search.view.tree.pool.name)
 
 
-def _tried(search: Search) -> Iterator[Remedy | None]:
-    yield _return_nodes(search)
+def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
+    if away:
+        yield _return_nodes(search)
     yield _relax_topology(search)
     if not search.demand.beside:
         yield _ask_for_less(search)
@@ -156,13 +162,11 @@ def _firsts(search: Search, deepest: int) -> list[int]:
 
 def _largest(search: Search) -> int | None:
     """The ordinal of an open node that could hold the most pods, or else has the most GPUs."""
-    view, shape = search.view, search.shape
+    alike = search.view.alike(search.view.capacity)
+    alike.catch_up()
+    worth = [(search.shape.slots_in(amount), amount[0]) for amount in alike.distinct]
     is_open = (i for i, yes in enumerate(search.index.admitted) if yes)
-    return max(
-        is_open,
-        key=lambda i: (shape.slots_in(view.capacity[i]), view.capacity[i][0], -i),
-        default=None,
-    )
+    return max(is_open, key=lambda i: (worth[alike.places[i]], -i), default=None)
 
 
 def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:

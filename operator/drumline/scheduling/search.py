@@ -114,6 +114,7 @@ class Search:
         A gang's own places never make room, nor do those next to its pods that others of it need.
         """
         if self.gang.uid not in self.view.holders and not self.variants[-1].fixed:
+            everywhere = everywhere or all(self.index.admitted)
             key = (self.view.tree.pool.name, self.shape, self.rooms[-1].requests, everywhere)
             if key not in self.idle:
                 self.idle[key] = self.room_of(self.view.capacity, everywhere=everywhere)
@@ -140,6 +141,7 @@ class Search:
             tree=self.view.tree,
             shape=shape or self.shape,
             free=amounts,
+            alike=self.view.alike(amounts),
             everywhere=everywhere,
             admitted=self.index.admitted if admitted is None else admitted,
         )

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from drumline.scheduling.alike import Alike
 from drumline.scheduling.eligibility import Admission
 from drumline.scheduling.slicing import Cut, whole_slices
 from drumline.scheduling.topology import Counts, Tree
@@ -63,6 +64,7 @@ class SlotIndex:
         shape: the pods that are counted.
         free: what counts as free, by ordinal.
         log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
+        alike: the same amounts, sorted into equal ones, where somebody has done so.
         everywhere: also count nodes that are out of service or closed to the shape.
         admitted: which nodes are open, where somebody knows already.
     """
@@ -74,6 +76,7 @@ class SlotIndex:
         shape: Shape,
         free: Sequence[Vector],
         log: Sequence[int] = (),
+        alike: Alike | None = None,
         everywhere: bool = False,
         admitted: list[bool] | None = None,
     ) -> None:
@@ -83,6 +86,7 @@ class SlotIndex:
         self.read = len(log)
         """How much of the log it knows."""
         self._log = log
+        self._alike = alike or Alike(amounts=free, log=log)
         self._everywhere = everywhere
         self._memo: dict[Vector, Bucket] = {}
         if everywhere:
@@ -163,14 +167,14 @@ class SlotIndex:
 
     def _count(self) -> None:
         """Everything anew; each distinct amount is divided once. O(nodes)."""
-        code = {amount: i for i, amount in enumerate(set(self.free))}
-        cells = [*map(self._cell, code), (0, 0)]
-        codes = list(map(code.__getitem__, self.free))
+        self._alike.catch_up()
+        distinct, places = self._alike.distinct, self._alike.places
+        cells = [*map(self._cell, distinct), (0, 0)]
         if not all(self.open):
-            pairs = zip(codes, self.open, strict=True)
-            codes = [place if is_open else len(code) for place, is_open in pairs]
-        self.cells = [cells[place] for place in codes]
-        table = np.array(cells, dtype=np.int64)[np.array(codes, dtype=np.int64)]
+            pairs = zip(places, self.open, strict=True)
+            places = [place if is_open else len(distinct) for place, is_open in pairs]
+        self.cells = [cells[place] for place in places]
+        table = np.array(cells, dtype=np.int64)[np.array(places, dtype=np.int64)]
         self.gpus = [self.tree.sums(depth, table[:, 0]) for depth in self.tree.depths]
         self.slots = [self.tree.sums(depth, table[:, 1]) for depth in self.tree.depths]
 

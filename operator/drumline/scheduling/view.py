@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from operator import add, attrgetter, mul, sub
 from typing import Final
 
+from drumline.scheduling.alike import Alike
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
 from drumline.scheduling.roster import Holder, Roster, Vector
@@ -78,6 +79,8 @@ class PoolView:
         self.later: Sequence[Vector] | None = None
         """What will be free once they are gone and the nominees seated, if anybody asked."""
         self.log: list[int] = []
+        self.sorted_amounts: dict[int, Alike] = {}
+        """Of `free` and `capacity`, by identity."""
         self.kept_back: dict[int, Vector] = {}
         """By ordinal: what is free there and withheld for them."""
         self._mark: tuple[list[Vector], list[Vector], dict[str, Holder], int] | None = None
@@ -87,6 +90,7 @@ class PoolView:
         """A view of the same moment that can be changed separately. O(nodes)."""
         twin = copy(self)
         twin.used, twin.free = list(self.used), list(self.free)
+        twin.sorted_amounts = {}
         twin.holders, twin.nominees, twin.log = Roster(self.tree, self.holders), {}, []
         twin.kept_back, twin.leaving, twin.later = {}, set(), None
         return twin
@@ -153,6 +157,20 @@ class PoolView:
         for ordinal, amount in ours.amounts.items():
             self.used[ordinal] = tuple(map(add, self.used[ordinal], amount))
         del self.holders[gang.uid]
+
+    def alike(self, amounts: Sequence[Vector]) -> Alike:
+        """Some amounts sorted into equal ones; what is free, and all there is, only once."""
+        if amounts is not self.free and amounts is not self.capacity:
+            return Alike(amounts=amounts)
+        found = self.sorted_amounts.get(id(amounts))
+        if found is None:
+            found = self.sorted_amounts[id(amounts)] = Alike(amounts=amounts, log=self.log)
+        return found
+
+    def clear_log(self) -> None:
+        """Forget all changes; whatever has read the log is to be dropped as well."""
+        self.log.clear()
+        self.sorted_amounts.clear()
 
     def renew(self, node: Node) -> int:
         """Look at a node again that is another value now; its ordinal."""
