@@ -159,12 +159,14 @@ def _blocked(
 ) -> list[Blocked]:
     """What all those are told who get nothing."""
     notices.update(waiting=waiting, told=desk.told_by_kind)
-    alone = (_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken)
-    line = (
-        (gang.uid not in answers and notices.of(gang))
-        or _blocked_alone(desk=desk, gang=gang, answers=answers)
+    alone = [_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken]
+    told = notices.answers
+    line = [
+        told[id(gang)]
+        if id(gang) in told and gang.uid not in answers
+        else _blocked_alone(desk=desk, gang=gang, answers=answers)
         for gang in waiting.gangs
-    )
+    ]
     return [one for one in (*alone, *line) if one is not None]
 
 
@@ -182,9 +184,12 @@ def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> 
 
 def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """First those who were looked at, then the others in the order of their turns."""
-    line = dict.fromkeys([gang.uid for gang in waiting.gangs])
-    looked_at = [uid for uid in answers if uid in line]
-    return (*looked_at, *(uid for uid in line if uid not in answers))
+    line = [gang.uid for gang in waiting.gangs]
+    others = [uid for uid in line if uid not in answers]
+    if len(others) + len(answers) > len(line):  # running gangs were answered too
+        asked = set(line)
+        return (*(uid for uid in answers if uid in asked), *others)
+    return (*answers, *others)
 
 
 def _retry_at(

@@ -7,13 +7,15 @@ some more may have to leave before there are places. O(places of those who leave
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from drumline.scheduling.decisions import RemedyKind
 from drumline.scheduling.model import Gang
 from drumline.scheduling.picture import Picture
 from drumline.scheduling.refusals import Refusal, necessary
+from drumline.scheduling.roster import Holder
 from drumline.scheduling.search import Search
 from drumline.scheduling.seating import Seating
 
@@ -24,6 +26,10 @@ class Enough:
 
     now: Picture
     seating: Seating
+    _holders: dict[str, tuple[int, dict[str, Holder]]] = field(
+        default_factory=dict[str, tuple[int, dict[str, Holder]]]
+    )
+    """By pool: who holds places by key, and the version of the quota book at which that was."""
 
     def told(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
         """The refusal with all whose leaving is needed, or without a remedy.
@@ -45,12 +51,21 @@ class Enough:
             return replace(refusal, remedy=None)
         others = self.seating.find(gang=gang, pool=pool, pods=pods)
         more = others.blockers if isinstance(others, Refusal) else ()
-        return _all_who_leave(refusal=refusal, more=more, search=search)
+        holders = self._by_key(pool)
+        return _all_who_leave(refusal=refusal, more=more, search=search, by_key=holders)
+
+    def _by_key(self, pool: str) -> dict[str, Holder]:
+        version, found = self._holders.get(pool, (-1, {}))
+        if version != self.now.quota.version:
+            found = {one.gang.key: one for one in self.now.views[pool].holders.values()}
+            self._holders[pool] = (self.now.quota.version, found)
+        return found
 
 
-def _all_who_leave(*, refusal: Refusal, more: tuple[str, ...], search: Search) -> Refusal:
+def _all_who_leave(
+    *, refusal: Refusal, more: tuple[str, ...], search: Search, by_key: Mapping[str, Holder]
+) -> Refusal:
     """With those whose places are needed as well once the others are gone."""
-    by_key = {holder.gang.key: holder for holder in search.view.holders.values()}
     undo = [search.view.release(by_key[key]) for key in refusal.blockers if key in by_key]
     rest = [key for key in more if key not in refusal.blockers]
     fits = partial(_fits, search)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.model import Gang
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.waiting import Waiting
 
@@ -20,27 +19,23 @@ class Notices:
     def __init__(self) -> None:
         self._refusals: dict[int, Refusal] = {}
         """By kind."""
-        self._answers: dict[int, Blocked] = {}
-        """By identity of the gang, of those kinds."""
+        self.answers: dict[int, Blocked] = {}
+        """By identity of the gang, where its kind was refused as a whole."""
 
     def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
         """Write to all gangs of the kinds that were refused as a whole."""
         for gang in waiting.gone:
-            self._answers.pop(id(gang), None)
+            self.answers.pop(id(gang), None)
         for kind in self._refusals.keys() - told.keys():
             del self._refusals[kind]
             for gang in waiting.of_kind(kind):
-                self._answers.pop(id(gang), None)
+                self.answers.pop(id(gang), None)
         changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
         for kind in changed:
             refusal = self._refusals[kind] = told[kind]
             for gang in waiting.of_kind(kind):
-                self._answers[id(gang)] = refusal.of(gang)
+                self.answers[id(gang)] = refusal.of(gang)
         for gang in waiting.fresh:
             kind = waiting.kind(gang)
             if kind in told and kind not in changed:
-                self._answers[id(gang)] = self._refusals[kind].of(gang)
-
-    def of(self, gang: Gang) -> Blocked | None:
-        """The answer to a gang whose kind was refused."""
-        return self._answers.get(id(gang))
+                self.answers[id(gang)] = self._refusals[kind].of(gang)

@@ -32,7 +32,8 @@ class Search:
     rooms: Sequence[Room]
     """By variant: what there is now."""
     idle: dict[Hashable, Room]
-    """What there would be if nobody held anything, as far as somebody has asked."""
+    """What there would be if nobody held anything, or only GPUs were scarce, where somebody asked.
+    """
     pods: int
     """Main pods of the whole gang once all places are found."""
 
@@ -173,11 +174,19 @@ class Search:
 
     def only_gpus(self) -> Room:
         """What there is room for now if only GPUs were scarce."""
-        return self.room_of(
-            self.view.free,
-            shape=replace(self.shape, request=_gpus(self.shape.request)),
-            requests=tuple(map(_gpus, self.rooms[-1].requests)),
-        )
+        shape = replace(self.shape, request=_gpus(self.shape.request))
+        requests = tuple(map(_gpus, self.rooms[-1].requests))
+        key = (self.view.tree.pool.name, shape, requests)
+        if key not in self.idle:
+            index = SlotIndex(
+                tree=self.view.tree,
+                shape=shape,
+                free=self.view.free,
+                log=self.view.log,
+                admitted=self.index.admitted,
+            )
+            self.idle[key] = Room(index=index, requests=requests)
+        return self.idle[key]
 
     def _try(self, *, variant: Variant, room: Room, depth: int) -> Found | None:
         demand = variant.demand

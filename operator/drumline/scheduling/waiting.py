@@ -39,7 +39,8 @@ class Waiting:
 
     def update(self, pending: Iterable[Gang]) -> None:
         """Let those stand in line who wait now. O(changes x log waiting + waiting)."""
-        now = {id(gang): gang for gang in pending}
+        line = pending if isinstance(pending, tuple) else tuple(pending)
+        now = dict(zip(map(id, line), line, strict=True))
         gone = self._kind_of.keys() - now.keys()
         self.gone = [gang for gang in self.gangs if id(gang) in gone] if gone else []
         if gone:
