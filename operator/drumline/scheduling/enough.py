@@ -67,7 +67,8 @@ def _all_who_leave(
 ) -> Refusal:
     """With those whose places are needed as well once the others are gone."""
     undo = [search.view.release(by_key[key]) for key in refusal.blockers if key in by_key]
-    rest = [key for key in more if key not in refusal.blockers]
+    # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
+    rest = [key for key in dict.fromkeys(more) if key not in refusal.blockers]
     fits = partial(_fits, search)
     needed: list[str] = []
     if not fits():

@@ -242,3 +242,18 @@ def some_world(random: Random) -> tuple[Snapshot, Gang]:
     bound = tuple(replace(one, reserved=frozenset()) for one in settled.admitted)
     full = cluster(*snapshot.nodes, queues=tree, running=bound)
     return full, job("x")
+
+
+def test_one_who_moves_inside_the_pool_is_named_once() -> None:
+    """It holds places, and others are kept for it."""
+    own = admitted(gang("own", nodes=2, queue="a"), "n0", "n0")
+    moves = gang("moves", nodes=2, queue="c")
+    mover = admitted(
+        moves, "n1", "n1", leaving=True, nominated={0: "n2", 1: "n2"}, nominated_pool="h100"
+    )
+    snapshot = cluster(
+        *racks(count=1, nodes=3), queues=(queue("a", 7), queue("c", 9)), running=[own, mover]
+    )
+    blocked = refused(snapshot, gang("x", nodes=6, queue="a"))
+    assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
+    assert blocked.blockers == ("training/own", "training/moves")
