@@ -147,6 +147,8 @@ def _add_nodes(search: Search) -> Remedy | None:
         if fewest > 1 and helps(fewest - 1):
             fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
             where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
+        if not demand.cuts:
+            break  # whoever has the most room needs the fewest
     if fewest > search.vacant + sum(demand.roles):
         return None
     return Remedy(kind=RemedyKind.ADD_NODES, amount=fewest, where=where)

@@ -69,14 +69,6 @@ class Tree:
         """All of them, the pool's own first."""
         return range(len(self.starts))
 
-    @property
-    def domains(self) -> tuple[tuple[Domain, ...], ...]:
-        """By depth, then id."""
-        return tuple(
-            tuple(self.domain(depth, i) for i in range(len(self.starts[depth])))
-            for depth in self.depths
-        )
-
     def depth_of(self, level: str) -> int | None:
         """The depth of a level by name."""
         return self.pool.levels.index(level) + 1 if level in self.pool.levels else None
