@@ -9,9 +9,9 @@ All moves are made on the picture of soon and undone: O(places of the part + dep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import add
+from operator import add, sub
 from typing import Final, Protocol
 
 from drumline.scheduling.decisions import VictimReason
@@ -158,12 +158,27 @@ class Trial:
 
     def gain(self, one: Part) -> int | None:
         """How many pods more have room by its leaving alone; None if that cannot be counted."""
+        return self._change(one, add)
+
+    def is_needed(self, one: Part, ids: Sequence[int]) -> bool:
+        """Whether a part that is gone cannot come back, as far as one look at its nodes tells.
+
+        Args:
+            one: the part.
+            ids: domains that were roomy when they were last looked at, nothing changed since.
+        """
+        change = self._change(one, sub) if len(ids) == 1 else None
+        return change is not None and self.slots(ids) + change < self.search.demand.pods
+
+    def _change(self, one: Part, step: Callable[[int, int], int]) -> int | None:
+        """Pods more (fewer: negative) that have room on its nodes with it gone or back."""
         search = self.search
-        if not self.is_plain or search.demand.cuts or search.demand.anchors:
+        demand = search.demand
+        if not self.is_plain or demand.cuts or demand.anchors or search.variants[-1].fixed:
             return None
         free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.open
         return sum(
-            slots_in(tuple(map(add, free[i], amount))) - slots_in(free[i])
+            slots_in(tuple(map(step, free[i], amount))) - slots_in(free[i])
             for i, amount in one.amounts.items()
             if is_open[i]
         )

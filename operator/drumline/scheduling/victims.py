@@ -5,9 +5,10 @@ candidates left it, a set of victims is found, and the cheapest of these sets is
 in the order of a bound on their cost (the cheapest GPUs in them that would make up for those that
 are missing), and no domain is tried whose bound is above what was found.
 
-* A first set, the better of two: nodes by the cost of each pod that then fits more, or parts by
-  their cost; then whatever else the quota needs, by cost for each GPU; then every victim comes
-  back, dearest first, that need not go, and dear ones are exchanged for cheaper ones.
+* A first set: nodes by the cost of each pod that then fits more, or, where gangs span nodes, parts
+  by their cost, if that is better; then whatever else the quota needs, by cost for each GPU; then
+  every victim comes back, dearest first, that need not go, and dear ones are exchanged for cheaper
+  ones.
 * Where few candidates matter, all sets that are cheaper are tried: the result is the optimum.
 
 In the end, every victim is necessary: without its leaving there is no place anywhere (I6).
@@ -16,7 +17,7 @@ In the end, every victim is necessary: without its leaving there is no place any
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -182,9 +183,10 @@ def _in_scope(*, trial: Trial, scope: Scope, best: Victims | None, purse: Purse)
     best = _better(best, found)
     if best is not None and best.cost <= scope.floor:
         return best
-    most = MANY_TIMES * len(found.parts) + MAX_WEIGHED if found else len(scope.inside)
-    if _cheapest(trial=trial, ids=scope.ids, parts=scope.inside, most=most):
-        best = _better(best, _settle(trial=trial, scope=scope, relevant=relevant))
+    if found is None or any(len(one.amounts) > 1 for one in scope.inside):
+        most = MANY_TIMES * len(found.parts) + MAX_WEIGHED if found else len(scope.inside)
+        if _cheapest(trial=trial, ids=scope.ids, parts=scope.inside, most=most):
+            best = _better(best, _settle(trial=trial, scope=scope, relevant=relevant))
     if len(relevant) <= MAX_EXACT_CANDIDATES:
         return _better(best, _exact(trial, scope, relevant, best=best, purse=purse))
     if best is None:
@@ -258,19 +260,20 @@ def _evict_all(trial: Trial, parts: Iterable[Part]) -> None:
         trial.evict(one)
 
 
-def _spare(*, trial: Trial, scope: Collection[int]) -> None:
+def _spare(*, trial: Trial, scope: Sequence[int]) -> None:
     """Let everybody come back who need not have gone, dearest first."""
     again = True
     while again:  # who was needed beside a reclaimed one may not be needed without it
         spared = False
         for one in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
-            if not trial.may_return(one):
+            if not trial.may_return(one) or trial.is_needed(one, scope):
                 continue
             trial.restore(one)
             if trial.enough(scope):
                 spared = True
             else:
                 trial.evict(one)
+                trial.roomy(scope)
         left = trial.gone.values()
         again = spared and (len({one.why for one in left}) > 1 or any(one.step for one in left))
 
