@@ -60,23 +60,27 @@ class Packer:
     def _balanced(self, *, depth: int, identity: int, pods: int) -> Shares:
         """Even shares of the domains of the balanced level, in whole slices.
 
-        Slices that are wider than that level are filled one by one first.
+        Slices that are wider than that level are filled one by one first, unless one of its domains
+        holds everything.
         """
         goal = self.spread_depth
-        if not self.balances(depth):
+        if goal <= depth:
             return []
         tree = self.index.tree
         span = tree.span(depth, identity)
         row = tree.domain_of[goal]
         ids = np.arange(row[span.start], row[span.stop - 1] + 1)
+        for cut in self.cuts:
+            ids = ids[tree.usable(goal, within=min(cut.depth, goal))[ids]]
         ids = ids[tree.known[goal][ids]]
-        return even_shares(
+        shares = even_shares(
             ids=ids,
             rooms=self.index.rooms(self.cuts)[goal][ids],
             gpus=self.index.gpus[goal][ids],
             pods=pods,
             unit=self.spread_unit,
         )
+        return shares if self.balances(depth) or len(shares) == 1 else []
 
     def balances(self, depth: int) -> bool:
         """Whether pods in a domain of a depth are to be balanced over its own ones at once."""
