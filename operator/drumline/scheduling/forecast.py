@@ -28,13 +28,16 @@ from typing import Final
 
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.future import Future, Length, promised
+from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.timeline import LEAST_SECONDS
 
-LINE: Final = 64
+LINE: Final = 32
 """How many of those who wait are looked at, the first in line."""
-MOMENTS: Final = 200
+MOMENTS: Final = 100
 """How many times a sample goes on to the next end before it is given up."""
+RESERVATIONS: Final = 2
+"""How many gangs of a pool have reservations in the futures, under the backfill rule."""
 MOST_ASKED: Final = 3.0
 """How many times what they need people ask for at most."""
 
@@ -57,7 +60,7 @@ def expected_starts(
     pending: Iterable[Gang],
     policy: Policy,
     now: float,
-    samples: int = 10,
+    samples: int = 8,
     seed: int = 0,
 ) -> tuple[ExpectedStart, ...]:
     """When each of the first in line will probably start, in the order of the line.
@@ -71,16 +74,24 @@ def expected_starts(
         seed: of chance.
     """
     waiting = {gang.uid: gang for gang in pending}
-    still = replace(policy, moves=None, move_back=False, surplus=False, repairs_preempt=False)
+    still = replace(
+        policy,
+        moves=None,
+        move_back=False,
+        surplus=False,
+        repairs_preempt=False,
+        reservations=min(policy.reservations, RESERVATIONS),
+    )
     first = decide(snapshot=snapshot, pending=waiting.values(), policy=still, now=now)
     line = [waiting[uid] for uid in first.order[:LINE]]
     start = promised(snapshot)
     scale = _scale(snapshot=snapshot, now=now)
     starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
+    memory = Memory()
     for sample in range(samples):
         length = _lengths(chance=f"{seed}/{sample}", scale=scale)
         future = Future(snapshot=start, pending=line, now=now, length=length)
-        for uid, at in _run(future=future, policy=still, line=line).items():
+        for uid, at in _run(future=future, policy=still, line=line, memory=memory).items():
             starts[uid].append(at)
     return tuple(
         ExpectedStart(
@@ -93,12 +104,18 @@ def expected_starts(
     )
 
 
-def _run(*, future: Future, policy: Policy, line: Sequence[Gang]) -> dict[str, float]:
+def _run(
+    *, future: Future, policy: Policy, line: Sequence[Gang], memory: Memory
+) -> dict[str, float]:
     """When each gang starts in one future, as far as it is looked at."""
     starts: dict[str, float] = {}
     for _ in range(MOMENTS):
         decisions = decide(
-            snapshot=future.snapshot, pending=future.pending, policy=policy, now=future.now
+            snapshot=future.snapshot,
+            pending=future.pending,
+            policy=policy,
+            now=future.now,
+            memory=memory,
         )
         future.carry_out(decisions)
         for placed in decisions.placed:
