@@ -58,7 +58,8 @@ class RoleSeats:
         """Seat everything, main pods spread evenly over the domains of the balanced level.
 
         As few of these as can hold them, the smallest share as large as possible, then the largest
-        as small as possible. False if the level's known domains cannot hold them.
+        as small as possible. False if the level's known domains cannot hold them, or only several
+        of them while slices are wider than the level.
         """
         over, unit = self.packer.spread_depth, self.packer.spread_unit
         row = self.index.tree.domain_of[over]
@@ -75,7 +76,7 @@ class RoleSeats:
 
         need = pods // unit
         count = used(1, need)
-        if not count or pods % unit:
+        if not count or pods % unit or (count > 1 and not self.packer.balances(domain[0])):
             return False
         low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
         high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
@@ -92,7 +93,9 @@ class RoleSeats:
     def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Part:
         """A domain over which main pods are balanced; one with role pods only does not count."""
         frontier = self.frontiers.of(depth, identity)
-        known = bool(self.index.tree.known[depth][identity])
+        tree = self.index.tree
+        levels = {depth, *(min(cut.depth, depth) for cut in self.packer.cuts)}
+        known = all(tree.usable(depth, within=level)[identity] for level in levels)
         options = [
             Option(roles=roles, counts=False, room=0)
             for roles, room in enumerate(frontier)
@@ -109,8 +112,8 @@ class RoleSeats:
         """Seat a combination of role pods, and tell how many main ones are to go where."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
-        balances = target and pods and self.packer.balances(depth)
-        if balances and self._balance(seats, domain, target=target, pods=pods):
+        wanted = target and pods and self.packer.spread_depth > depth
+        if wanted and self._balance(seats, domain, target=target, pods=pods):
             return
         if not target or depth >= tree.leaf_depth:
             span = tree.span(depth, identity)
