@@ -25,7 +25,11 @@ import pytest
 
 from tests.mutants.mutations import Mutant
 
-OPTIONS = ("-x", "-q", "-p", "no:cacheprovider")
+OPTIONS = (
+    *("-x", "-q", "-p", "no:cacheprovider"),
+    # what the parent has loaded is no part of the tests: its asserts need no rewriting
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 MOST_CPU_SECONDS = 90
 """A mutant that takes longer than any honest run loops: that is noticed too."""
 
@@ -38,23 +42,23 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A mutant that is being tried."""
+    """A mutant that is being tried; None: the modules as they are."""
 
-    mutant: Mutant
+    mutant: Mutant | None
     pid: int
     began: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of a mutant."""
+    """What became of it."""
 
-    mutant: Mutant
+    mutant: Mutant | None
     fate: Fate
     seconds: float
 
 
-def begin(mutant: Mutant, *, tests: Sequence[str]) -> Trial:
+def begin(mutant: Mutant | None, *, tests: Sequence[str]) -> Trial:
     """Fork a child that tries the mutant."""
     sys.stdout.flush()
     pid = os.fork()
@@ -75,10 +79,11 @@ def finished(trials: Sequence[Trial]) -> Result | None:
     return None
 
 
-def _try(mutant: Mutant, *, tests: Sequence[str]) -> int:
+def _try(mutant: Mutant | None, *, tests: Sequence[str]) -> int:
     """0 if no test noticed the fault."""
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS + 10))
-    sys.meta_path.insert(0, _Faulty(mutant))
+    if mutant is not None:
+        sys.meta_path.insert(0, _Faulty(mutant))
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
