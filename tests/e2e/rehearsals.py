@@ -25,7 +25,7 @@ from tests.kube import Json
 INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
 RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
 """Of a pod: its share of a busy machine, and a limit to outgrow."""
-REHEARSED: Json = {"steps": 300, "nodes": 2, "gpusPerNode": 2, "resources": RESOURCES}
+REHEARSED: Json = {"steps": 150, "nodes": 2, "gpusPerNode": 2, "resources": RESOURCES}
 """Two pods of two ranks on two of three nodes: the third is the spare."""
 BATCH = {"globalBatchSize": 4, "sequenceLength": 32}
 OVERRIDES = {
@@ -216,7 +216,7 @@ def rehearse(
     steps: int,
     faults: tuple[Fault, ...] = (),
     pace_seconds: float = 0.0,
-    every_steps: int = 50,
+    every_steps: int = 25,
     note_samples: bool = False,
     mutant: str | None = None,
     trainer: Json | None = None,

@@ -17,7 +17,7 @@ from tests.cluster.context import REPOSITORY
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.kwok import is_ready
 from tests.cluster.network import namespaces_of, set_cable
-from tests.cluster.nodes import boot, gpu_ids, power_off, set_gpu_health
+from tests.cluster.nodes import gpu_ids, set_gpu_health
 from tests.cluster.process import find
 
 if TYPE_CHECKING:
@@ -90,10 +90,6 @@ def wait_for(cluster: Cluster, thing: str, path: str, value: str, *options: str)
 
 def wait_for_phase(cluster: Cluster, namespace: str, pod: str, wanted: str) -> None:
     wait_for(cluster, f"pod/{pod}", ".status.phase", wanted, f"--namespace={namespace}")
-
-
-def wait_for_ready(cluster: Cluster, node: str, status: str) -> None:
-    wait_for(cluster, f"node/{node}", '.status.conditions[?(@.type=="Ready")].status', status)
 
 
 def test_three_nodes_of_two_gpus_stand_in_two_racks(cluster: Cluster) -> None:
@@ -176,15 +172,6 @@ def test_an_unhealthy_device_lowers_allocatable_and_not_capacity(cluster: Cluste
         set_gpu_health(cluster, node, gpu_ids(node)[1], healthy=True)
     wait_for(cluster, thing, path, "2")
     assert capacity == "2"
-
-
-def test_a_node_without_power_is_seen_lost_and_comes_back(cluster: Cluster) -> None:
-    node = cluster.nodes[2]
-    power_off(node, folder=cluster.folder)
-    wait_for_ready(cluster, node.name, "Unknown")
-    boot(node, folder=cluster.folder)
-    wait_for_ready(cluster, node.name, "True")
-    wait_for(cluster, f"node/{node.name}", r".status.allocatable.nvidia\.com/gpu", "2")
 
 
 def test_a_node_whose_cable_is_pulled_is_out_of_reach_until_it_is_plugged_in(

@@ -55,7 +55,7 @@ class Story:
 @pytest.fixture(scope="module")
 def story(stage: Site) -> Story:
     """From node to node."""
-    job = rehearse(stage, "driven", pace_seconds=0.05, every_steps=1000, **REHEARSED)
+    job = rehearse(stage, "driven", pace_seconds=0.2, every_steps=1000, **REHEARSED)
     told = Story(job=job)
     job.reach(5)
     for name in PLAYED:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.e2e.site import Site
     from tests.kube import Json
 
-STEPS = 120
+STEPS = 80
 BATCH = 12
 """Divides by 6, 4 and 2 ranks."""
 TOLERANCE = 2e-3
@@ -43,7 +43,7 @@ def story(stage: Site) -> Story:
     """Three nodes, then two, then three again."""
     reference = rehearse(stage, "constant", trainer=TRAINER, **SHAPE)
     reference.finish()
-    job = rehearse(stage, "elastic", trainer=TRAINER, minNodes=1, pace_seconds=0.05, **SHAPE)
+    job = rehearse(stage, "elastic", trainer=TRAINER, minNodes=1, pace_seconds=0.15, **SHAPE)
     job.reach(10)
     node = next(node for node in stage.cluster.nodes if node.name == "node-1")
     pods = {"first": uids(job)}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SHAPE = {"nodes": 2, "gpusPerNode": 2}
 GPUS = 4
+PACE_SECONDS = 0.15
 CLAIM: Json = {**SHAPE, "queue": "owner", "trainer": {"steps": 20, "globalBatchSize": 4}}
 
 
@@ -103,7 +104,7 @@ def borrower(stage: Site) -> str:
 def giving_way(stage: Site, borrower: str) -> GivingWay:
     """A claim that is taken back, then one that stands."""
     spec = {**REHEARSED, "queue": borrower}
-    job = rehearse(stage, "victim", pace_seconds=0.03, every_steps=1000, **spec)
+    job = rehearse(stage, "victim", pace_seconds=PACE_SECONDS, every_steps=1000, **spec)
     job.reach(10)
     queued_at = status_of(job)["queuedAt"]
     uid, rank = job.process(3)
@@ -147,7 +148,7 @@ def giving_way(stage: Site, borrower: str) -> GivingWay:
 def unanswered(stage: Site, borrower: str) -> Unanswered:
     """Nobody answers the notice; its deadline passes."""
     spec = {**REHEARSED, "queue": borrower}
-    job = rehearse(stage, "mute", pace_seconds=0.03, every_steps=50, **spec)
+    job = rehearse(stage, "mute", pace_seconds=PACE_SECONDS, **spec)
     checkpoint = until(job, has_checkpoint)["checkpoint"]
     job.goes_on()
     pods = [pod["metadata"]["uid"] for pod in stage.pods(job.name)]
@@ -228,7 +229,7 @@ def test_the_victim_keeps_its_place_in_the_queue(giving_way: GivingWay) -> None:
 def test_no_gpu_second_is_lost(giving_way: GivingWay) -> None:
     done = Counter(step for step, _ in giving_way.job.written())
     repeated = sum(times - 1 for times in done.values())
-    print(f"GPU-seconds lost between the saved step and the notice: {repeated * GPUS * 0.03:g}")
+    print(f"GPU-seconds lost between saved step and notice: {repeated * GPUS * PACE_SECONDS:g}")
     assert repeated == 0
     assert giving_way.resumed["gpuSeconds"].get("repeated", 0) == 0
 

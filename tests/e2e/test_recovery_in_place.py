@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 LIMITS = {"maxRestarts": 20, "maxOutOfMemoryRestarts": 5, "maxHangRestarts": 5}
 
 FAULTS = (
-    Fault(name="killed", rank=3, finished=20, phase="backward", kind="kill"),
-    Fault(name="segfault", rank=2, finished=40, phase="forward", kind="segfault"),
-    Fault(name="raised", rank=1, finished=60, phase="optimizer", kind="exception"),
-    Fault(name="pair-1", rank=1, finished=80, phase="forward", kind="kill"),
-    Fault(name="pair-3", rank=3, finished=80, phase="forward", kind="kill"),
-    Fault(name="rank-0-saving", rank=0, finished=100, phase="checkpoint", kind="kill"),
-    Fault(name="stopped", rank=2, finished=125, phase="forward", kind="stop"),
-    Fault(name="memory", rank=3, finished=145, phase="backward", kind="memory"),
+    Fault(name="killed", rank=3, finished=10, phase="backward", kind="kill"),
+    Fault(name="segfault", rank=2, finished=20, phase="forward", kind="segfault"),
+    Fault(name="raised", rank=1, finished=30, phase="optimizer", kind="exception"),
+    Fault(name="pair-1", rank=1, finished=40, phase="forward", kind="kill"),
+    Fault(name="pair-3", rank=3, finished=40, phase="forward", kind="kill"),
+    Fault(name="rank-0-saving", rank=0, finished=50, phase="checkpoint", kind="kill"),
+    Fault(name="stopped", rank=2, finished=62, phase="forward", kind="stop"),
+    Fault(name="memory", rank=3, finished=72, phase="backward", kind="memory"),
     Fault(name="recovering", rank=1, phase="restoring", kind="kill", after="memory"),
     *(
-        Fault(name=f"slow-{phase}", rank=1, finished=170, phase=phase, kind="linger")
+        Fault(name=f"slow-{phase}", rank=1, finished=85, phase=phase, kind="linger")
         for phase in ("data", "forward", "backward", "optimizer")
     ),
 )
@@ -78,7 +78,7 @@ def story(stage: Site) -> Story:
     job.struck("killed")
     before = stage.pods(job.name)
     with away(stage.kube):
-        time.sleep(10)
+        time.sleep(5)
     status = job.finish(seconds=240)
     return Story(job=job, status=status, pods_before=before, pods_after=stage.pods(job.name))
 

@@ -57,13 +57,15 @@ class Story:
     """Before and after that."""
     dead_pod: Json = field(default_factory=dict)
     """The lost pod, as the API server had it while its node was dead."""
+    readiness: list[str] = field(default_factory=list[str])
+    """Of that node: dead, and back with its GPUs."""
     status: Json = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
 def story(stage: Site) -> Story:
     """The job's life with every loss in it."""
-    job = rehearse(stage, "moving", pace_seconds=0.05, **REHEARSED)
+    job = rehearse(stage, "moving", pace_seconds=0.15, **REHEARSED)
     told = Story(job=job)
     job.reach(5)
     _lose_agent(told)
@@ -134,8 +136,9 @@ def _lose_power(told: Story) -> None:
     lost = _lose(told, "node without power", index, cut)
     name = lost.before[index]["metadata"]["name"]
     told.dead_pod = job.site.kube.get("pods", name, job.site.namespace)
+    told.readiness.append(_wait_until_lost(job.site, node))
     boot(node, folder=cluster.folder)
-    _wait_until_usable(job.site, node, without=name)
+    told.readiness.append(_wait_until_usable(job.site, node, without=name))
 
 
 def _lose_cable(told: Story) -> None:
@@ -171,10 +174,19 @@ def _member_on_a_mortal_node(job: Rehearsal) -> tuple[int, NodeInfo]:
     raise LookupError("all members are on the operator's node")
 
 
-def _wait_until_usable(site: Site, node: NodeInfo, *, without: str) -> None:
-    """The node is back with its GPUs, and the pod it lost is gone."""
+def _wait_until_lost(site: Site, node: NodeInfo) -> str:
+    """Kubernetes believes no more that the node lives; returns its readiness."""
+    lost = site.kube.wait(
+        "nodes", node.name, None, lambda found: found is not None and _ready(found) != "True"
+    )
+    assert lost is not None
+    return _ready(lost)
+
+
+def _wait_until_usable(site: Site, node: NodeInfo, *, without: str) -> str:
+    """The node is back with its GPUs, and the pod it lost is gone; returns its readiness."""
     site.kube.wait("pods", without, site.namespace, lambda pod: pod is None)
-    site.kube.wait(
+    found = site.kube.wait(
         "nodes",
         node.name,
         None,
@@ -184,6 +196,8 @@ def _wait_until_usable(site: Site, node: NodeInfo, *, without: str) -> None:
             and found["status"]["allocatable"].get("nvidia.com/gpu") == str(node.gpus)
         ),
     )
+    assert found is not None
+    return _ready(found)
 
 
 def _ready(node: Json) -> str:
@@ -234,6 +248,10 @@ def test_the_pod_of_a_dead_node_is_asked_to_go_and_never_forced(story: Story) ->
     assert story.dead_pod["metadata"]["uid"] == lost.before[lost.index]["metadata"]["uid"]
     assert "deletionTimestamp" in story.dead_pod["metadata"]
     assert story.dead_pod["metadata"]["deletionGracePeriodSeconds"] > 0
+
+
+def test_a_node_without_power_is_seen_lost_and_comes_back(story: Story) -> None:
+    assert story.readiness == ["Unknown", "True"]
 
 
 def test_ranks_that_come_back_are_refused(story: Story) -> None:

@@ -16,35 +16,59 @@ from tests.kube import Json, phase_is, reason_is
 CHECKPOINT = {"claimName": "checkpoints", "everySteps": 10}
 
 
-def test_ten_lines_train_the_model_and_leave_verified_checkpoints(site: Site) -> None:
-    site.submit(
-        "first",
-        nodes=2,
-        gpusPerNode=2,
-        trainer={"steps": 60},
-        checkpoint={**CHECKPOINT, "path": "first", "keep": 2},
-    )
-    status = site.finish("first")
-    assert status["step"] == status["totalSteps"] == 60
-    losses = site.losses("first")
+@pytest.fixture(scope="module")
+def first(stage: Site) -> Json:
+    """The status of a job that has trained sixty steps on two nodes."""
+    where = {**CHECKPOINT, "path": "first", "keep": 2}
+    stage.submit("first", nodes=2, gpusPerNode=2, trainer={"steps": 60}, checkpoint=where)
+    return stage.finish("first")
+
+
+def test_ten_lines_train_the_model_and_leave_verified_checkpoints(stage: Site, first: Json) -> None:
+    assert first["step"] == first["totalSteps"] == 60
+    losses = stage.losses("first")
     assert sorted(losses) == list(range(1, 61))
     assert losses[1] > 5
     assert sum(losses[step] for step in range(56, 61)) / 5 < 3.5
-    assert float(status["loss"]) == round(losses[60], 4)
+    assert float(first["loss"]) == round(losses[60], 4)
 
-    folder = site.checkpoints / "first"
+    folder = stage.checkpoints / "first"
     kept = sorted(path.name for path in folder.glob("step-*"))
     assert kept == ["step-00000050", "step-00000060"]
     manifest = json.loads((folder / kept[-1] / "manifest.json").read_text())
     assert manifest["world_size"] == 4
-    assert status["checkpoint"]["step"] == 60
+    assert first["checkpoint"]["step"] == 60
 
-    logs = site.logs("first-0-g1")
+    logs = stage.logs("first-0-g1")
     assert "[rank 0] step 60/60" in logs
     events = [json.loads(line) for line in logs.splitlines() if line.startswith("{")]
     assert {"agent_ready", "record_accepted", "ranks_started", "finished"} <= {
         event["event"] for event in events
     }
+
+
+@pytest.mark.usefixtures("first")
+def test_everything_runs_under_the_restricted_level_and_without_a_token(stage: Site) -> None:
+    for pod in stage.pods("first"):
+        assert not any("kube-api-access" in volume["name"] for volume in pod["spec"]["volumes"])
+    for name in (stage.namespace, SYSTEM_NAMESPACE):
+        labels = stage.kube.get("namespaces", name)["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    (operator,) = stage.kube.list(
+        "pods", SYSTEM_NAMESPACE, labels="app.kubernetes.io/name=drumline"
+    )
+    assert operator["status"]["containerStatuses"][0]["ready"]
+
+
+def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(stage: Site, first: Json) -> None:
+    where = {**CHECKPOINT, "path": "first"}
+    stage.submit("narrow", nodes=1, gpusPerNode=2, trainer={"steps": 70}, checkpoint=where)
+    status = stage.finish("narrow")
+    assert (first["step"], status["step"]) == (60, 70)
+    assert "step 60/" not in stage.logs("narrow-0-g1")
+    losses = stage.losses("first")
+    assert sorted(losses) == list(range(1, 71))
+    assert all(abs(after - before) < 1.5 for before, after in pairwise(losses[s] for s in (60, 61)))
 
 
 def test_a_gang_keeps_to_one_rack_while_a_looser_fit_exists(site: Site) -> None:
@@ -117,31 +141,6 @@ def test_an_operator_killed_while_a_job_trains_changes_nothing_for_the_job(site:
     status = site.finish("steady")
     assert status["generation"] == 1
     assert {pod["metadata"]["uid"] for pod in site.pods("steady")} == before
-
-
-def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(site: Site) -> None:
-    where = {**CHECKPOINT, "path": "moving"}
-    site.submit("wide", nodes=2, gpusPerNode=2, trainer={"steps": 20}, checkpoint=where)
-    site.finish("wide")
-    site.submit("narrow", nodes=1, gpusPerNode=2, trainer={"steps": 30}, checkpoint=where)
-    status = site.finish("narrow")
-    assert status["step"] == 30
-    assert "step 10/" not in site.logs("narrow-0-g1")
-    losses = site.losses("moving")
-    assert sorted(losses) == list(range(1, 31))
-    assert all(abs(after - before) < 1.5 for before, after in pairwise(losses[s] for s in (20, 21)))
-
-
-def test_everything_runs_under_the_restricted_level_and_without_a_token(site: Site) -> None:
-    site.submit("plain", trainer={"steps": 5})
-    site.finish("plain")
-    (pod,) = site.pods("plain")
-    assert not any("kube-api-access" in volume["name"] for volume in pod["spec"]["volumes"])
-    for name in (site.namespace, SYSTEM_NAMESPACE):
-        labels = site.kube.get("namespaces", name)["metadata"]["labels"]
-        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-    (operator,) = site.kube.list("pods", SYSTEM_NAMESPACE, labels="app.kubernetes.io/name=drumline")
-    assert operator["status"]["containerStatuses"][0]["ready"]
 
 
 def test_a_bad_spec_is_refused_with_the_field_and_the_fix(site: Site) -> None:
