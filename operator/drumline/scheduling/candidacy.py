@@ -34,6 +34,8 @@ class Asked:
     gang: Gang
     rule: PreemptionRule
     pool: str
+    is_broken: bool = False
+    """Whether it asks for lost places: then it takes none of others that may yet be repaired."""
 
 
 class Candidacy:
@@ -151,6 +153,8 @@ class Candidacy:
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
         found: list[tuple[Admitted, int, VictimReason]] = []
         for held in self.running(asked.pool):
+            if asked.is_broken and held.lost:
+                continue
             gang = held.gang
             gpus = gpus_of[gang.uid]
             lower = within and gang.priority < priority

@@ -122,6 +122,8 @@ class Desk:
         for held in snapshot.admitted:
             if held.nominated:
                 self._horizon.recall_running(held)
+                if self.is_nominated(held.gang):
+                    self._candidacy.exclude((held.gang.uid,))
         for gang in sorted(waiting.alone, key=turn):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:

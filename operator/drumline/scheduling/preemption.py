@@ -60,6 +60,8 @@ class Quest:
     """Of the places that are looked for."""
     kept: Mapping[int, str] = field(default_factory=dict[int, str])
     """By position: nodes of a broken gang's other pods."""
+    is_broken: bool = False
+    """Whether it runs already and looks for its lost places."""
 
     @property
     def paid(self) -> int:
@@ -136,6 +138,7 @@ class Preemptor:
             size=held.size,
             gpus=sum(gang.request_of(position).gpus for position in lost),
             kept=held.survivors,
+            is_broken=True,
         )
         found = self._find(quest)
         if found is None:
@@ -145,6 +148,7 @@ class Preemptor:
         self._horizon.nominate(
             Nomination(gang=gang, pool=held.pool, nodes=nodes, positions=tuple(lost))
         )
+        self._candidacy.exclude((gang.uid,))
         places = held.survivors | dict(zip(lost, nodes, strict=True))
         assignment = tuple(places[position] for position in range(len(held.assignment)))
         return _preemption(found=found, assignment=assignment, replaced=tuple(lost))
@@ -219,7 +223,9 @@ class Preemptor:
             trial = Trial(search=search, claim=claim, gpus=quest.gpus)
             if trial.enough(search.ids):
                 return None
-            asked = Asked(gang=quest.gang, rule=quest.rule, pool=quest.pool)
+            asked = Asked(
+                gang=quest.gang, rule=quest.rule, pool=quest.pool, is_broken=quest.is_broken
+            )
             candidates = self._candidacy.lawful(asked=asked, soon=soon, claim=claim)
             return least_victims(
                 trial=trial,
@@ -259,7 +265,7 @@ def _search(*, picture: Picture, quest: Quest) -> Search | None:
 def _asking(*, picture: Picture, quest: Quest) -> Generator[Claim]:
     """The claim of a quest; what its queue pays for lost places is no usage meanwhile."""
     gang, pool, quota = quest.gang, quest.pool, picture.quota
-    put_back = quota.hold(gang=gang, pool=pool, size=quest.paid) if quest.kept else None
+    put_back = quota.hold(gang=gang, pool=pool, size=quest.paid) if quest.is_broken else None
     try:
         yield quota.claim(gang=gang, pool=pool, size=quest.size, rule=quest.rule)
     finally:

@@ -107,3 +107,22 @@ def test_one_that_cannot_be_repaired_starves_no_other() -> None:
     snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=running, queues=ALONE)
     (preemption,) = decided(snapshot).preemptions
     assert (preemption.key, preemption.assignment) == ("training/c", ("n1", "n2"))
+
+
+def test_a_gang_that_lost_everything_asks_for_its_quota_too() -> None:
+    """It would borrow again what its victim does not give back: not even a lower one leaves."""
+    queues = (queue("org", 4), queue("a", 0, parent="org"))
+    low = gang("low", gpus=2, queue="a")
+    all_lost = replace(BROKEN, nodes=1, queue="a")
+    running = [admitted(all_lost, "gone", lost=frozenset({0})), admitted(low, "n0")]
+    snapshot = cluster(*racks(count=1, nodes=1, gpus=4), running=running, queues=queues)
+    assert decided(snapshot).preemptions == ()
+
+
+def test_one_that_waits_for_its_repair_is_nobodys_victim() -> None:
+    """The waiting gang has the higher priority, and finds others to send away."""
+    decisions = decided(world(), gang("top", gpus=4, priority=9))
+    assert {victim.key for one in decisions.preemptions for victim in one.victims} == {
+        "training/cheap",
+        "training/dear",
+    }
