@@ -230,10 +230,12 @@ class ClusterState:
     def _held_by(self, job: Job, gang: Gang, *, now: float) -> Admitted:
         """The same object as long as nothing changed: the scheduler knows it again by that.
 
-        What its leaving would lose grows all the time; it is worked out anew once a while.
+        What its leaving would lose grows all the time; it is worked out anew once a while, and
+        when its agents tell of another checkpoint.
         """
-        pods_seen = self._pod_events[job.namespace, job.uid]
-        stamp = (job.resource_version, pods_seen, now // RISK_SECONDS)
+        pods_seen, progress = self._pod_events[job.namespace, job.uid], self._progress(job.uid)
+        saved = progress.checkpoint_step if progress is not None else None
+        stamp = (job.resource_version, pods_seen, saved, now // RISK_SECONDS)
         known = self._held.get(job.uid)
         if known is None or known[0] != stamp or known[1].gang is not gang:
             held = admitted_of(
@@ -241,7 +243,7 @@ class ClusterState:
                 gang=gang,
                 places=self._places(job),
                 pods=self.facts_of(job.namespace, job.uid),
-                progress=self._progress(job.uid),
+                progress=progress,
                 now=now,
             )
             known = self._held[job.uid] = (stamp, held)

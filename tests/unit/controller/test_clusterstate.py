@@ -15,6 +15,7 @@ from drumline.controller.nodes import NodeBook
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.job import Job, timestamp
 from drumline.scheduling.model import Node, Snapshot
+from drumline_trainer.contract import Progress
 from tests.unit.controller.views import (
     assignment,
     foreign_pod,
@@ -385,3 +386,14 @@ def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None
     over = {"generation": 1, "finishedAt": "2023-11-14T22:13:20Z", "phase": "Succeeded"}
     state.on_job(None, job_view("critic", uid="critic", group=group, status=over))
     assert {gang.group_gangs for gang in state.pending()} == {2}
+
+
+def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
+    told: dict[str, Progress] = {}
+    state = ClusterState(nodes=NodeBook(clock=lambda: NOW), progress=told.get)
+    status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 600)}
+    state.on_job(None, job_view(status=status))
+    (before,) = state.snapshot(now=NOW).admitted
+    told["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
+    (after,) = state.snapshot(now=NOW).admitted
+    assert after.gpu_seconds_at_risk < before.gpu_seconds_at_risk
