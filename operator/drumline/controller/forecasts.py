@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.pastuse import PastUse
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from drumline.lifecycle.job import seconds, timestamp
-from drumline.scheduling.fairshare import decay, dominant_shares
+from drumline.scheduling.shares.fairshare import decay, dominant_shares
 
 if TYPE_CHECKING:
     from drumline.scheduling.model import Snapshot

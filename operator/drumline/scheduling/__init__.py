@@ -21,7 +21,6 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import (
     Admitted,
@@ -47,6 +46,7 @@ from drumline.scheduling.model import (
     WithinQueue,
 )
 from drumline.scheduling.resources import Resources
+from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
 
 __all__ = [
     "FOREIGN_PODS",

@@ -25,13 +25,13 @@ from drumline.scheduling.decisions import (
     Resized,
 )
 from drumline.scheduling.desk import Desk
-from drumline.scheduling.groups import Groups
 from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.notices import Notices
-from drumline.scheduling.ordering import turn
 from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.waiting import Waiting
+from drumline.scheduling.shares.ordering import turn
+from drumline.scheduling.waiting.groups import Groups
+from drumline.scheduling.waiting.line import Waiting
+from drumline.scheduling.waiting.notices import Notices
 
 Answer = Placed | Resized | Preemption | Blocked | Refusal
 

@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drumline.scheduling.backlog import Backlog
-from drumline.scheduling.candidacy import Candidacy
-from drumline.scheduling.consolidation import Consolidator
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -22,26 +19,29 @@ from drumline.scheduling.decisions import (
     Reservation,
     Resized,
 )
-from drumline.scheduling.defragmentation import Defragmenter
-from drumline.scheduling.elastic import Resizer
-from drumline.scheduling.enough import Enough
-from drumline.scheduling.entry import Gate
-from drumline.scheduling.groups import Group
-from drumline.scheduling.horizon import Horizon
-from drumline.scheduling.mending import Mender
-from drumline.scheduling.migration import Migrator
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
-from drumline.scheduling.ordering import Borrowing, line_of, turn
-from drumline.scheduling.picture import Picture
-from drumline.scheduling.plan import Wish
-from drumline.scheduling.pools import OpenPools
-from drumline.scheduling.preemption import Preemptor
+from drumline.scheduling.placing.picture import Picture
+from drumline.scheduling.placing.seating import Seating, placed
+from drumline.scheduling.preempting.candidacy import Candidacy
+from drumline.scheduling.preempting.consolidation import Consolidator
+from drumline.scheduling.preempting.defragmentation import Defragmenter
+from drumline.scheduling.preempting.elastic import Resizer
+from drumline.scheduling.preempting.horizon import Horizon
+from drumline.scheduling.preempting.mending import Mender
+from drumline.scheduling.preempting.migration import Migrator
+from drumline.scheduling.preempting.preemption import Preemptor
+from drumline.scheduling.preempting.relocation import Budget
 from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.relocation import Budget
-from drumline.scheduling.reservations import RESERVED_FOR, Reservations
-from drumline.scheduling.seating import Seating, placed
-from drumline.scheduling.told import Told
-from drumline.scheduling.waiting import Waiting, is_alone
+from drumline.scheduling.shares.enough import Enough
+from drumline.scheduling.shares.entry import Gate
+from drumline.scheduling.shares.ordering import Borrowing, line_of, turn
+from drumline.scheduling.shares.pools import OpenPools
+from drumline.scheduling.waiting.backlog import Backlog
+from drumline.scheduling.waiting.groups import Group
+from drumline.scheduling.waiting.line import Waiting, is_alone
+from drumline.scheduling.waiting.plan import Wish
+from drumline.scheduling.waiting.reservations import RESERVED_FOR, Reservations
+from drumline.scheduling.waiting.told import Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

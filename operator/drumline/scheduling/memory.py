@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from drumline.scheduling.kinds import Kinds
 from drumline.scheduling.model import Gang, Policy, Snapshot
-from drumline.scheduling.notices import Notices
-from drumline.scheduling.picture import Picture
+from drumline.scheduling.placing.picture import Picture
 from drumline.scheduling.standing import Standing
-from drumline.scheduling.waiting import Waiting
+from drumline.scheduling.waiting.kinds import Kinds
+from drumline.scheduling.waiting.line import Waiting
+from drumline.scheduling.waiting.notices import Notices
 
 _SLACK: Final = 1000
 """Kinds of gangs that are gone are kept for so many."""

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy
 from drumline.scheduling.model import Gang
-from drumline.scheduling.view import Undo
+from drumline.scheduling.placing.view import Undo
 
 MAX_NAMES: Final = 3
 """How many blockers a message names before it only counts them."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
-from drumline.scheduling.picture import Picture
-from drumline.scheduling.quota import QuotaBook, book_of
-from drumline.scheduling.view import Axis, axis_of, build_views
+from drumline.scheduling.placing.picture import Picture
+from drumline.scheduling.placing.view import Axis, axis_of, build_views
+from drumline.scheduling.shares.quota import QuotaBook, book_of
 
 
 class Standing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drumline.scheduling.fairshare import decay
+from drumline.scheduling.shares.fairshare import decay
 
 
 class History:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Node, Policy, Pool, Queue, Resources, Role, Snapshot
-from drumline.scheduling.fairshare import decay, dominant_shares
 from drumline.scheduling.model import Ordering
-from drumline.scheduling.quota import QuotaBook, book_of
+from drumline.scheduling.shares.fairshare import decay, dominant_shares
+from drumline.scheduling.shares.quota import QuotaBook, book_of
 from tests.unit.scheduling.builders import admitted, gang, pod
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)

@@ -21,11 +21,11 @@ from drumline.scheduling import (
     Resources,
     Snapshot,
 )
-from drumline.scheduling.fairshare import decay
 from drumline.scheduling.model import Ordering
-from drumline.scheduling.ordering import Above, Borrowing, Turn, line_of, turn
-from drumline.scheduling.pools import OpenPools
-from drumline.scheduling.quota import QuotaBook, book_of
+from drumline.scheduling.shares.fairshare import decay
+from drumline.scheduling.shares.ordering import Above, Borrowing, Turn, line_of, turn
+from drumline.scheduling.shares.pools import OpenPools
+from drumline.scheduling.shares.quota import QuotaBook, book_of
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.scheduling import Policy
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.waiting.forecast import ExpectedStart
 from drumline.simulator.foretelling import Foreteller
 from drumline.simulator.outcome import Promise
 from drumline.simulator.run import simulate

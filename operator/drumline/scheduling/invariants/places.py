@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Decisions, Placed, Resized
-from drumline.scheduling.eligibility import admission_of
 from drumline.scheduling.model import Admitted, Gang, Snapshot
+from drumline.scheduling.placing.eligibility import admission_of
 from drumline.scheduling.resources import NOTHING, Resources
 
 

@@ -1,0 +1,1 @@
+"""Running gangs that give way, shrink, grow, move or are mended."""

@@ -1,0 +1,1 @@
+"""Who may have how much, and whose turn it is: quota along the tree, users, fair shares."""

@@ -1,0 +1,41 @@
+"""What those who wait are told, as values that stay the same object while nothing changes.
+
+Of ten thousand gangs that wait for the same reasons as in the cycle before, nothing is written
+anew: per kind one comparison, and only new gangs and kinds with another reason cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from drumline.scheduling.decisions import Blocked
+from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.waiting.line import Waiting
+
+
+class Notices:
+    """The answers to gangs that were told what all of their kind are told."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[int, Refusal] = {}
+        """By kind."""
+        self.answers: dict[int, Blocked] = {}
+        """By identity of the gang, where its kind was refused as a whole."""
+
+    def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
+        """Write to all gangs of the kinds that were refused as a whole."""
+        for gang in waiting.gone:
+            self.answers.pop(id(gang), None)
+        for kind in self._refusals.keys() - told.keys():
+            del self._refusals[kind]
+            for gang in waiting.of_kind(kind):
+                self.answers.pop(id(gang), None)
+        changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
+        for kind in changed:
+            refusal = self._refusals[kind] = told[kind]
+            for gang in waiting.of_kind(kind):
+                self.answers[id(gang)] = refusal.of(gang)
+        for gang in waiting.fresh:
+            kind = waiting.kind(gang)
+            if kind in told and kind not in changed:
+                self.answers[id(gang)] = self._refusals[kind].of(gang)
