@@ -29,10 +29,10 @@ class SchedulingPolicy(ApiModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    waiting: Literal["BestEffort", "Strict", "Backfill"] = "Backfill"
+    waiting: Literal["BestEffort", "Strict", "Backfill"] = "BestEffort"
     """BestEffort: whatever fits starts, and a large job can starve behind small ones. Strict: a job
     that waits holds back those behind it. Backfill: the first ones get reservations, and others
-    start only if none of these slips. Default: Backfill."""
+    start only if none of these slips. Default: BestEffort."""
     order: Literal["Priority", "FairShare"] = "Priority"
     """Priority: higher priority first, then who has waited longer. FairShare: queues take turns,
     the one with the smallest share by weight first. Default: Priority."""
