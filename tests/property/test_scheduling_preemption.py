@@ -24,11 +24,11 @@ from drumline.scheduling import (
     Reclaim,
     Snapshot,
     WithinQueue,
-    victims,
 )
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.preemptions import Running, unlawful
 from drumline.scheduling.invariants.shares import shares_of
+from drumline.scheduling.preempting import victims
 from tests.unit.scheduling.builders import (
     PREEMPTS,
     after,
