@@ -41,8 +41,8 @@ class SchedulingPolicy(ApiModel):
     history_half_life_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = 86_400.0
     """After so long half of what a queue has used is forgotten, under FairShare. Default: 86400, a
     day."""
-    history_weight: Annotated[float, Field(ge=0, le=1000)] = 1.0
-    """What past use counts beside what a queue holds now; 0: nothing. Default: 1."""
+    history_weight: Annotated[float, Field(ge=0, le=1000)] = 4.0
+    """What past use counts beside what a queue holds now; 0: nothing. Default: 4."""
     restart_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """What preempting a job is taken to cost each of its GPUs beside lost work. Default: 60."""
     priority_seconds: Annotated[float, Field(ge=0, le=86_400)] = 60.0

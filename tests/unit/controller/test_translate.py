@@ -223,7 +223,7 @@ def test_a_queue_of_a_cohort() -> None:
 
 
 def test_the_owner_s_choices() -> None:
-    assert policy_of(SchedulingPolicy()) == Policy(waiting=WaitingRule.BACKFILL)
+    assert policy_of(SchedulingPolicy()) == Policy()
     chosen = SchedulingPolicy(
         waiting="Strict",
         order="FairShare",

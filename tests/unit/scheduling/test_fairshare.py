@@ -12,7 +12,7 @@ from drumline.scheduling.shares.fairshare import decay, dominant_shares
 from drumline.scheduling.shares.quota import QuotaBook, book_of
 from tests.unit.scheduling.builders import admitted, gang, pod
 
-FAIR = Policy(order=Ordering.FAIR_SHARE)
+FAIR = Policy(order=Ordering.FAIR_SHARE, history_weight=1.0)
 
 
 def snapshot(*queues: Queue, **changes: object) -> Snapshot:

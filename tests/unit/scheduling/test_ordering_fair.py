@@ -86,7 +86,8 @@ def test_queues_take_turns_and_a_double_weight_gets_two() -> None:
 
 
 def test_who_has_had_much_waits_for_the_others() -> None:
-    found = book(queue("a", 99), queue("b", 99), history={"a": 86400 * 3.5 / GPUS / 0.693147})
+    past = 3.5 / FAIR.history_weight
+    found = book(queue("a", 99), queue("b", 99), history={"a": 86400 * past / GPUS / 0.693147})
     assert turns(found, [*some("a", 2), *some("b", 6)])[:6] == ["b0", "b1", "b2", "b3", "a0", "b4"]
 
 
@@ -241,7 +242,7 @@ def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
         queue("org", 9999),
         *queues,
         jobs={"a": (1, 300.0), "b": (2, 900.0), "c": (5, 200.0)},
-        policy=replace(FAIR, history_weight=4.0, history_seconds=3600.0),
+        policy=replace(FAIR, history_seconds=3600.0),
         gpus=64,
         starts=1200,
     )
@@ -270,7 +271,7 @@ def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
         queue("w2", parent="west", weight=2.0),
     ]
     jobs = {"w1": (2, 300.0), "w2": (3, 200.0), "east": (2, 250.0)}
-    policy = replace(FAIR, history_weight=4.0, history_seconds=3600.0)
+    policy = replace(FAIR, history_seconds=3600.0)
     found = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=900)
     assert found == pytest.approx({"w1": 1 / 4, "w2": 2 / 4, "east": 1 / 4}, rel=0.02)
 

@@ -48,7 +48,7 @@ class Policy:
     priority_seconds: float = 60.0
     """What it costs further for each step of priority among those that could be sent away."""
     order: Ordering = Ordering.PRIORITY
-    history_weight: float = 1.0
+    history_weight: float = 4.0
     """What a queue's decayed use counts beside what it holds now; 0: nothing."""
     history_seconds: float = 86400.0
     """After that long half of a use is forgotten."""
