@@ -31,11 +31,33 @@ def test_who_has_room_starts_now() -> None:
     assert (found["a"].p50_at, found["a"].p90_at) == (NOW, NOW)
 
 
-def test_it_starts_between_a_third_of_the_limit_and_the_limit() -> None:
-    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
-    found = starts(snapshot, gang("a", gpus=2))["a"]
-    assert NOW + 120 < found.p50_at < NOW + 180
-    assert found.p50_at < found.p90_at <= NOW + 300
+def fleet(*parts: float) -> Snapshot:
+    """Nodes in use, each by a gang that has used such a part of its limit."""
+    return cluster(
+        *(node(f"n{i}", "rack-0") for i in range(len(parts))),
+        running=[
+            runs(f"r{i}", f"n{i}", limit=300, since=NOW - 300 * part)
+            for i, part in enumerate(parts)
+        ],
+    )
+
+
+def test_of_one_limit_nobody_knows_whether_it_is_honest() -> None:
+    found = starts(fleet(0.0), gang("a", gpus=2))["a"]
+    assert NOW + 100 < found.p50_at < NOW + 300
+    assert found.p90_at == NOW + 300
+
+
+def test_where_limits_are_used_up_they_are_honest() -> None:
+    found = starts(fleet(*(i / 20 for i in range(20))), gang("a", gpus=2), samples=9)["a"]
+    assert (found.p50_at, found.p90_at) == (NOW + 15, NOW + 15)
+
+
+def test_where_none_is_half_used_it_starts_before_the_limit() -> None:
+    found = starts(fleet(*([0.1] * 20)), gang("a", nodes=20, gpus=2), samples=15)["a"]
+    assert NOW + 200 < found.p50_at < NOW + 270
+    short = starts(fleet(*([0.1] * 20)), gang("a", gpus=2), samples=15)["a"]
+    assert NOW + 70 <= short.p50_at < short.p90_at < NOW + 130
 
 
 def test_of_unknown_length_as_long_again_is_the_median() -> None:

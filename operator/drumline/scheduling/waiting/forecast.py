@@ -4,8 +4,11 @@ How long gangs still run is drawn by chance, again and again; the median of a ga
 moment before which it starts as likely as not (p50), and nine in ten of them are before the other
 one (p90). What is drawn:
 
-* With a maximum runtime: people ask for one to three times what they need, so a gang runs for its
-  limit divided by a number between 1 and 3, given that it has run as long as it has.
+* With a maximum runtime: either limits are honest and everybody uses his up, or people ask for one
+  to three times what they need: then a gang runs for its limit divided by a number between 1 and 3,
+  given that it has run as long as it has. Which of the two it is, the running gangs show: where
+  many have used up most of their limits, these are honest (`_honesty`). As many futures as that is
+  likely are of the first kind.
 * Without one: whoever has run for `a` seconds runs for more than `x * a` with chance 1 / x (Pareto,
   the law that attained service follows in clusters), at least as if it had run for a minute. One
   that has not started is taken to be like those that run.
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf, log
 from random import Random
 from statistics import median
 from typing import Final
@@ -40,6 +43,8 @@ RESERVATIONS: Final = 2
 """How many gangs of a pool have reservations in the futures, under the backfill rule."""
 MOST_ASKED: Final = 3.0
 """How many times what they need people ask for at most."""
+_NEARLY_ALL: Final = 0.99
+"""Of a limit: whoever has used up more shows no more than that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +91,12 @@ def expected_starts(
     line = [waiting[uid] for uid in first.order[:LINE]]
     start = promised(snapshot)
     scale = _scale(snapshot=snapshot, now=now)
+    honest = round(samples * _honesty(snapshot=snapshot, now=now))
     starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
     memory = Memory()
     for sample in range(samples):
-        length = _lengths(chance=f"{seed}/{sample}", scale=scale)
+        chance = f"{seed}/{sample}"
+        length = _lengths(chance=chance, scale=scale, honest=sample < honest)
         future = Future(snapshot=start, pending=line, now=now, length=length)
         for uid, at in _run(future=future, policy=still, line=line, memory=memory).items():
             starts[uid].append(at)
@@ -125,8 +132,14 @@ def _run(
     return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
 
 
-def _lengths(*, chance: str, scale: float) -> Length:
-    """How long gangs run in one future: the same gang as long, whatever else happens."""
+def _lengths(*, chance: str, scale: float, honest: bool) -> Length:
+    """How long gangs run in one future: the same gang as long, whatever else happens.
+
+    Args:
+        chance: the seed of the future.
+        scale: how long those run at least that nobody knows anything about.
+        honest: whether limits are used up.
+    """
 
     def length(gang: Gang, ran: float) -> float:
         draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 (no secret)
@@ -136,6 +149,8 @@ def _lengths(*, chance: str, scale: float) -> Length:
             return had / draw - had if ran else scale / draw
         if limit <= ran:
             return LEAST_SECONDS
+        if honest:
+            return limit - ran
         most = min(MOST_ASKED, limit / ran) if ran > 0 else MOST_ASKED
         return limit / (1.0 + (most - 1.0) * (1.0 - draw)) - ran
 
@@ -146,6 +161,29 @@ def _scale(*, snapshot: Snapshot, now: float) -> float:
     """How long those run at least that nobody knows anything about."""
     had = [now - held.admitted_at for held in snapshot.admitted if _is_open(held)]
     return max(LEAST_SECONDS, median(had) if had else 0.0)
+
+
+def _honesty(*, snapshot: Snapshot, now: float) -> float:
+    """How likely it is that limits are used up, after what the running gangs have used of theirs.
+
+    Beforehand both are as likely. Of an honest limit each part is as likely to be used by now: the
+    density is 1. Otherwise a gang that asked for `u` times its need is seen in proportion to how
+    long it runs, anywhere in the first 1 / u of its limit: P(u < 1 / part) / E(1 / u).
+    """
+    evidence = 0.0
+    for held in snapshot.admitted:
+        limit = held.gang.max_runtime_seconds
+        if limit is not None and not held.leaving:
+            part = min(_NEARLY_ALL, max(0.0, now - held.admitted_at) / limit)
+            evidence -= log(_density(part))
+    return 1.0 / (1.0 + exp(min(-evidence, 500.0)))
+
+
+def _density(part: float) -> float:
+    """Of the used part of a limit, where people ask for one to `MOST_ASKED` times their need."""
+    spread = MOST_ASKED - 1.0
+    longer = 1.0 if part * MOST_ASKED <= 1.0 else (1.0 / part - 1.0) / spread
+    return longer * spread / log(MOST_ASKED)
 
 
 def _is_open(held: Admitted) -> bool:
