@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from math import inf
 
 from drumline.scheduling import (
     Admitted,
@@ -23,14 +22,14 @@ from drumline.scheduling import (
     Gang,
     Placed,
     Queue,
-    Reservation,
     Resized,
     WaitingRule,
 )
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.law import Running, unlawful
 from drumline.scheduling.invariants.shares import shares_of
-from tests.property.scheduling_future import Future, Stay, beginning, stay_of
+from tests.property.scheduling_calendar import Calendar
+from tests.property.scheduling_future import Stay, beginning
 from tests.property.scheduling_seats import (
     Amounts,
     Table,
@@ -40,8 +39,8 @@ from tests.property.scheduling_seats import (
     minus,
     path_at,
     request_at,
-    required,
     table,
+    unlawful_places,
 )
 from tests.property.scheduling_worlds import World
 
@@ -57,15 +56,6 @@ SHORT = {
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 }
 """Refusals that say there is no place or no quota."""
-RESERVED_FOR = {
-    BlockReason.QUOTA_EXHAUSTED,
-    BlockReason.USER_LIMIT,
-    BlockReason.INSUFFICIENT_GPUS,
-    BlockReason.INSUFFICIENT_RESOURCES,
-    BlockReason.TOPOLOGY_DOES_NOT_FIT,
-    BlockReason.WOULD_DELAY_RESERVATION,
-}
-"""Refusals of those who will start when others have left."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +111,7 @@ class Judge:
         for one in decisions.resized:
             self._resized(one)
         if self.quiet and self._reserves() and not decisions.resized:
-            found += self._reservations()
+            found += self._calendar().problems()
         if self.quiet and not decisions.blocked:
             found += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
         return found
@@ -151,7 +141,7 @@ class Judge:
 
     def _placed(self, gang: Gang, placed: Placed) -> list[str]:
         size = len(placed.assignment) - gang.extras
-        found = _unlawful_places(self.table(gang, placed.pool, size), placed.assignment)
+        found = unlawful_places(self.table(gang, placed.pool, size), placed.assignment)
         if not self._may(gang, placed.pool, gang.gpus_at(size)):
             found.append(f"{gang.key} starts above its quota")
         best = next(self.starts(gang), None)
@@ -180,76 +170,15 @@ class Judge:
             return [f"{gang.key} is refused ({blocked.reason}) though {names} may be sent away"]
         return []
 
-    def _future(self, before: str, *, guessed: bool) -> Future:
-        """Who will be where, as far as it was known when a waiting gang was looked at."""
-        world, order = self.world, self.decisions.order
-        place = order.index(before) if before else len(order)
-        gangs = {gang.uid: gang for gang in world.pending}
-        return Future(
-            snapshot=world.snapshot,
-            now=world.now,
-            stays=(
-                *(stay_of(held, now=world.now) for held in world.snapshot.admitted),
-                *self._started(guessed=guessed),
-                *(
-                    beginning(gangs[one.uid], one.pool, one.assignment, at=one.start_at)
-                    for one in self.decisions.reservations
-                    if order.index(one.uid) < place
-                ),
-            ),
-        )
-
-    def _started(self, *, guessed: bool) -> list[Stay]:
-        """Who starts now: for as long as it may, or as long as a guess if nobody knows."""
-        guess = self.world.now + 60.0
-        return [
-            replace(stay, end=guess) if guessed and stay.end == inf else stay
-            for stay in self.started
-        ]
-
     def _would_delay(self, gang: Gang) -> list[str]:
-        future = self._future(gang.uid, guessed=False)
         if next(self.starts(gang), None) is None:
             return [f"{gang.key} would delay others though it could not start at all"]
-        if any(future.can_start(gang, pool, at=self.world.now) for pool in self.pools(gang)):
-            return [f"{gang.key} is held back though it has places that delay nobody"]
-        return []
+        return self._calendar().held_back(gang)
 
-    def _reservations(self) -> list[str]:
-        """Each is as early as can be beside those before it, and nobody who starts breaks one."""
-        found: list[str] = []
-        most = self.world.policy.reservations
-        by_pool: Counter[str] = Counter()
-        reserved = {one.uid: one for one in self.decisions.reservations}
-        gangs = {gang.uid: gang for gang in self.world.pending}
-        reasons = {one.uid: one.reason for one in self.decisions.blocked}
-        for uid in self.decisions.order:
-            gang, made = gangs[uid], reserved.get(uid)
-            future = self._future(uid, guessed=True)
-            pools = [pool for pool in self.pools(gang) if by_pool[pool] < most]
-            if made is not None:
-                found += self._reservation(gang, made, pools)
-                by_pool[made.pool] += 1
-            elif reasons.get(uid) in RESERVED_FOR and future.earliest(gang, pools) is not None:
-                found.append(f"{gang.key} has no reservation")
-        return found
-
-    def _reservation(self, gang: Gang, made: Reservation, pools: Sequence[str]) -> list[str]:
-        """What is wrong with one reservation.
-
-        Of those who start now in front of it some may stay for ever: its start lies between the
-        one without them and the one with them, and it has its places without.
-        """
-        found = _unlawful_places(self.table(gang, made.pool, gang.legal_sizes[0]), made.assignment)
-        future = self._future(gang.uid, guessed=True)
-        stay = beginning(gang, made.pool, made.assignment, at=made.start_at)
-        if not future.beside(stay):
-            found.append(f"the reservation of {gang.key} is not free")
-        earliest = future.earliest(gang, pools)
-        latest = self._future(gang.uid, guessed=False).earliest(gang, pools)
-        if earliest is None or not earliest <= made.start_at <= (inf if latest is None else latest):
-            found.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
-        return found
+    def _calendar(self) -> Calendar:
+        return Calendar(
+            world=self.world, decisions=self.decisions, started=self.started, pools=self.pools
+        )
 
     def _preempts(self, gang: Gang, victims: Sequence[str]) -> list[str]:
         if not self.quiet:
@@ -404,27 +333,6 @@ def _places(held: Admitted) -> dict[str, Amounts]:
         if position not in held.lost:
             before = found.get(name, {})
             found[name] = minus(before, request_at(held.gang, position), times=-1)
-    return found
-
-
-def _unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
-    """What an assignment by rank breaks of what its gang requires."""
-    gang = one.gang
-    open_to = {node.name: node for node in one.nodes}
-    closed = sorted({name for name in assignment if name not in open_to})
-    if closed:
-        return [f"{gang.key} is placed on {closed}, closed to it"]
-    paths = {path_at(open_to[name], gang.required_level, one.levels) for name in assignment}
-    found: list[str] = []
-    if len(paths) != 1 or None in paths:
-        found.append(f"{gang.key} is spread over {paths}")
-    mains = assignment[gang.extras :]
-    for piece in required(gang):
-        for start in range(0, len(mains), piece.pods):
-            ranks = mains[start : start + piece.pods]
-            homes = {path_at(open_to[name], piece.level, one.levels) for name in ranks}
-            if len(homes) != 1 or None in homes:
-                found.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
     return found
 
 

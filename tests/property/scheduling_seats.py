@@ -263,6 +263,27 @@ def required(gang: Gang) -> tuple[Slice, ...]:
     return tuple(piece for piece in gang.slices if piece.required)
 
 
+def unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
+    """What an assignment by rank breaks of what its gang requires."""
+    gang = one.gang
+    open_to = {node.name: node for node in one.nodes}
+    closed = sorted({name for name in assignment if name not in open_to})
+    if closed:
+        return [f"{gang.key} is placed on {closed}, closed to it"]
+    paths = {path_at(open_to[name], gang.required_level, one.levels) for name in assignment}
+    found: list[str] = []
+    if len(paths) != 1 or None in paths:
+        found.append(f"{gang.key} is spread over {paths}")
+    mains = assignment[gang.extras :]
+    for piece in required(gang):
+        for start in range(0, len(mains), piece.pods):
+            ranks = mains[start : start + piece.pods]
+            homes = {path_at(open_to[name], piece.level, one.levels) for name in ranks}
+            if len(homes) != 1 or None in homes:
+                found.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
+    return found
+
+
 def can_sit(one: Table) -> bool:
     """Whether any seating keeps all that the gang requires."""
     gang = one.gang

@@ -67,6 +67,22 @@ def test_a_size_that_was_chosen_at_the_start_stays() -> None:
     assert [one.kept for one in victims(decisions)] == [()]
 
 
+def test_pods_that_are_still_to_come_leave_as_others_do() -> None:
+    held = admitted(ELASTIC, *SEATS, reserved=frozenset(range(6)))
+    snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=[held], queues=ALONE)
+    decisions = decided(snapshot, gang("x", gpus=4, priority=5))
+    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(4, (0, 1, 2, 3))]
+
+
+def test_what_a_gang_gives_up_already_is_not_asked_of_it_again() -> None:
+    held = admitted(ELASTIC, *SEATS, giving_up=frozenset({4, 5}))
+    closed, *others = reversed(racks(count=1, nodes=3, gpus=4))
+    nodes = (replace(closed, unschedulable=True), *others)
+    snapshot = cluster(*nodes, running=[held], queues=ALONE)
+    decisions = decided(snapshot, gang("x", gpus=4, priority=5, nominated=("n2",)))
+    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(8, ())]
+
+
 def test_only_whole_slices_leave() -> None:
     sliced = replace(ELASTIC, sizes=(2, 4, 6), slices=(Slice(level="rack", pods=2),))
     decisions = decided(full(sliced), gang("x", gpus=2, priority=5))

@@ -99,7 +99,7 @@ def _asked(one: Preemption, *, gang: Gang) -> int:
 
 def _bad_victim(one: Preemption, victim: Victim, *, held: Admitted, told: set[str]) -> list[str]:
     size = len(victim.kept) - held.gang.extras
-    freed = held.gpus - (held.gang.gpus_at(size) if victim.kept else 0)
+    freed = held.gpus - (held.gang.gpus_at(size) if victim.kept else 0) - _given_up(held)
     problems = {
         "leaves already": held.leaving or victim.uid in told,
         "may not be sent away": not held.preemptible,
@@ -161,9 +161,14 @@ def _before(
 def _running(held: Admitted, *, given_up: int, asks: bool) -> Running:
     """A running gang; its queue pays for lost places too, but while it asks for others."""
     mains = [position for position in held.lost if asks and position >= held.gang.extras]
-    leaves = sum(held.gang.request_of(position).gpus for position in held.giving_up)
     lost = len(mains) * held.gang.per_pod.gpus
-    return Running(gang=held.gang, gpus=held.gpus - leaves - given_up - lost, whole=not asks)
+    gpus = held.gpus - _given_up(held) - given_up - lost
+    return Running(gang=held.gang, gpus=gpus, whole=not asks)
+
+
+def _given_up(held: Admitted) -> int:
+    """GPUs that a gang was told earlier to give up: they come free without another word."""
+    return sum(held.gang.request_of(position).gpus for position in held.giving_up)
 
 
 def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[Running]) -> Shares:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import BlockReason, Decisions, Preemption
 from drumline.scheduling.invariants.places import new_places, promised_to
@@ -92,7 +92,9 @@ def _free_then(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, Resourc
         for position in bound - left[held.gang.uid]:
             if held.assignment[position] in free:
                 free[held.assignment[position]] += held.gang.request_of(position)
-    staying = [held for held in snapshot.admitted if left[held.gang.uid]]
+    staying = (
+        replace(held, reserved=held.reserved & left[held.gang.uid]) for held in snapshot.admitted
+    )
     for name, amounts in promised_to(staying).items():
         if name in free:
             free[name] -= amounts
