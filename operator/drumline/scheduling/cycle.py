@@ -15,6 +15,7 @@ O(domains of the levels searched + its places); equal gangs that do not fit cost
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import filterfalse
 
 from drumline.scheduling.decisions import (
     Blocked,
@@ -66,10 +67,15 @@ def decide(
     desk = Desk(snapshot=snapshot, picture=picture, waiting=waiting, policy=policy, now=now)
     broken = _in_order(held for held in snapshot.admitted if held.lost and not held.leaving)
     answers = _settle(desk=desk, broken=broken, nominated=_nominated(desk=desk, waiting=waiting))
-    _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
+    asked = _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
     _grow(desk=desk, snapshot=snapshot, answers=answers)
     blocked = _blocked(
-        desk=desk, broken=broken, waiting=waiting, answers=answers, notices=memory.notices
+        desk=desk,
+        broken=broken,
+        waiting=waiting,
+        asked=asked,
+        answers=answers,
+        notices=memory.notices,
     )
     resting = {one.gang.uid: one.gang.retry_at for one in broken if one.gang.retry_at > now}
     resting |= {gang.uid: gang.retry_at for gang in waiting.alone if gang.retry_at > now}
@@ -126,8 +132,14 @@ def _settle(
             return answers
 
 
-def _admit(*, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
-    """Answer those who wait when it is their turn; who is passed over is told what others are."""
+def _admit(
+    *, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[str, Answer]
+) -> list[Gang]:
+    """Answer those who wait when it is their turn; who is passed over is told what others are.
+
+    Returns those who were looked at one by one.
+    """
+    asked: list[Gang] = []
     fresh = [gang for gang in sorted(waiting.alone, key=turn) if gang.uid not in answers]
     groups = Groups(waiting=fresh, admitted=snapshot.admitted)
     for gang in desk.line():
@@ -136,8 +148,10 @@ def _admit(*, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[st
         group = groups.of(gang)
         if group is None:
             answers[gang.uid] = desk.admit(gang)
+            asked.append(gang)
         else:
             answers.update(desk.admit_together(group))
+    return asked
 
 
 def _grow(*, desk: Desk, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
@@ -154,19 +168,20 @@ def _blocked(
     desk: Desk,
     broken: Sequence[Admitted],
     waiting: Waiting,
+    asked: Iterable[Gang],
     answers: Mapping[str, Answer],
     notices: Notices,
 ) -> list[Blocked]:
     """What all those are told who get nothing."""
-    notices.update(waiting=waiting, told=desk.told_by_kind)
+    kinds = desk.told_by_kind
+    notices.update(waiting=waiting, told=kinds)
     alone = [_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken]
-    told = notices.answers
-    line = [
-        told[id(gang)]
-        if id(gang) in told and gang.uid not in answers
-        else _blocked_alone(desk=desk, gang=gang, answers=answers)
-        for gang in waiting.gangs
-    ]
+    line = notices.to(waiting)
+    others = {place for place, one in enumerate(line) if one is None}
+    otherwise = (one for one in asked if answers[one.uid] is not kinds.get(waiting.kind(one)))
+    others.update(map(waiting.place, otherwise))
+    for place in others:
+        line[place] = _blocked_alone(desk=desk, gang=waiting.gangs[place], answers=answers)
     return [one for one in (*alone, *line) if one is not None]
 
 
@@ -184,8 +199,8 @@ def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> 
 
 def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """First those who were looked at, then the others in the order of their turns."""
-    line = [gang.uid for gang in waiting.gangs]
-    others = [uid for uid in line if uid not in answers]
+    line = waiting.uids
+    others = list(filterfalse(answers.__contains__, line))
     if len(others) + len(answers) > len(line):  # running gangs were answered too
         asked = set(line)
         return (*(uid for uid in answers if uid in asked), *others)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy
@@ -15,6 +16,17 @@ MAX_NAMES: Final = 3
 
 _UNITS: Final = {"gpus": "GPU", "pods": "pod slot", "cpu_millis": "CPU"}
 _GIB: Final = 1 << 30
+
+
+_NEW: Final = object.__new__
+_KEY: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["key"].__set__
+_UID: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["uid"].__set__
+_SHARED: Final = [
+    (Blocked.__dict__[name].__set__, attrgetter(name))
+    for name in (one.name for one in fields(Blocked))
+    if name not in ("key", "uid")
+]
+"""Of the slots with the same value for all: how to write them, and how to read them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +43,17 @@ class Refusal:
 
     def of(self, gang: Gang) -> Blocked:
         """This refusal as the answer to `gang`."""
-        return Blocked(
-            key=gang.key,
-            uid=gang.uid,
+        (blocked,) = self.of_all((gang,))
+        return blocked
+
+    def of_all(self, gangs: Iterable[Gang]) -> Iterator[Blocked]:
+        """This refusal as the answer to each of some gangs.
+
+        There may be thousands of them, so only what is their own is written each time.
+        """
+        first = Blocked(
+            key="",
+            uid="",
             reason=self.reason,
             message=bounded(self.message),
             blockers=self.blockers,
@@ -42,6 +62,14 @@ class Refusal:
             available=self.available,
             remedy=self.remedy,
         )
+        shared = [(write, read(first)) for write, read in _SHARED]
+        for gang in gangs:
+            blocked = _NEW(Blocked)
+            _KEY(blocked, gang.key)
+            _UID(blocked, gang.uid)
+            for write, value in shared:
+                write(blocked, value)
+            yield blocked
 
 
 def bounded(text: str) -> str:

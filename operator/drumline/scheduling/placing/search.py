@@ -98,6 +98,15 @@ class Search:
             most = self.rooms[-1].most(demand=self.demand, depth=self.depth)
             return [identity for identity in ids if most[identity] >= self.demand.pods]
 
+    def has_room(self) -> bool:
+        """Whether any domain that may hold the pods can hold them now."""
+        with self._settled(self.variants[-1]) as fits:
+            if not fits:
+                return False
+            ids = candidates(index=self.index, demand=self.demand, depth=self.depth)
+            most = self.rooms[-1].most(demand=self.demand, depth=self.depth)
+            return bool((most[ids] >= self.demand.pods).any())
+
     def find(self) -> list[str] | None:
         """The best places: node names of the positions that are looked for, in their order."""
         demand = self.demand

@@ -14,6 +14,7 @@ from typing import Final
 from drumline.scheduling.decisions import Placed
 from drumline.scheduling.model import Gang
 from drumline.scheduling.placing.explain import never_fits, why_blocked
+from drumline.scheduling.placing.search import Search
 from drumline.scheduling.placing.view import PoolView
 from drumline.scheduling.preempting.horizon import Horizon
 from drumline.scheduling.refusals import Refusal, counted
@@ -54,6 +55,10 @@ class Seating:
             # A repair's refusal leaves its own pods out of the count: it is nobody else's.
             self._refused[question] = refusal
         return refusal
+
+    def has_room(self, search: Search) -> bool:
+        """Whether there are places now for what is searched in the picture of now."""
+        return search.question not in self._refused and search.has_room()
 
     def glimpse(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY

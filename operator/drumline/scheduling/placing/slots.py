@@ -117,8 +117,11 @@ class SlotIndex:
             self._buckets.clear()
             self._count()
             return
+        free, cells, known = self.free, self.cells, self._memo
         for ordinal in changed:
-            self._update(ordinal)
+            # What was imagined and undone again is as it was.
+            if known.get(free[ordinal]) != cells[ordinal]:
+                self._update(ordinal)
 
     def renew(self, ordinal: int) -> None:
         """Ask again whether a node is open; it is another value than before."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from drumline.scheduling.decisions import RemedyKind
 from drumline.scheduling.model import Gang
@@ -45,7 +44,7 @@ class Enough:
         search = self.now.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Refusal):
             return replace(refusal, remedy=None)
-        if search.roomy(search.ids):
+        if self.seating.has_room(search):
             return refusal
         if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
             return replace(refusal, remedy=None)
@@ -69,7 +68,7 @@ def _all_who_leave(
     undo = [search.view.release(by_key[key]) for key in refusal.blockers if key in by_key]
     # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
     rest = [key for key in dict.fromkeys(more) if key not in refusal.blockers]
-    fits = partial(_fits, search)
+    fits = search.has_room
     needed: list[str] = []
     if not fits():
         gangs = [by_key[key] for key in rest if key in by_key]
@@ -82,7 +81,3 @@ def _all_who_leave(
     for step in reversed(undo):
         step()
     return replace(refusal, blockers=(*refusal.blockers, *needed))
-
-
-def _fits(search: Search) -> bool:
-    return bool(search.roomy(search.ids))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from operator import is_
 from typing import Final
 
 from drumline.scheduling.model import Gang
-from drumline.scheduling.shares.ordering import turn
+from drumline.scheduling.shares.ordering import Turn, turn
 from drumline.scheduling.waiting.kinds import Kinds
 
-_FEW: Final = 100
-"""More new ones are sorted in at once."""
+_FEW: Final = 500
+"""After more changes everybody is sorted anew."""
 
 
 class Waiting:
@@ -24,11 +25,19 @@ class Waiting:
 
     def __init__(self, kinds: Kinds) -> None:
         self.gangs: list[Gang] = []
+        self.ids: list[int] = []
+        """Their identities, and"""
+        self.uids: list[str] = []
+        """their uids, in the same order."""
         self.fresh: list[Gang] = []
         """Those who were not there in the cycle before."""
         self.gone: list[Gang] = []
         """Those who were, and are not any more."""
         self._kinds = kinds
+        self._turns: list[Turn] = []
+        """Theirs, as well."""
+        self._given: tuple[Gang, ...] = ()
+        """All of them as they were given."""
         self._kind_of: dict[int, int] = {}
         """By identity of the gang."""
         self._chains: dict[int, list[Gang]] = {}
@@ -40,21 +49,30 @@ class Waiting:
     def update(self, pending: Iterable[Gang]) -> None:
         """Let those stand in line who wait now. O(changes x log waiting + waiting)."""
         line = pending if isinstance(pending, tuple) else tuple(pending)
-        now = dict(zip(map(id, line), line, strict=True))
-        gone = self._kind_of.keys() - now.keys()
-        self.gone = [gang for gang in self.gangs if id(gang) in gone] if gone else []
-        if gone:
-            self.gangs = [gang for gang in self.gangs if id(gang) not in gone]
-            for gang in self.gone:
-                self._drop(gang)
-        self.fresh = sorted((now[key] for key in now.keys() - self._kind_of.keys()), key=turn)
+        before, self._given = self._given, line
+        if len(line) >= len(before) and all(map(is_, before, line)):
+            self.gone, came = [], {id(gang): gang for gang in line[len(before) :]}
+        else:
+            now = dict(zip(map(id, line), line, strict=True))
+            then = dict(zip(map(id, before), before, strict=True))
+            self.gone = [then[key] for key in then.keys() - now.keys()]
+            came = {key: now[key] for key in now.keys() - then.keys()}
+        self.fresh = sorted(came.values(), key=turn)
+        for gang in self.gone:
+            self._drop(gang)
         for gang in self.fresh:
             self._add(gang)
-        if len(self.fresh) > _FEW:
-            self.gangs = sorted(now.values(), key=turn)
-        else:
-            for gang in self.fresh:
-                insort(self.gangs, gang, key=turn)
+        if len(self.gone) + len(self.fresh) > _FEW:
+            self._stand(sorted(line, key=turn))
+            return
+        for gang in self.gone:
+            self._leave(self.place(gang))
+        for gang in self.fresh:
+            self._enter(self.place(gang), gang)
+
+    def place(self, gang: Gang) -> int:
+        """Where in `gangs` one of them stands, or would stand. O(log waiting)."""
+        return bisect_left(self._turns, turn(gang))
 
     def kind(self, gang: Gang) -> int:
         """The kind of a gang in line."""
@@ -85,7 +103,27 @@ class Waiting:
         if is_alone(gang):
             self._alone[id(gang)] = gang
             return
-        insort(self._chains.setdefault(kind, []), gang, key=turn)
+        chain = self._chains.setdefault(kind, [])
+        if chain and turn(chain[-1]) > turn(gang):
+            insort(chain, gang, key=turn)
+        else:
+            chain.append(gang)
+
+    def _stand(self, gangs: list[Gang]) -> None:
+        self.gangs = gangs
+        self.ids = list(map(id, gangs))
+        self.uids = [gang.uid for gang in gangs]
+        self._turns = list(map(turn, gangs))
+
+    def _enter(self, place: int, gang: Gang) -> None:
+        self.gangs.insert(place, gang)
+        self.ids.insert(place, id(gang))
+        self.uids.insert(place, gang.uid)
+        self._turns.insert(place, turn(gang))
+
+    def _leave(self, place: int) -> None:
+        for row in (self.gangs, self.ids, self.uids, self._turns):
+            del row[place]
 
     def _drop(self, gang: Gang) -> None:
         kind = self._kind_of.pop(id(gang))

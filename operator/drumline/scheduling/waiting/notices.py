@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.waiting.line import Waiting
+from drumline.scheduling.waiting.line import Waiting, is_alone
 
 
 class Notices:
@@ -21,6 +21,10 @@ class Notices:
         """By kind."""
         self.answers: dict[int, Blocked] = {}
         """By identity of the gang, where its kind was refused as a whole."""
+
+    def to(self, waiting: Waiting) -> list[Blocked | None]:
+        """In the order of the line: what each gang was told as one of its kind."""
+        return list(map(self.answers.get, waiting.ids))
 
     def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
         """Write to all gangs of the kinds that were refused as a whole."""
@@ -33,9 +37,9 @@ class Notices:
         changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
         for kind in changed:
             refusal = self._refusals[kind] = told[kind]
-            for gang in waiting.of_kind(kind):
-                self.answers[id(gang)] = refusal.of(gang)
+            gangs = waiting.of_kind(kind)
+            self.answers.update(zip(map(id, gangs), refusal.of_all(gangs), strict=True))
         for gang in waiting.fresh:
             kind = waiting.kind(gang)
-            if kind in told and kind not in changed:
+            if kind in told and kind not in changed and not is_alone(gang):
                 self.answers[id(gang)] = self._refusals[kind].of(gang)

@@ -1,0 +1,68 @@
+"""Those who wait stand in the same order, however they came and went."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from drumline.scheduling import Gang
+from drumline.scheduling.shares.ordering import turn
+from drumline.scheduling.waiting.kinds import Kinds
+from drumline.scheduling.waiting.line import Waiting
+from tests.unit.scheduling.builders import gang
+
+
+def crowd(count: int, *, since: int = 0) -> list[Gang]:
+    return [
+        gang(f"g{i:04}", nodes=1 + i % 3, priority=i % 2, at=i * 7 % 1000)
+        for i in range(since, since + count)
+    ]
+
+
+def stands(waiting: Waiting, gangs: list[Gang]) -> bool:
+    line = sorted(gangs, key=turn)
+    chains = sorted((one for chain in waiting.chains for one in chain), key=turn)
+    return (
+        waiting.gangs == line == chains
+        and waiting.uids == [one.uid for one in line]
+        and waiting.ids == [id(one) for one in line]
+        and [waiting.place(one) for one in line] == list(range(len(line)))
+        and all(list(chain) == sorted(chain, key=turn) for chain in waiting.chains)
+    )
+
+
+@pytest.mark.parametrize("changes", [1, 30, 700])
+def test_the_line_is_sorted_after_any_number_of_changes(changes: int) -> None:
+    chance, waiting, gangs = Random(changes), Waiting(Kinds()), crowd(800)
+    waiting.update(gangs)
+    assert stands(waiting, gangs)
+    for step in range(3):
+        went = chance.sample(gangs, changes)
+        came = crowd(changes, since=1000 * (step + 1))
+        left = [one for one in gangs if one not in went]
+        gangs = [*left, *came] if step % 2 else [*came, *left]
+        waiting.update(gangs)
+        assert stands(waiting, gangs)
+        assert sorted(waiting.gone, key=turn) == sorted(went, key=turn)
+        assert waiting.fresh == sorted(came, key=turn)
+
+
+def test_who_comes_last_is_new_and_nobody_is_gone() -> None:
+    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting.update(gangs)
+    late = gang("late", priority=9)
+    waiting.update([*gangs, late])
+    assert stands(waiting, [*gangs, late])
+    assert (waiting.fresh, waiting.gone) == ([late], [])
+    waiting.update([*gangs, late])
+    assert (waiting.fresh, waiting.gone) == ([], [])
+
+
+def test_an_equal_gang_that_is_another_object_takes_the_place() -> None:
+    old, new = gang("a"), gang("a")
+    waiting = Waiting(Kinds())
+    waiting.update([old])
+    waiting.update([new])
+    assert stands(waiting, [new])
+    assert waiting.gangs[0] is new
