@@ -42,7 +42,7 @@ class LifeError(AssertionError):
 class Life:
     """One cluster and what happens to it."""
 
-    def __init__(self, seed: int, *, surplus: bool = True) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(f"life {seed}")
         wanted = self.random.sample(list(Feature), self.random.randint(2, 6))
@@ -60,8 +60,6 @@ class Life:
         self.clock = NOW
         self.count = 0
         self.policy = self._policy()
-        if not surplus:
-            self.policy = replace(self.policy, surplus=False)
         self.memory = Memory()
         self.log: list[str] = []
 

@@ -118,6 +118,25 @@ def test_who_need_not_borrow_goes_first_however_much_it_has() -> None:
     ]  # fmt: skip
 
 
+def test_an_elastic_gang_comes_after_those_who_borrow_nothing_and_before_those_who_must() -> None:
+    tree = [queue("org"), *(queue(name, 4, parent="org") for name in "abc")]
+    elastic = gang("elastic", nodes=6, queue="a", sizes=(1, 3, 6))
+    must = gang("must", gpus=5, queue="b", priority=9)
+    need_not = gang("need not", gpus=4, queue="c", at=9.0)
+    assert turns(book(*tree), [elastic, must, need_not]) == ["need not", "elastic", "must"]
+
+
+def test_a_borrower_leaves_an_elastic_gang_the_quota_of_its_queue() -> None:
+    snapshot = cluster(
+        node("n0", gpus=8),
+        queues=(queue("org"), queue("x", 4, parent="org"), queue("y", 4, parent="org")),
+        running=[admitted(gang("w", gpus=2, queue="y"), "n0")],
+    )
+    elastic = gang("elastic", nodes=8, queue="x", sizes=(1, 4, 8))
+    decisions = run(snapshot, gang("b", gpus=4, queue="y", priority=9), elastic)
+    assert [(one.key, len(one.assignment)) for one in decisions.placed] == [("training/elastic", 4)]
+
+
 def test_who_does_not_start_does_not_hold_up_the_others() -> None:
     found = book(queue("a", 99), queue("b", 99))
     told = turns(found, [*some("a", 2, gpus=20), *some("b", 3)], room=24)
@@ -141,9 +160,10 @@ def test_the_heaps_give_the_turns_that_looking_at_everybody_gives(seed: int) -> 
         for name, parent in zip(names, parents, strict=True)
     ]
     gangs = [
-        gang(f"g{i}", queue=random.choice(names), gpus=random.randint(1, 4), at=i,
+        gang(f"g{i}", queue=random.choice(names), nodes=random.randint(1, 4), at=i,
              priority=random.randint(0, 1)) for i in range(30)
     ]  # fmt: skip
+    gangs = [replace(one, sizes=tuple(sorted({1, one.nodes}))) for one in gangs]
     history = {name: random.random() * 40000 for name in names}
     found = turns(book(*tree, history=history), gangs)
     assert found == looking_at_everybody(book(*tree, history=history), gangs)
@@ -159,7 +179,7 @@ def looking_at_everybody(found: QuotaBook, gangs: list[Gang]) -> list[str]:
         left.remove(one)
         if one.gpus <= room:
             room -= one.gpus
-            found.hold(gang=one, pool="h100", size=1)
+            found.hold(gang=one, pool="h100", size=one.nodes)
     return told
 
 

@@ -5,7 +5,9 @@ passed by a lower one of its own queue. Of different queues, at every level of t
 top, whoever is next of
 
 1. the members that stay within their quota with it: a borrower that started in front of one
-   entitled to the same quota would be sent away for it at once;
+   entitled to the same quota would be sent away for it at once. Of elastic gangs, those that stay
+   within it at their smallest size only come after those that do at the size they want: they take
+   what these leave, and still get what their queue is sure of in front of all who must borrow;
 2. where the policy asks for fair shares, the members that have the least for their weight;
 3. higher priority, then age, then uid.
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
+from operator import add
 from typing import Final
 
 from drumline.scheduling.model import Gang, Queue
@@ -34,8 +37,9 @@ from drumline.scheduling.shares.pools import OpenPools
 from drumline.scheduling.shares.quota import QuotaBook
 
 Turn = tuple[int, float, str]
-Above = tuple[bool, ...]
-"""From the top of the tree down to a leaf: which branches would be above their quota."""
+Above = tuple[int, ...]
+"""From the top of the tree down to a leaf, whether branches would be above their quota: 0 no, 1
+with the size that is wanted, 2 with any."""
 _Rank = tuple[Above, float, Turn]
 _EVERYBODY: Final = -1
 
@@ -46,7 +50,7 @@ def turn(gang: Gang) -> Turn:
 
 
 class Borrowing:
-    """What each gang would borrow at the size it wants, in the pool where it would borrow least.
+    """Whether each gang would borrow, in the pool where it would borrow least.
 
     Equal gangs are looked at once until somebody starts. O(pools x depth).
     """
@@ -59,23 +63,28 @@ class Borrowing:
         self._version = quota.version
 
     def of(self, gang: Gang) -> Above:
-        """Which branches on the gang's way up would be above their quota; from the top."""
+        """Whether branches on the gang's way up would be above their quota; from the top."""
         if self._version != self._quota.version:
             self._known.clear()
             self._version = self._quota.version
-        key = (gang.queue, gang.gpus, gang.pool, gang.pools)
+        least = gang.gpus_at(gang.sizes[0]) if gang.sizes else gang.gpus
+        key = (gang.queue, least, gang.gpus, gang.pool, gang.pools)
         if key not in self._known:
-            self._known[key] = self._above(gang)
+            self._known[key] = self._above(gang, least=least)
         return self._known[key]
 
-    def _above(self, gang: Gang) -> Above:
+    def _above(self, gang: Gang, *, least: int) -> Above:
         leaf, queue = self._quota.tree.leaf_of[gang.queue], self._queues.get(gang.queue)
-        nowhere = (False,) * len(self._quota.tree.branches[leaf].path)
+        nowhere = (0,) * len(self._quota.tree.branches[leaf].path)
         pools = () if queue is None else self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Refusal):
             return nowhere
-        balances = (self._quota.balance(pool) for pool in pools)
-        return min((one.above_with(leaf=leaf, gpus=gang.gpus) for one in balances), default=nowhere)
+        above: list[Above] = []
+        for balance in map(self._quota.balance, pools):
+            wanted = balance.above_with(leaf=leaf, gpus=gang.gpus)
+            needed = balance.above_with(leaf=leaf, gpus=least) if least < gang.gpus else wanted
+            above.append(tuple(map(add, wanted, needed)))
+        return min(above, default=nowhere)
 
 
 class Lane:
@@ -134,7 +143,7 @@ def line_of(
         chains: gangs of one queue each, in the order of `turn`.
         quota: the picture of now; whoever starts meanwhile is written down in it, and the shares
             that it keeps, if any, decide.
-        borrowing: which branches a gang would take above their quota (`Borrowing.of`).
+        borrowing: whether a gang would take branches above their quota (`Borrowing.of`).
         passed: who need not come forward; asked when it would be its turn.
         closed: of whose chain nobody need come forward any more.
     """
