@@ -76,7 +76,8 @@ class Desk:
         self._enough = Enough(now=picture, seating=self._seating)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
         self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
-        budget = Budget.of(policy.moves)
+        costs = self._candidacy.moving_costs
+        budget = Budget.of(policy.moves, admitted=snapshot.admitted, cost=costs)
         self._preemptor = Preemptor(
             horizon=self._horizon,
             candidacy=self._candidacy,
@@ -264,6 +265,8 @@ class Desk:
         """More places for an elastic gang that is whole, if nobody waits who could use them."""
         gang, queue = held.gang, self._queues.get(held.gang.queue)
         if queue is None or held.pool not in self._views or gang.retry_at > self._now:
+            return None
+        if gang.uid in self._views[held.pool].leaving:  # told so in this cycle
             return None
         if self._backlog.wants(gang=gang, pool=held.pool):
             return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Admitted, BlockReason, Gang, Queue, Resized
+from drumline.scheduling import Admitted, BlockReason, Gang, Queue, Resized, Resources
 from tests.unit.scheduling.builders import (
     STRICT,
     admitted,
@@ -161,6 +161,15 @@ def test_it_does_not_grow_while_it_leaves_or_is_broken(change: dict[str, object]
     held = replace(running("n0", "n1"), **change)  # pyright: ignore[reportArgumentType]
     decisions = run(cluster(*racks(count=1, nodes=5), running=[held]))
     assert all(len(one.added) + len(one.kept) <= 2 for one in decisions.resized)
+
+
+def test_it_does_not_grow_when_it_has_just_been_told_to_leave() -> None:
+    nodes = [node(f"n{i}", gpus=2, used=Resources(gpus=i)) for i in range(2)]
+    held = admitted(gang("e", nodes=2, sizes=(1, 2)), "n0")
+    snapshot = cluster(*nodes, running=[held], queues=(queue("research", 100),))
+    decisions = run(snapshot, gang("w", gpus=2, priority=5))
+    assert [one.key for one in decisions.preemptions[0].victims] == ["training/e"]
+    assert decisions.resized == ()
 
 
 def test_two_that_could_grow_do_not_take_the_same_place() -> None:

@@ -91,6 +91,12 @@ def test_a_repair_outside_of_the_required_rack_is_named() -> None:
     )
 
 
+def test_a_gang_that_grows_and_has_to_leave_is_named() -> None:
+    both = Resized(key="training/low", uid="uid-low", pool="h100", kept=(0,), added=("n1",))
+    sentences = found(BUSY, HIGH, replace(SENT, resized=(both,)))
+    assert "uid-low is told 2 things" in sentences
+
+
 def test_an_answer_that_nobody_asked_for_is_named() -> None:
     twice = replace(run(SNAPSHOT, PAIR), blocked=run(SNAPSHOT, gang("b", gpus=9)).blocked)
     assert found(SNAPSHOT, PAIR, twice) == ("uid-b was not asked for",)

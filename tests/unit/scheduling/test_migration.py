@@ -56,6 +56,23 @@ def test_a_gang_moves_to_the_pool_it_names_first_when_there_is_room() -> None:
     assert (move.why, move.gpu_seconds_lost) == (MoveReason.BETTER_POOL, 50.0 + 4 * 10.0)
 
 
+def test_those_who_are_on_their_way_are_paid_from_the_same_budget() -> None:
+    goes = elsewhere(leaving=True, nominated={0: "o0", 1: "o1"}, nominated_pool="owned")
+    waits = elsewhere(job("y"), assignment=("r2", "r3"))
+    nodes = [node(f"{kind}{i}", "rack-0", pool=pool) for kind, pool in zip("or", POOLS, strict=True)
+             for i in range(4)]  # fmt: skip
+    queue = Queue(name="research", nominal={"owned": 8, "rented": 8})
+    snapshot = cluster(*nodes, pools=POOLS, queues=(queue,), running=(goes, waits))
+
+    def moved(*, gangs: int, gpu_seconds: float) -> list[str]:
+        budget = MoveBudget(gangs=gangs, gpu_seconds=gpu_seconds)
+        return [one.key for one in moves(snapshot, policy=replace(BACK, moves=budget)).moves]
+
+    assert moved(gangs=2, gpu_seconds=180.0) == ["training/y"]
+    assert moved(gangs=1, gpu_seconds=180.0) == []
+    assert moved(gangs=2, gpu_seconds=179.0) == []
+
+
 OTHER = admitted(gang("other", gpus=2), "o0", pool="owned")
 
 

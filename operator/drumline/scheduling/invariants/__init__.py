@@ -7,8 +7,9 @@ says what is wrong and not only that something is. They look at a snapshot and i
   and no user above his cap.
 * I2 `places`: no node is given more than it has, foreign and terminating pods counted, and none
   that is closed to the gang.
-* I3, I4 `places`: every gang is answered exactly once, with all its places or none; a repair or a
-  new size leaves the places that were not lost. A required level is kept.
+* I3, I4 `places`: every gang is answered exactly once, with all its places or none, and nobody is
+  told two things; a repair or a new size leaves the places that were not lost. A required level is
+  kept.
 * I5 `preemptions`, `law`: victims are lawful, and each preemption lowers the potential; `moves`:
   whoever moves may be moved, and what moves for its own sake frees whole domains.
 * I6 `promises`: once they are gone, all who wait for them have their places and their quota.

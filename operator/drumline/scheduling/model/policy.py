@@ -30,7 +30,7 @@ class Ordering(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveBudget:
-    """How much defragmentation may cost in one cycle."""
+    """How much moves may cost: of all who are on their way at a time."""
 
     gangs: int = 8
     """The most running gangs that are moved at a time."""

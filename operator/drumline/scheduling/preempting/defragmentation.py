@@ -5,7 +5,7 @@ them), used domains are emptied one after the other, the cheapest first: all gan
 places in domains that are used already. So each domain that is emptied is one free domain more,
 none at a broader level becomes used, and no chain of moves can come back to where it began (the
 numbers of free domains, broadest level first, only rise). What is lost for it are GPU-seconds,
-within the cycle's budget.
+within the budget.
 
 A domain is free if no gang holds anything there and no GPU is in use. Where a gang sits that may
 not be moved, or foreign pods hold GPUs, a domain cannot be emptied.

@@ -2,7 +2,7 @@
 
 A gang that names several pools starts in the first that has room. When there is room in one it
 names earlier, and quota for it there, and nobody waits who could use either, it is asked to move,
-within the cycle's budget of moves: it saves, leaves, and starts again in places that are kept for
+within the budget of moves: it saves, leaves, and starts again in places that are kept for
 it. It keeps its size, and whatever it requires holds in the new places too.
 
 Each move brings a gang nearer to its first choice, and none is ever made the other way, so no chain

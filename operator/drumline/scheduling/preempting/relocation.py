@@ -1,14 +1,14 @@
 """Other places for running gangs that move: all of them find some, or nobody moves.
 
 It is tried on the picture of soon and undone; whoever wants it so carries the plan out (`Horizon`):
-the gangs are told to leave, and their new places are kept until they start again there. Within a
-cycle all moves together stay below one budget. A move changes nothing in what queues hold; a gang
+the gangs are told to leave, and their new places are kept until they start again there. All who are
+on their way at a time stay below one budget. A move changes nothing in what queues hold; a gang
 keeps its size, its pool and whatever it requires, and is never spread wider than it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.model import Admitted, Gang, MoveBudget
@@ -21,15 +21,27 @@ from drumline.scheduling.refusals import Refusal
 
 @dataclass(slots=True)
 class Budget:
-    """What moves may still cost in this cycle."""
+    """What moves may still cost."""
 
     gangs: int
     gpu_seconds: float
 
     @classmethod
-    def of(cls, moves: MoveBudget | None) -> Budget:
-        """The budget of a cycle; without one nothing moves."""
-        return cls(moves.gangs, moves.gpu_seconds) if moves else cls(0, 0.0)
+    def of(
+        cls,
+        moves: MoveBudget | None,
+        *,
+        admitted: Iterable[Admitted],
+        cost: Callable[[Admitted], float],
+    ) -> Budget:
+        """What those leave who are on their way already; without a budget nothing moves."""
+        if moves is None:
+            return cls(0, 0.0)
+        left = cls(moves.gangs, moves.gpu_seconds)
+        for held in admitted:
+            if held.leaving and held.nominated:
+                left.spend(gangs=1, gpu_seconds=cost(held))
+        return left
 
     def allows(self, *, gangs: int, gpu_seconds: float) -> bool:
         """Whether so much may still be spent."""
