@@ -212,3 +212,18 @@ def test_one_that_starts_leaves_less_for_the_next() -> None:
     assert started(decisions) == ["x"]
     assert why(decisions, "y") is BlockReason.WOULD_DELAY_RESERVATION
     assert starts(decisions)["big"] == NOW + 90
+
+
+def test_a_reservation_may_begin_when_somebody_ends_who_starts_only_now() -> None:
+    """On n1, where `s` goes in front of `big`; whoever runs already ends later."""
+    snapshot = cluster(*racks(count=1, nodes=2), running=[runs("a", "n0", left=90)])
+    decisions = run(
+        snapshot,
+        gang("big", nodes=2, gpus=2, at=1),
+        small("s", seconds=30, at=2),
+        small("t", seconds=10, at=3),
+        policy=BACKFILL,
+        now=NOW,
+    )
+    assert started(decisions) == ["s"]
+    assert starts(decisions) == {"big": NOW + 90, "t": NOW + 30}

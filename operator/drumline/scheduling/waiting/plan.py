@@ -5,8 +5,9 @@ reservation before it starting later. The plan keeps a picture of each of these 
 starts now is entered in those that it will still be running at. Between two moments gangs only
 leave, so what fits at all of them fits throughout.
 
-Cost: a reservation is one walk along the ends up to its start, O(ends x depth) and a look at the
-index for each; a start is O(its places) in each moment.
+Cost: a reservation is one walk along the ends, from the first that leaves as many GPUs as it needs
+(or from where the last walk stopped, back to there) up to its start, O(ends x depth) and a look at
+the index for each; a start is O(its places) in each moment.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class Plan:
     def reserve(self, wishes: Sequence[Wish]) -> Reserved | None:
         """The earliest moment at which some gangs can start together, kept for them from now on."""
         timeline, ceiling = self._timeline, Ceiling(plan=self, wishes=wishes)
-        timeline.rewind()
-        for start in timeline.ends():
+        since = _earliest(timeline=timeline, wishes=wishes)
+        for start in () if since is None else timeline.ends(since=since):
             ceiling.move(timeline=timeline, start=start)
             seats = _seat_all(wishes=wishes, picture=timeline.picture)
             if seats is None or not _enter(seats=seats, start=start, reserved=self.reserved):
@@ -200,6 +201,16 @@ def _gpus_by_pod(gang: Gang) -> list[int]:
 
 def _length(gang: Gang) -> float:
     return inf if gang.max_runtime_seconds is None else gang.max_runtime_seconds
+
+
+def _earliest(*, timeline: Timeline, wishes: Sequence[Wish]) -> float | None:
+    """Before this moment at least one of the gangs has not the GPUs that it needs."""
+    moments = [
+        timeline.earliest(gang=one.gang, pools=one.pools, size=one.gang.legal_sizes[0])
+        for one in wishes
+    ]
+    known = [one for one in moments if one is not None]
+    return max(known) if len(known) == len(moments) else None
 
 
 def _seat_all(*, wishes: Sequence[Wish], picture: Picture) -> tuple[Seat, ...] | None:

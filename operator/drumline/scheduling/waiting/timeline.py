@@ -5,13 +5,14 @@ long they have run, and the best that can be said from that is "as long again" (
 most of those that have run for a minute end soon, most of those that have run for a week do not.
 An end that has passed without the gang ending is expected a minute from now.
 
-A `Timeline` is one picture that is moved along these ends and back. Who was told to leave counts as
-gone from its start, and who waits for that as seated in its places (`horizon`).
+A `Timeline` is one picture that is moved along these ends and back, never farther than it must.
+Who was told to leave counts as gone from its start, and who waits for that as seated in its places
+(`horizon`).
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -117,18 +118,34 @@ class Timeline:
         self.picture = start
         self._now = self._at = now
         self._changes = sorted(_ends(start, running, now), key=lambda one: one.order)
-        self._done = 0
-        self._undos: list[Undo] = []
+        self._supply = _supply(picture=start, changes=self._changes, now=now)
+        self._undos: list[tuple[float, Undo]] = []
+        """Of the changes that are done, when they were due and how they are undone."""
+        self._in_order = True
+        """Whether these are in the order of time."""
 
-    def rewind(self) -> None:
-        """Go back to the beginning, without any ceiling."""
-        self.lift()
-        while self._undos:
-            self._undos.pop()()
-        self._done, self._at = 0, self._now
+    def earliest(self, *, gang: Gang, pools: Iterable[str], size: int) -> float | None:
+        """Before this moment a gang has not the GPUs that it needs; None: it never has.
 
-    def ends(self) -> Iterator[float]:
-        """Go on to the next moment at which somebody leaves, and from there to the next."""
+        It counts GPUs only, and as if nobody else came. O(log ends).
+        """
+        gpus, moments = gang.gpus_at(size), list[float]()
+        for pool in pools:
+            free, ends = self._supply[pool]
+            place = bisect_left(free, gpus)
+            if place < len(ends):
+                moments.append(ends[place])
+        return min(moments, default=None)
+
+    def ends(self, *, since: float) -> Iterator[float]:
+        """Go to a moment at which somebody leaves, without any ceiling, and on from end to end.
+
+        Args:
+            since: earlier ones are passed over.
+        """
+        self._rewind(since)
+        if self._at == since and self._done:
+            yield self._at
         while self._done < len(self._changes):
             self._at = self._changes[self._done].at
             leaves = False
@@ -136,8 +153,22 @@ class Timeline:
                 change = self._changes[self._done]
                 leaves = leaves or change.seat is None
                 self._apply(change)
-            if leaves:
+            if leaves and self._at >= since:
                 yield self._at
+
+    @property
+    def _done(self) -> int:
+        """How many of the changes have happened."""
+        return len(self._undos)
+
+    def _rewind(self, at: float) -> None:
+        """Undo what happens after a moment; everything, where that is not in order."""
+        self.lift()
+        if at >= self._at:
+            return
+        while self._undos and (self._undos[-1][0] > at or not self._in_order):
+            self._undos.pop()[1]()
+        self._at, self._in_order = (at if self._undos else self._now), True
 
     def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
         """Let no more be free in a pool than this, by ordinal, until it is lifted."""
@@ -172,14 +203,14 @@ class Timeline:
     def _insert(self, change: Change) -> None:
         insort(self._changes, change, key=lambda one: one.order)
         if change.at <= self._at:
+            self._in_order = self._in_order and change.at == self._at
             self._apply(change)
 
     def _apply(self, change: Change) -> None:
         view = self.picture.views[change.pool]
         read = len(view.log)
-        self._undos.append(change.apply(self.picture))
+        self._undos.append((change.at, change.apply(self.picture)))
         view.withhold(view.log[read:])
-        self._done += 1
 
 
 def _ends(picture: Picture, running: Mapping[str, Admitted], now: float) -> Iterable[Change]:
@@ -191,6 +222,22 @@ def _ends(picture: Picture, running: Mapping[str, Admitted], now: float) -> Iter
             else:
                 at = now + expected_length(holder.gang)
             yield Change(at=at, gang=holder.gang, pool=pool)
+
+
+def _supply(
+    *, picture: Picture, changes: Iterable[Change], now: float
+) -> dict[str, tuple[list[int], list[float]]]:
+    """By pool: the GPUs that are free at most, now and after each end, and when that is."""
+    supply = {
+        pool: ([sum(max(0, amount[0]) for amount in view.free)], [now])
+        for pool, view in picture.views.items()
+    }
+    for change in changes:
+        holder = picture.views[change.pool].holders[change.gang.uid]
+        free, moments = supply[change.pool]
+        free.append(free[-1] + sum(amount[0] for amount in holder.amounts.values()))
+        moments.append(change.at)
+    return supply
 
 
 def _leave(*, picture: Picture, gang: Gang, pool: str) -> None:
