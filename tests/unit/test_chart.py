@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from drumline.api.policy import SchedulingPolicy
+from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
 
@@ -175,6 +176,12 @@ def test_the_operators_pod_is_restricted(defaults: list[Json]) -> None:
         "emptyDir",
     }
     assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers"}
+
+
+def test_the_longest_capture_has_room_in_the_pod(defaults: list[Json]) -> None:
+    volumes = {one["name"]: one for one in pod_of(defaults)["spec"]["volumes"]}
+    size, unit = volumes["tmp"]["emptyDir"]["sizeLimit"][:-2], 1 << 20
+    assert int(size) * unit > MAX_BYTES
 
 
 def test_probes_ask_what_the_operator_serves(defaults: list[Json]) -> None:
@@ -392,6 +399,7 @@ def test_places_for_additions_of_ones_own(render: Render) -> None:
         ({"trainerPod": {"initContainers": []}}, "initContainers"),
         ({"replicas": 0}, "replicas"),
         ({"leaderElection": {"leaseSeconds": 5}}, "leaseSeconds"),
+        ({"scheduling": {"moves": {"gpuSeconds": 2e12}}}, "gpuSeconds"),
         ({"logLevel": "loud"}, "logLevel"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"trainingPriorityClass": {"value": 2_000_000_000}}, "value"),

@@ -24,7 +24,7 @@ from drumline.controller.clusterstate import ClusterState
 from drumline.controller.nodes import NodeBook
 from drumline.controller.translate import job_of
 from drumline.kube import codec
-from drumline.lifecycle.job import timestamp
+from drumline.lifecycle.job import Job, timestamp
 from drumline.lifecycle.plan import config_error
 from drumline.scheduling.model import Gang, Snapshot
 from drumline_trainer.contract import Progress
@@ -61,11 +61,13 @@ def read(documents: Sequence[Document]) -> Cluster:
     """
     known = {(one.kind, *one.place): one for one in documents if _GROUPS.get(one.kind) == one.group}
     as_of = max((one.as_of for one in documents), default=0.0)
+    jobs: dict[str, Job] = {}
     state = ClusterState(
-        nodes=NodeBook(clock=lambda: as_of), progress=lambda uid: _progress(state, uid)
+        nodes=NodeBook(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
     )
     for document in known.values():
         _TAKE[document.kind](state, document)
+    jobs.update((job.uid, job) for job in state.jobs())
     try:
         snapshot, pending = state.snapshot(now=as_of), tuple(state.pending())
     except ValueError as error:
@@ -87,10 +89,9 @@ def _remarks(state: ClusterState) -> list[str]:
     return sorted([*left_out, *classless, *refused])
 
 
-def _progress(state: ClusterState, uid: str) -> Progress | None:
+def _progress(job: Job) -> Progress | None:
     """What the job's status says last of its training, where no agent can be asked."""
-    job = next((one for one in state.jobs() if one.uid == uid), None)
-    if job is None or job.status.step is None:
+    if job.status.step is None:
         return None
     return Progress(
         step=job.status.step,

@@ -2,7 +2,8 @@
 
 Asked for by SIGUSR1, so by nobody who may not run a program in the operator's pod: a capture names
 every job and node of the cluster. The next cycle is written, with what it decided, to one file that
-only the operator's user can read; the one before it is replaced as a whole.
+only the operator's user can read, whole or not at all. The one before it goes first: there may be
+no room for two.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline import __version__
-from drumline.scheduling.capture import Capture, encode
+from drumline.scheduling.capture import MAX_BYTES, Capture, encode
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
@@ -72,8 +73,11 @@ class Captures:
 
     def _write(self, capture: Capture) -> int:
         document = encode(capture)
+        if len(document) > MAX_BYTES:
+            raise OSError(f"longer than {MAX_BYTES >> 20} MiB")
         part = self._file.with_suffix(".part")
-        part.unlink(missing_ok=True)
+        for old in (self._file, part):
+            old.unlink(missing_ok=True)
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(document)
         part.replace(self._file)

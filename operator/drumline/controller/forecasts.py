@@ -2,14 +2,16 @@
 
 A forecast is many cycles long, so it runs in a thread, from a snapshot as frozen as any, and rests
 `REST` times as long as it took: it takes a twentieth of one core at most, whatever the cluster's
-size, and in a large one is as old as that makes it.
+size, and in a large one is as old as that makes it. Whoever ends waits for no forecast: the thread
+gives up within a cycle of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,7 @@ class Forecasts:
         policy: the choices of the cluster's owner.
         clock: seconds since the epoch.
         wake: has the scheduler look, and tell what is new.
+        forecaster: `expected_starts`, or something like it.
     """
 
     def __init__(
@@ -47,12 +50,14 @@ class Forecasts:
         policy: Policy,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
     ) -> None:
         self._state = state
         self._past = past
         self._policy = policy
         self._clock = clock
         self._wake = wake
+        self._forecaster = forecaster
         self._starts: Mapping[str, ExpectedStart] = {}
 
     def of(self, uid: str) -> ExpectedStart | None:
@@ -78,13 +83,18 @@ class Forecasts:
             self._starts = {}
             return
         snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
-        found = await asyncio.to_thread(
-            expected_starts,
-            snapshot=snapshot,
-            pending=pending,
-            policy=self._policy,
-            now=now,
-            samples=SAMPLES,
-        )
+        stopped = threading.Event()
+        try:
+            found = await asyncio.to_thread(
+                self._forecaster,
+                snapshot=snapshot,
+                pending=pending,
+                policy=self._policy,
+                now=now,
+                samples=SAMPLES,
+                go_on=lambda: not stopped.is_set(),
+            )
+        finally:
+            stopped.set()  # cancelled, we are gone at once, but not the thread
         self._starts = {one.uid: one for one in found}
         self._wake()

@@ -119,14 +119,14 @@ class SchedulerLoop:
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
-        await self._captures.take(
-            snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
-        )
         self._say(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
+        await self._captures.take(
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
+        )
         self._count(decisions)
         if decisions.placed:
             log.info(

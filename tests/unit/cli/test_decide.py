@@ -168,10 +168,10 @@ def test_the_owner_s_choices_come_from_the_chart_s_values(
     gentle = a_queue(preemption={"withinQueue": "Never"})
     file = written(tmp_path, *SITE, gentle, a_class("high", 5), busy, *waiting)
     values = tmp_path / "values.yaml"
-    values.write_text("replicas: 2\nscheduling: {waiting: BestEffort}\n")
-    assert verdicts(capsys, "-f", file)["team/small"]["reason"] == "WouldDelayReservation"
-    eager = verdicts(capsys, "-f", file, "--policy", str(values))
-    assert eager["team/small"]["verdict"] == "Placed"
+    values.write_text("replicas: 2\nscheduling: {waiting: Backfill}\n")
+    assert verdicts(capsys, "-f", file)["team/small"]["verdict"] == "Placed"
+    patient = verdicts(capsys, "-f", file, "--policy", str(values))
+    assert patient["team/small"]["reason"] == "WouldDelayReservation"
 
 
 def test_jobs_that_no_cycle_looks_at_are_told_apart(

@@ -53,6 +53,16 @@ async def test_a_newer_capture_takes_the_place_of_the_older(tmp_path: Path) -> N
     assert files_in(tmp_path) == [file]
 
 
+async def test_the_older_is_gone_before_the_newer_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "capture.json"
+    file.write_text("older")
+    file.with_suffix(".part").mkdir()  # nothing can be written
+    captures = Captures(file=file, wake=lambda: None)
+    captures.request()
+    await captures.take(**a_cycle(5.0))
+    assert files_in(tmp_path) == [file.with_suffix(".part")]
+
+
 async def test_a_folder_that_is_gone_stops_no_cycle(tmp_path: Path) -> None:
     captures = Captures(file=tmp_path / "gone" / "capture.json", wake=lambda: None)
     captures.request()

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
 from drumline.controller.clusterstate import ClusterState
 from drumline.controller.forecasts import Forecasts
 from drumline.controller.nodes import NodeBook
@@ -68,3 +74,31 @@ async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
     state.on_job(job_view("waits", uid="2"), None)
     await forecasts.look_ahead()
     assert forecasts.of("2") is None
+
+
+async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
+    began, stopped = threading.Event(), threading.Event()
+
+    def long_forecast(*, go_on: Callable[[], bool], **_: object) -> tuple[()]:
+        began.set()
+        for _moment in range(10_000):
+            if not go_on():
+                stopped.set()
+                break
+            time.sleep(0.001)
+        return ()
+
+    forecasts = Forecasts(
+        state=a_full_node(),
+        past=PastUse(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: None,
+        forecaster=long_forecast,
+    )
+    look = asyncio.create_task(forecasts.look_ahead())
+    await asyncio.to_thread(began.wait)
+    look.cancel()
+    with suppress(asyncio.CancelledError):
+        await look
+    assert await asyncio.to_thread(stopped.wait, 5.0)

@@ -108,3 +108,16 @@ def test_the_same_question_has_the_same_answer_in_any_order() -> None:
     turned = replace(snapshot, nodes=snapshot.nodes[::-1], admitted=snapshot.admitted[::-1])
     assert starts(snapshot, *line) == starts(turned, *line[::-1])
     assert starts(snapshot, *line) != starts(snapshot, *line, seed=1)
+
+
+def test_who_is_told_to_stop_looks_no_further() -> None:
+    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
+    answers = iter((True, False, False))
+    found = expected_starts(
+        snapshot=snapshot,
+        pending=[gang("a", gpus=2)],
+        policy=Policy(),
+        now=NOW,
+        go_on=lambda: next(answers),
+    )
+    assert (found, list(answers)) == ((), [])

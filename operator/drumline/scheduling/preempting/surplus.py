@@ -41,7 +41,8 @@ def split(whole: Part, *, view: PoolView, wanted: Callable[[int], bool]) -> list
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
     for smaller in reversed([s for s in gang.sizes if s < held.size]):
         out, leavers = leavers[: size - smaller], leavers[size - smaller :]
-        left = [position for position in left if position not in set(out)]
+        leaves = frozenset(out)
+        left = [position for position in left if position not in leaves]
         gpus = len(out) * gang.per_pod.gpus
         part = Part(
             held=held,

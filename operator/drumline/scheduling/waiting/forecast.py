@@ -22,7 +22,7 @@ Cost: samples x moments x a cycle; both are bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from random import Random
@@ -67,6 +67,7 @@ def expected_starts(
     now: float,
     samples: int = 8,
     seed: int = 0,
+    go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[ExpectedStart, ...]:
     """When each of the first in line will probably start, in the order of the line.
 
@@ -77,6 +78,7 @@ def expected_starts(
         now: the moment of the snapshot.
         samples: how many futures are looked at.
         seed: of chance.
+        go_on: asked before each cycle; once it says no, nothing is told of anybody.
     """
     waiting = {gang.uid: gang for gang in pending}
     still = replace(
@@ -98,8 +100,12 @@ def expected_starts(
         chance = f"{seed}/{sample}"
         length = _lengths(chance=chance, scale=scale, honest=sample < honest)
         future = Future(snapshot=start, pending=line, now=now, length=length)
-        for uid, at in _run(future=future, policy=still, line=line, memory=memory).items():
+        for uid, at in _run(
+            future=future, policy=still, line=line, memory=memory, go_on=go_on
+        ).items():
             starts[uid].append(at)
+        if not go_on():
+            return ()
     return tuple(
         ExpectedStart(
             key=gang.key,
@@ -112,11 +118,18 @@ def expected_starts(
 
 
 def _run(
-    *, future: Future, policy: Policy, line: Sequence[Gang], memory: Memory
+    *,
+    future: Future,
+    policy: Policy,
+    line: Sequence[Gang],
+    memory: Memory,
+    go_on: Callable[[], bool],
 ) -> dict[str, float]:
     """When each gang starts in one future, as far as it is looked at."""
     starts: dict[str, float] = {}
     for _ in range(MOMENTS):
+        if not go_on():
+            break
         decisions = decide(
             snapshot=future.snapshot,
             pending=future.pending,
