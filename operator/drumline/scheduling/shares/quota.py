@@ -84,11 +84,16 @@ class QuotaBook:
         self._scales: dict[str, Scales] = {}
         self._told: dict[tuple[object, ...], Refusal] = {}
         """By the figures that a refusal depends on: equal questions, equal answers."""
+        self._told_to_others = False
+        """Whether another book with the same entries has these answers too."""
 
     def copy(self) -> QuotaBook:
         """A book with the same entries that can be written on separately, without the shares."""
         twin = QuotaBook(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
+        # As long as neither is written on, what is true of one is true of the other.
+        twin._told, twin._told_to_others = self._told, True
+        self._told_to_others = True
         return twin
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaBook:
@@ -224,6 +229,8 @@ class QuotaBook:
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
         """Let a gang hold a size, or nothing."""
         self.version += 1
+        if self._told_to_others:
+            self._told, self._told_to_others = {}, False
         account = self.account(pool)
         before = account.holders.of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)
