@@ -258,6 +258,8 @@ class Life:
                 self.held[one.uid] = replace(self.held[one.uid], nominated=kept)
         for move in decisions.moves:
             self._tell_to_go(self.held[move.uid], to=move.assignment, pool=move.pool)
+        for uid in decisions.stay:
+            self._let_stay(self.held[uid])
         self.pending = list(waiting.values())
 
     def _is(self, problems: list[str]) -> None:
@@ -268,6 +270,11 @@ class Life:
         self.held[held.gang.uid] = replace(
             held, leaving=True, nominated=dict(enumerate(to)), nominated_pool=pool if to else ""
         )
+
+    def _let_stay(self, held: Admitted) -> None:
+        held = replace(held, leaving=False, nominated={}, nominated_pool="")
+        gone = {node.name for node in self.bare if not node.ready}
+        self._lose(held, frozenset(i for i, name in enumerate(held.assignment) if name in gone))
 
     def _go(self, held: Admitted) -> None:
         del self.held[held.gang.uid]
@@ -305,7 +312,11 @@ class Life:
         self.ending.clear()
         decisions = self.cycle()
         return told or bool(
-            decisions.placed or decisions.preemptions or decisions.resized or decisions.moves
+            decisions.placed
+            or decisions.preemptions
+            or decisions.resized
+            or decisions.moves
+            or decisions.stay
         )
 
     def _some(self, fits: Callable[[Admitted], bool]) -> list[Admitted]:

@@ -6,8 +6,9 @@ the job since, the write fails, nothing has happened, and the next cycle decides
 A preemption takes two steps, so that a crash between any two writes leaves places promised to one
 job at most and tells nobody to leave for nothing: first the preemptor's future places (from then on
 held against all others), then the victims' `Disrupted`. Whoever was told to leave for a job that
-needs it no more may stay. A job that moves is told to leave and promised its new places in one
-write; once its pods are gone it waits as any other that places are kept for.
+needs it no more may stay, and so may one that was to move and has nowhere to go. A job that moves
+is told to leave and promised its new places in one write; once its pods are gone it waits as any
+other that places are kept for.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class Committer:
                 for each in decisions.preemptions
             ),
             *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
+            *(self._go_nowhere(jobs[uid], now=now) for uid in decisions.stay),
             *(self._give_up_promise(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
         )
         return all(done)
@@ -102,7 +104,7 @@ class Committer:
         known = {job.uid: job for job in jobs}
         done = await asyncio.gather(
             *(
-                self._let_stay(job, now=now)
+                self._let_stay(job, why=f"{_by(job)} does not need these GPUs any more", now=now)
                 for job in known.values()
                 if _gives_way(job) and not _is_promised(known.get(_preemptor(job)))
             )
@@ -243,13 +245,16 @@ class Committer:
             return True
         return await self._write(job, yielding.not_nominated(job))
 
-    async def _let_stay(self, job: Job, *, now: float) -> bool:
-        disruption = job.status.disruption
-        text = f"{disruption.by if disruption else 'nobody'} does not need these GPUs any more"
-        status = yielding.withdrawn(job, message=text, now=now)
+    async def _go_nowhere(self, job: Job, *, now: float) -> bool:
+        if not _gives_way(job):
+            return True
+        return await self._let_stay(job, why="the nodes it was to move to are taken", now=now)
+
+    async def _let_stay(self, job: Job, *, why: str, now: float) -> bool:
+        status = yielding.withdrawn(job, message=why, now=now)
         if not await self._write(job, status):
             return False
-        log.info("preemption_withdrawn", job=job.key, why=text)
+        log.info("preemption_withdrawn", job=job.key, why=why)
         return True
 
     async def _write(self, job: Job, status: TrainingJobStatus) -> bool:
@@ -274,6 +279,10 @@ def _gives_way(job: Job) -> bool:
     return disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
 
 
+def _by(job: Job) -> str:
+    return job.status.disruption.by if job.status.disruption else "nobody"
+
+
 def _preemptor(job: Job) -> str:
     return job.status.disruption.by_uid if job.status.disruption else ""
 
@@ -289,5 +298,7 @@ def _given_up(victim: Victim, job: Job) -> list[int] | None:
 def _is_promised(preemptor: Job | None) -> bool:
     """Whether this job still waits for the places that others, or it itself, are to leave."""
     if preemptor is None or preemptor.status.nominated is None:
+        return False
+    if preemptor.finished or preemptor.deleting:
         return False
     return is_queued(preemptor) or preemptor.status.assignment is not None

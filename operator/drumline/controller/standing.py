@@ -77,7 +77,7 @@ def admitted_of(
     status = job.status
     assert status.assignment is not None  # noqa: S101 - see `holds_places`
     leaving = _is_leaving(job)
-    promised = None if status.nominated is None else status.nominated.node_names()
+    promised = None if job.spec.suspend or job.deleting else status.nominated
     return Admitted(
         gang=gang,
         pool=status.assignment.gpu_pool,
@@ -88,8 +88,8 @@ def admitted_of(
         admitted_at=seconds(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
         giving_up=_giving_up(job, places),
-        nominated=_nominated(promised or (), places, moves=leaving),
-        nominated_pool=status.nominated.gpu_pool if status.nominated and leaving else "",
+        nominated=_nominated(promised.node_names() if promised else (), places, moves=leaving),
+        nominated_pool=promised.gpu_pool if promised and leaving else "",
     )
 
 

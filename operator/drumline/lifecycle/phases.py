@@ -135,7 +135,9 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
     """Every pod ended well."""
     status = with_progress(job, accrued(job, now=now), progress, now=now)
     ready = f"{job.size}/{job.size}"
-    status = changed(status, finished_at=timestamp(now), ready=ready, disruption=None)
+    status = changed(
+        status, finished_at=timestamp(now), ready=ready, disruption=None, nominated=None
+    )
     message = ""
     if status.step is not None:
         loss = f", loss {status.loss}" if status.loss else ""
@@ -153,6 +155,7 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
         accrued(job, now=now),
         finished_at=timestamp(now),
         disruption=None,
+        nominated=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"0/{job.size}",
     )

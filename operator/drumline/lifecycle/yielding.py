@@ -47,7 +47,8 @@ def disrupted(
 ) -> TrainingJobStatus:
     """Has to give way: its agents are to save until `deadline`.
 
-    A disruption of nodes that grows keeps its notice: the save is everybody's.
+    A disruption of nodes that grows keeps its notice: the save is everybody's. Whoever leaves for
+    another job is promised nothing any more (see `moving`).
 
     Args:
         job: has its places.
@@ -73,7 +74,8 @@ def disrupted(
     )
     preempted_ = kind is DisruptionKind.PREEMPTION
     reason = Reason.PREEMPTED if preempted_ else Reason.NODE_DISRUPTED
-    status = changed(job.status, disruption=disruption)
+    nominated = None if preempted_ and indices is None else job.status.nominated
+    status = changed(job.status, disruption=disruption, nominated=nominated)
     status = mark(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
     return summarize(status, status.phase or Phase.RUNNING, reason, message)
 

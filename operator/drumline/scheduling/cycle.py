@@ -86,6 +86,7 @@ def decide(
         preemptions=tuple(one for one in given if isinstance(one, Preemption)),
         resized=tuple(one for one in given if isinstance(one, Resized)),
         moves=desk.moves(),
+        stay=desk.stay,
         reservations=desk.reservations,
         order=_order(waiting=waiting, answers=answers),
         retry_at=_retry_at(desk=desk, blocked=blocked, resting=resting),

@@ -273,6 +273,9 @@ class Decisions:
     """New ones only; who waits for victims already is just blocked."""
     resized: tuple[Resized, ...] = ()
     moves: tuple[Move, ...] = ()
+    stay: tuple[str, ...] = ()
+    """Uids of gangs that were told to move and need not leave: where they were to go is no place
+    for them any more."""
     reservations: tuple[Reservation, ...] = ()
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""

@@ -120,11 +120,11 @@ class Desk:
             now=now,
         )
         self._gave_back = False
-        for held in snapshot.admitted:
-            if held.nominated:
-                self._horizon.recall_running(held)
-                if self.is_nominated(held.gang):
-                    self._candidacy.exclude((held.gang.uid,))
+        self.stay = self._horizon.recall_running(snapshot.admitted)
+        """Uids of those that were to move and need not leave after all."""
+        self._candidacy.exclude(
+            held.gang.uid for held in snapshot.admitted if self.is_nominated(held.gang)
+        )
         for gang in sorted(waiting.alone, key=turn):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:

@@ -54,6 +54,9 @@ class Carrier:
             self._preempt(preemption, now)
         for move in decisions.moves:
             self._move(move, now)
+        for uid in decisions.stay:
+            self._world.let_stay(self._world.running[uid])
+            self._ends(self._world.running[uid])
 
     def _place(self, placed: Placed, now: float) -> None:
         world = self._world

@@ -94,6 +94,15 @@ class World:
         life.admitted = replace(_admitted(life), leaving=True)
         life.version += 1
 
+    def let_stay(self, life: Life) -> None:
+        """A job that was to move goes on where it is."""
+        held = _admitted(life)
+        gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
+        life.admitted = replace(
+            held, leaving=False, lost=held.lost | gone, nominated={}, nominated_pool=""
+        )
+        life.version += 1
+
     def tell_to_shrink(self, life: Life, *, kept: Sequence[int]) -> None:
         """A job has got notice for some of its places; it has them until they are given up."""
         held = _admitted(life)

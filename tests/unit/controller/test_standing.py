@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from drumline.controller.translate import facts_of, gang_of, job_of
 from drumline.lifecycle.job import Job, PodFacts, timestamp
 from drumline.scheduling.model import Admitted
 from drumline_trainer.contract import Progress
+from tests.builders import with_spec
 from tests.unit.controller.views import job_view, pod_view
 
 NOW = 1_800_000_000.0
@@ -66,6 +68,22 @@ def test_a_lost_place_is_neither_reserved_nor_held() -> None:
     places = places_of(job)
     assert [places.stands(index, 1) for index in range(4)] == [True, False, False, True]
     assert not places.stands(0, 2)
+
+
+def test_only_a_job_that_goes_on_has_places_kept_for_it() -> None:
+    kept = {"gpuPool": "spare", "nodes": ["a", "b"]}
+    moves = held(
+        nominated=kept,
+        disruption={
+            "id": "1", "kind": "Preemption", "by": "x", "reason": "", "deadline": timestamp(NOW),
+            "requestedAt": timestamp(NOW),
+        },
+    )  # fmt: skip
+    found = seen(moves)
+    assert (found.nominated, found.nominated_pool) == ({0: "a", 1: "b"}, "spare")
+    for over in (replace(moves, deleting=True), with_spec(moves, suspend=True)):
+        found = seen(over)
+        assert (found.leaving, found.nominated, found.nominated_pool) == (True, {}, "")
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from drumline.api.conditions import Phase, Reason
+from typing import Any
+
+from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.lifecycle import status as to
+from drumline.lifecycle.job import Job
 from tests.builders import T0, a_job, admitted, running, with_status
 
 WAITS = {"reason": "WaitingForVictims", "message": "team/other gives way"}
@@ -29,3 +32,31 @@ def test_a_lost_place_that_waits_for_others_keeps_the_gang() -> None:
     status = to.waiting(job, reason="InsufficientGpus", message="0 of 2 free", now=T0 + 2)
     assert (status.phase, status.reason) == (Phase.RECOVERING, "InsufficientGpus")
     assert (status.assignment, status.ready) == (job.status.assignment, "1/2")
+
+
+def waits_for_victims() -> Job:
+    """A gang that lost a place and is promised another one."""
+    job = running(admitted(a_job(), nodes=("gpu-1", "gpu-2")))
+    lost = to.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    job = with_status(job, lost)
+    return with_status(
+        job, to.nominated(job, pool="h100", nodes=("gpu-1", "gpu-3"), now=T0 + 2, **WAITS)
+    )
+
+
+def test_a_job_that_is_over_is_promised_nothing() -> None:
+    job = waits_for_victims()
+    assert job.status.nominated is not None
+    assert to.failed(job, reason=Reason.POD_LOST, message="gone", now=T0 + 9).nominated is None
+    assert to.succeeded(job, progress=None, now=T0 + 9).nominated is None
+
+
+def test_neither_is_one_that_has_to_leave_as_a_whole_for_another() -> None:
+    job = waits_for_victims()
+    notice: dict[str, Any] = {"by": "team/x", "message": "goes", "deadline": T0 + 60, "now": T0}
+    preempted = to.disrupted(job, kind=DisruptionKind.PREEMPTION, **notice)
+    assert preempted.nominated is None
+    in_part = to.disrupted(job, kind=DisruptionKind.PREEMPTION, indices=[0], **notice)
+    assert in_part.nominated == job.status.nominated
+    drained = to.disrupted(job, kind=DisruptionKind.DRAIN, **notice)
+    assert drained.nominated == job.status.nominated

@@ -54,6 +54,7 @@ def gang_violations(
     found += [f"{uid} was not asked for" for uid in count if uid not in asked | grown]
     found += [f"{uid} grows twice" for uid in sorted(grown) if count[uid] != 1]
     told = Counter(one.uid for one in (*decisions.placed, *decisions.resized, *decisions.moves))
+    told.update(decisions.stay)
     told.update(victim.uid for one in decisions.preemptions for victim in one.victims)
     found += [f"{uid} is told {times} things" for uid, times in sorted(told.items()) if times > 1]
     gangs = {gang.uid: gang for gang in pending}

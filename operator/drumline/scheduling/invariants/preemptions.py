@@ -136,10 +136,11 @@ def _before(
     for one in earlier:
         given_up.update({v.uid: v.gpus for v in one.victims if not v.moves_to})
     gone = {v.uid for one in earlier for v in one.victims if not (v.kept or v.moves_to)}
+    gone |= {held.gang.uid for held in snapshot.admitted if held.leaving} - {*decisions.stay}
     found = [
         _running(held, given_up=given_up[held.gang.uid], asks=held.gang.uid == preemption.uid)
         for held in snapshot.admitted
-        if held.pool == preemption.pool and not held.leaving and held.gang.uid not in gone
+        if held.pool == preemption.pool and held.gang.uid not in gone
     ]
     seats = [
         (one.gang, one.pool, len(one.places))

@@ -44,6 +44,10 @@ def promises(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decision
         held = running[uid]
         places = _replacements(fresh[uid]) if uid in fresh else held.nominated
         found.append(Promise(gang=held.gang, pool=held.pool, places=places))
+    for held in snapshot.admitted:
+        if held.leaving and held.nominated and held.gang.uid not in decisions.stay:
+            pool = held.nominated_pool or held.pool
+            found.append(Promise(gang=held.gang, pool=pool, places=held.nominated, moves=True))
     return found + _moves(snapshot=snapshot, decisions=decisions)
 
 
@@ -74,7 +78,7 @@ def stays(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, frozenset[in
     """By uid: positions that running gangs keep once all have left who were told to."""
     found = {
         held.gang.uid: frozenset[int]()
-        if held.leaving
+        if held.leaving and held.gang.uid not in decisions.stay
         else frozenset(range(len(held.assignment))) - held.giving_up
         for held in snapshot.admitted
     }

@@ -2,8 +2,9 @@
 
 *Soon* is the cluster without the gangs (and the surplus of elastic ones) that were told to leave
 and without pods that are being deleted, and with each nominated gang in the places that are kept
-for it: one that waits, a broken one that waits for replacements, one that moves. It is made when
-somebody first needs it. Two rules tie it to *now*:
+for it: one that waits, a broken one that waits for replacements, one that moves. One that was to
+move to places which are none any more stays where it is. Soon is made when somebody first needs it.
+Two rules tie it to *now*:
 
 * Whoever starts takes its places in both, and needs quota in both.
 * On each node, what would be missing soon is withheld now. So nobody can start on capacity that
@@ -56,7 +57,8 @@ class Leaver:
     @property
     def nodes(self) -> set[str]:
         """Where it gives places up."""
-        return {name for i, name in enumerate(self.held.assignment) if i not in set(self.kept)}
+        stays = frozenset(self.kept)
+        return {name for i, name in enumerate(self.held.assignment) if i not in stays}
 
 
 class Horizon:
@@ -163,23 +165,58 @@ class Horizon:
         """What is kept for a gang."""
         return self._nominations.get(gang.uid)
 
-    def recall_running(self, held: Admitted) -> None:
-        """Keep what was promised to a running gang: new places for lost ones, or to move to."""
+    def recall_running(self, running: Iterable[Admitted]) -> tuple[str, ...]:
+        """Keep what was promised to running gangs: new places for lost ones, or to move to.
+
+        Returns:
+            Uids of those that need not leave: they were only to move, and cannot move there now.
+        """
+        line: list[Admitted] = [held for held in running if held.nominated]
+        stay: list[str] = []
+        while True:
+            failed = [held for held in line if not self._recalled(held)]
+            stranded = [held for held in failed if held.leaving]
+            if not stranded:
+                return tuple(sorted(stay))
+            for held in stranded:
+                self._stay(held)
+                stay.append(held.gang.uid)
+            # Others may have been promised the places in which these stay: all of it once more.
+            line = [held for held in line if held.gang.uid not in stay]
+            for nomination in list(self._nominations.values()):
+                self.release(nomination)
+
+    def _recalled(self, held: Admitted) -> bool:
+        """Keep what was promised to a running gang, if it can still be its."""
         gang, pool = held.gang, held.nominated_pool or held.pool
         positions = tuple(sorted(held.nominated))
         nodes = tuple(held.nominated[position] for position in positions)
         if pool not in self.now.views:
-            return
+            return False
         if held.leaving:
             may = pool == held.pool or self.soon.quota.has_room(
                 gang=gang, pool=pool, size=held.size
             )
-            if may and self.soon.fits(gang=gang, pool=pool, nodes=nodes):
-                self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
-        elif held.lost == frozenset(positions) and self.soon.fits(
-            gang=gang, pool=pool, nodes=nodes, kept=held.survivors
-        ):
-            self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes, positions=positions))
+            fits = may and self.soon.fits(gang=gang, pool=pool, nodes=nodes)
+            nomination = Nomination(gang=gang, pool=pool, nodes=nodes)
+        else:
+            fits = held.lost == frozenset(positions) and self.soon.fits(
+                gang=gang, pool=pool, nodes=nodes, kept=held.survivors
+            )
+            nomination = Nomination(gang=gang, pool=pool, nodes=nodes, positions=positions)
+        if fits:
+            self.nominate(nomination)
+        return fits
+
+    def _stay(self, held: Admitted) -> None:
+        """Count a gang that was told to leave as one that goes on where it is."""
+        view, uid = self.now.views.get(held.pool), held.gang.uid
+        if view is None:
+            return
+        self._leaving = [one for one in self._leaving if one.held.gang.uid != uid]
+        _go_on(picture=self.soon, held=held, kept=range(len(held.assignment)))
+        view.leaving.discard(uid)
+        view.withhold(view.holders[uid].places)
 
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
         """Count a gang as gone soon, or as gone on with some positions only."""
@@ -232,10 +269,15 @@ def _kept(held: Admitted) -> tuple[int, ...]:
 
 def _leave(*, picture: Picture, leaver: Leaver) -> None:
     """Take from a gang what it was told to give up."""
-    held, gang, view = leaver.held, leaver.held.gang, picture.views[leaver.held.pool]
-    picture.dismiss(gang=gang, pool=held.pool)
+    picture.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
     if leaver.kept:
-        stays = [position for position in leaver.kept if position not in held.lost]
-        nodes = [held.assignment[position] for position in stays]
-        view.occupy(view.holder(gang=gang, nodes=nodes, positions=stays))
-        picture.quota.hold(gang=gang, pool=held.pool, size=len(leaver.kept) - gang.extras)
+        _go_on(picture=picture, held=leaver.held, kept=leaver.kept)
+
+
+def _go_on(*, picture: Picture, held: Admitted, kept: Sequence[int]) -> None:
+    """Have a gang go on with some positions; it holds nothing any more."""
+    gang, view = held.gang, picture.views[held.pool]
+    stays = [position for position in kept if position not in held.lost]
+    nodes = [held.assignment[position] for position in stays]
+    view.occupy(view.holder(gang=gang, nodes=nodes, positions=stays))
+    picture.quota.hold(gang=gang, pool=held.pool, size=len(kept) - gang.extras)
