@@ -7,7 +7,8 @@ reservations could start as early elsewhere. A gang without a maximum runtime co
 here.
 
 Reservations are made anew in every cycle from what is known then, so they bind nobody but those
-behind: their gangs start as soon as they can, anywhere.
+behind: their gangs start as soon as they can, anywhere. Preemption does not ask them: the plan is
+made anew after it, and some may start later then.
 """
 
 from __future__ import annotations
