@@ -41,6 +41,7 @@ class Mutant:
     path: Path
     line: int
     function: str
+    """Its qualified name: of the outermost, where one stands in another."""
     before: str
     after: str
     node: int
@@ -55,7 +56,8 @@ class Mutant:
         fault = list(_changed(target))[self.fault]
         if isinstance(target, ast.stmt | ast.expr):
             ast.copy_location(fault, target)
-        return ast.fix_missing_locations(_Swap(target, fault).visit(tree))
+        _Swap(target, fault).visit(tree)
+        return ast.fix_missing_locations(tree)
 
     @property
     def change(self) -> str:
@@ -72,21 +74,21 @@ def mutants_of(path: Path) -> list[Mutant]:
         Mutant(
             path=path,
             line=_line(node),
-            function=functions.get(id(node), "module"),
+            function=functions[id(node)],
             before=before,
             after=after,
             node=index,
             fault=count,
         )
         for index, node in enumerate(ast.walk(tree))
-        if id(node) not in skipped
+        if id(node) in functions and id(node) not in skipped
         for count, (before, after) in enumerate(_faults(node))
     ]
     return sorted(found, key=lambda one: (one.line, one.before, one.after))
 
 
 def _skipped(tree: ast.Module) -> Iterator[int]:
-    """Nodes whose change is none of behaviour: annotations, texts, definitions of constants."""
+    """Nodes whose change is none of behaviour: annotations, texts."""
     for node in ast.walk(tree):
         roots: list[ast.AST | None] = []
         if isinstance(node, ast.FunctionDef):
@@ -111,12 +113,17 @@ def _is_type(node: ast.Subscript) -> bool:
 
 
 def _functions(tree: ast.Module) -> dict[int, str]:
-    """By node: the innermost function it stands in."""
-    found: dict[int, str] = {}
-    for node in ast.walk(tree):  # outer ones come first and are overwritten
-        if isinstance(node, ast.FunctionDef):
-            found |= dict.fromkeys((id(inner) for inner in ast.walk(node)), node.name)
-    return found
+    """By node: the function whose body it stands in; constants and defaults are in none."""
+    classes = [one for one in tree.body if isinstance(one, ast.ClassDef)]
+    owned = [("", tree.body), *((f"{one.name}.", one.body) for one in classes)]
+    return {
+        id(inner): f"{prefix}{one.name}"
+        for prefix, body in owned
+        for one in body
+        if isinstance(one, ast.FunctionDef)
+        for statement in one.body
+        for inner in ast.walk(statement)
+    }
 
 
 def _line(node: ast.AST) -> int:

@@ -1,22 +1,21 @@
-"""One mutant against the tests, in a process of its own.
+"""One mutant against the tests that reach it, in a process of its own.
 
-The parent has loaded pytest, hypothesis and numpy but nothing of the scheduler. A child imports the
-scheduler anew, with the faulty module in place of the true one, and stops at the first test that
-fails.
+The parent has collected the tests and run none. A child is a fork of it: it puts the faulty code
+into the function that has the fault, wherever that function was imported to, runs its tests, the
+quickest first, and ends at the first that fails.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib.abc
-import importlib.machinery
+import gc
 import os
+import pickle
 import resource
 import signal
 import sys
-import time
+import tempfile
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,13 +24,9 @@ import pytest
 
 from tests.mutants.mutations import Mutant
 
-OPTIONS = (
-    *("-x", "-q", "-p", "no:cacheprovider"),
-    # what the parent has loaded is no part of the tests: its asserts need no rewriting
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-)
-MOST_CPU_SECONDS = 90
-"""A mutant that takes longer than any honest run loops: that is noticed too."""
+TIMES_AS_LONG = 2
+AT_LEAST_SECONDS = 2.0
+"""A test that takes more CPU than both loops: that is noticed too."""
 
 
 class Fate(StrEnum):
@@ -41,78 +36,144 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """A mutant that is being tried; None: the modules as they are."""
-
-    mutant: Mutant | None
-    pid: int
-    began: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of it."""
+    """What became of a mutant, and the CPU that took."""
 
-    mutant: Mutant | None
+    mutant: Mutant
     fate: Fate
     seconds: float
 
 
-def begin(mutant: Mutant | None, *, tests: Sequence[str]) -> Trial:
-    """Fork a child that tries the mutant."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What one test does while nothing is wrong."""
+
+    seconds: float
+    """CPU, somewhat more than without looking at what it calls."""
+    functions: frozenset[tuple[str, str]]
+    """Module and qualified name of all it calls in the modules asked about."""
+
+
+class Faultless:
+    """What the tests do as the modules are, told by a child that runs each of them once."""
+
+    def __init__(self, session: pytest.Session, modules: frozenset[str]) -> None:
+        self.functions = _functions(modules)
+        self._items = session.items
+        self.reach = list[Reach]()
+        with tempfile.TemporaryDirectory() as folder:
+            told = Path(folder) / "reach"
+            child(
+                lambda: told.write_bytes(pickle.dumps([self._told(one) for one in self._items])),
+                session,
+            )
+            self.passed = os.wait()[1] == 0
+            if self.passed:
+                self.reach = pickle.loads(told.read_bytes())  # noqa: S301 - our own child's
+
+    def tests_of(self, mutant: Mutant) -> list[tuple[pytest.Item, float]]:
+        """Those that reach the faulty function, and their seconds: the quickest first."""
+        where = module_name(mutant.path), mutant.function
+        found = [
+            (item, reach.seconds)
+            for item, reach in zip(self._items, self.reach, strict=True)
+            if where in reach.functions
+        ]
+        return sorted(found, key=lambda one: one[1])
+
+    def _told(self, item: pytest.Item) -> Reach:
+        seen, before = set[int](), _used()
+        sys.settrace(lambda frame, _event, _arg: seen.add(id(frame.f_code)))
+        run(item)
+        sys.settrace(None)
+        functions = frozenset(
+            where
+            for where, found in self.functions.items()
+            if any(id(code) in seen for one in found for code in _codes(one.__code__))
+        )
+        return Reach(seconds=_used() - before, functions=functions)
+
+
+def begin(
+    session: pytest.Session,
+    mutant: Mutant,
+    *,
+    functions: Sequence[types.FunctionType],
+    tests: Sequence[tuple[pytest.Item, float]],
+) -> int:
+    """Fork a child that tries the mutant; its process id."""
+
+    def try_it() -> None:
+        put_in(mutant, functions=functions)
+        for item, seconds in tests:
+            signal.setitimer(signal.ITIMER_PROF, max(AT_LEAST_SECONDS, TIMES_AS_LONG * seconds))
+            run(item)
+            if session.testsfailed:
+                break
+
+    return child(try_it, session)
+
+
+def ended() -> tuple[int, Fate, float]:
+    """The next child that ends, what became of its mutant, and the CPU it took."""
+    pid, status, used = os.wait4(-1, 0)
+    looped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+    fate = Fate.TIMED_OUT if looped else Fate.SURVIVED if status == 0 else Fate.KILLED
+    return pid, fate, used.ru_utime + used.ru_stime
+
+
+def run(item: pytest.Item) -> None:
+    """One test, as pytest runs it; the session counts whether it failed."""
+    item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+
+
+def put_in(mutant: Mutant, *, functions: Sequence[types.FunctionType]) -> None:
+    """Give the functions their faulty code."""
+    module = compile(mutant.tree(), str(mutant.path), "exec")
+    faulty = {(code.co_qualname, code.co_firstlineno): code for code in _codes(module)}
+    for one in functions:
+        one.__code__ = faulty[one.__code__.co_qualname, one.__code__.co_firstlineno]
+
+
+def child(work: Callable[[], object], session: pytest.Session) -> int:
+    """Fork a child that does this, says nothing and ends; with 0 if no test failed in it."""
     sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        os._exit(_try(mutant, tests=tests))
-    return Trial(mutant=mutant, pid=pid, began=time.monotonic())
-
-
-def finished(trials: Sequence[Trial]) -> Result | None:
-    """The result of one that is done, if one is."""
-    for trial in trials:
-        seconds = time.monotonic() - trial.began
-        pid, status = os.waitpid(trial.pid, os.WNOHANG)
-        if pid:
-            looped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
-            fate = Fate.TIMED_OUT if looped else Fate.SURVIVED if status == 0 else Fate.KILLED
-            return Result(mutant=trial.mutant, fate=fate, seconds=seconds)
-    return None
-
-
-def _try(mutant: Mutant | None, *, tests: Sequence[str]) -> int:
-    """0 if no test noticed the fault."""
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_SECONDS, MOST_CPU_SECONDS + 10))
-    if mutant is not None:
-        sys.meta_path.insert(0, _Faulty(mutant))
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-        with contextlib.suppress(SystemExit):
-            return int(pytest.main([*OPTIONS, *tests]) != pytest.ExitCode.OK)
-    return 1
-
-
-class _Faulty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the faulty module where the true one would be."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = module_name(mutant.path)
-
-    def find_spec(
-        self, fullname: str, path: object, target: object = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        del path, target
-        if fullname != self._name:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=str(self._mutant.path))
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__file__ = str(self._mutant.path)
-        exec(compile(self._mutant.tree(), str(self._mutant.path), "exec"), module.__dict__)  # noqa: S102
+    if pid := os.fork():
+        return pid
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    failed = True
+    try:
+        work()
+        failed = session.testsfailed > 0
+    finally:
+        os._exit(failed)  # whatever happens, the child must not go on as the parent would
 
 
 def module_name(path: Path) -> str:
     """The dotted name of a module of `operator/`."""
     parts = path.with_suffix("").parts
     return ".".join(parts[parts.index("drumline") :])
+
+
+def _used() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _functions(modules: frozenset[str]) -> dict[tuple[str, str], list[types.FunctionType]]:
+    """All functions and methods of these modules, by module and qualified name."""
+    found: dict[tuple[str, str], list[types.FunctionType]] = {}
+    for one in gc.get_objects():
+        if isinstance(one, types.FunctionType) and one.__module__ in modules:
+            found.setdefault((one.__module__, one.__code__.co_qualname), []).append(one)
+    return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code and all that is defined in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes(inner)
