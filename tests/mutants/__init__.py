@@ -2,5 +2,5 @@
 
 `make mutants`: a seeded sample over quota, placement and preemption. Every fault runs in a process
 of its own, forked from one that has collected the tests, against those that reach the function with
-the fault. What survives is listed with its line; `survivors` says of some why they make no difference.
+the fault. What survives is listed with its line; `survivors` says of some why no decision differs.
 """
