@@ -14,7 +14,7 @@ from drumline.api.base import ApiModel
 
 
 class MovesPolicy(ApiModel):
-    """How much moving running jobs may cost in one cycle."""
+    """How much moving running jobs may cost: all who are on their way at a time."""
 
     model_config = ConfigDict(extra="forbid")
 
