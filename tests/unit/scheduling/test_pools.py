@@ -91,3 +91,10 @@ def test_only_names_that_the_gang_may_use_are_proposed() -> None:
     assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="0")
     (blocked,) = run(snapshot, *jobs(1, queue="teamB")).blocked
     assert blocked.remedy == Remedy(kind=RemedyKind.CORRECT_NAME, where="other")
+
+
+def test_without_quota_and_without_a_wish_quota_in_the_first_pool_is_proposed() -> None:
+    (blocked,) = run(world(replace(RESEARCH, nominal={})), *jobs(1)).blocked
+    assert blocked.remedy == Remedy(
+        kind=RemedyKind.RAISE_QUOTA, where="research", pool="a", amount=2
+    )
