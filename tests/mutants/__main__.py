@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -78,7 +79,7 @@ def main() -> int:
     sampled = Sampled(chosen)
     if pytest.main([*OPTIONS, *TESTS], plugins=[sampled]) != pytest.ExitCode.OK:
         return 1
-    report(sampled.results, minutes=sampled.minutes)
+    report(sampled)
     return 0 if score(sampled.results) >= GOAL else 1
 
 
@@ -109,6 +110,9 @@ class Sampled:
     mutants: Sequence[Mutant]
     results: list[Result] = field(default_factory=list)
     minutes: float = 0.0
+    """On the wall."""
+    cpu_minutes: float = 0.0
+    """Of all processes."""
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed:
@@ -124,6 +128,7 @@ class Sampled:
         print(f"{len(session.items)} tests, {spent:.0f} s without any fault", flush=True)
         self._try_all(session, faultless)
         self.minutes = (time.monotonic() - started) / 60
+        self.cpu_minutes = sum(os.times()[:4]) / 60
         return True
 
     def _try_all(self, session: pytest.Session, faultless: Faultless) -> None:
@@ -144,19 +149,28 @@ class Sampled:
         print(f"{len(self.results):4}/{len(self.mutants)} {shown}"[:200], flush=True)
 
 
-def report(results: Sequence[Result], *, minutes: float) -> None:
+def report(sampled: Sampled) -> None:
     """Print the score and the survivors; keep them in build/bench/mutants.json."""
-    fates = Counter(result.fate for result in results)
+    results = sampled.results
+    fates = Counter(one.fate for one in results)
     print(", ".join(f"{number} {fate}" for fate, number in fates.items()))
+    for area, modules in AREAS.items():
+        here = [one for one in results if one.mutant.path.stem in modules]
+        print(f"{area}: {100 * score(here):.1f} % of {len(here)}")
     survivors = [one.mutant for one in results if one.fate is Fate.SURVIVED]
     for mutant in sorted(survivors, key=lambda one: (one.path, one.line)):
         print(f"  {told(mutant)}")
         print(f"      {EXPLAINED.get(mutant.change, 'not explained')}")
-    print(f"score {100 * score(results):.1f} % in {minutes:.1f} min (goal {100 * GOAL:.0f} %)")
+    print(
+        f"score {100 * score(results):.1f} % (goal {100 * GOAL:.0f} %) in "
+        f"{sampled.minutes:.1f} min, {sampled.cpu_minutes:.1f} of CPU, "
+        f"at a load of {os.getloadavg()[2]:.1f}"
+    )
     FOLDER.mkdir(parents=True, exist_ok=True)
     kept = {
         "score": score(results),
-        "minutes": minutes,
+        "minutes": sampled.minutes,
+        "cpu_minutes": sampled.cpu_minutes,
         "survivors": [told(one) for one in survivors],
     }
     (FOLDER / "mutants.json").write_text(json.dumps(kept, indent=2) + "\n")

@@ -6,6 +6,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -51,7 +52,7 @@ class Mutant:
 
     def tree(self) -> ast.Module:
         """The module with the fault in it."""
-        tree = ast.parse(self.path.read_text())
+        tree = ast.parse(_text(self.path))
         target = list(ast.walk(tree))[self.node]
         fault = list(_changed(target))[self.fault]
         if isinstance(target, ast.stmt | ast.expr):
@@ -67,7 +68,7 @@ class Mutant:
 
 def mutants_of(path: Path) -> list[Mutant]:
     """Every mutant of a module, in the order of the text."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(_text(path))
     skipped = set(_skipped(tree))
     functions = _functions(tree)
     found = [
@@ -85,6 +86,12 @@ def mutants_of(path: Path) -> list[Mutant]:
         for count, (before, after) in enumerate(_faults(node))
     ]
     return sorted(found, key=lambda one: (one.line, one.before, one.after))
+
+
+@cache
+def _text(path: Path) -> str:
+    """Of a module, as it was when it was first asked for: it may be edited while mutants run."""
+    return path.read_text()
 
 
 def _skipped(tree: ast.Module) -> Iterator[int]:

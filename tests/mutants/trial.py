@@ -2,12 +2,14 @@
 
 The parent has collected the tests and run none. A child is a fork of it: it puts the faulty code
 into the function that has the fault, wherever that function was imported to, runs its tests, the
-quickest first, and ends at the first that fails.
+quickest first, and ends at the first that fails. Its CPU and memory have bounds that the kernel
+keeps, so no fault takes the machine with it; its time on the wall is pytest's limit for each test.
 """
 
 from __future__ import annotations
 
 import gc
+import math
 import os
 import pickle
 import resource
@@ -24,9 +26,11 @@ import pytest
 
 from tests.mutants.mutations import Mutant
 
-TIMES_AS_LONG = 2
-AT_LEAST_SECONDS = 2.0
-"""A test that takes more CPU than both loops: that is noticed too."""
+TIMES_AS_LONG = 4
+AT_LEAST_SECONDS = 4.0
+"""A test that takes more CPU than both loops: that is noticed too. So are all tests together."""
+MEMORY_BYTES = 4 << 30
+"""Of addresses: a fault that asks for more gets a MemoryError, and so a test that fails."""
 
 
 class Fate(StrEnum):
@@ -102,11 +106,16 @@ def begin(
     tests: Sequence[tuple[pytest.Item, float]],
 ) -> int:
     """Fork a child that tries the mutant; its process id."""
+    faulty = faulty_codes(mutant, functions=functions)
 
     def try_it() -> None:
-        put_in(mutant, functions=functions)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        seconds_in_all = math.ceil(may_take(sum(seconds for _, seconds in tests)))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds_in_all, seconds_in_all + 1))
+        for one, code in zip(functions, faulty, strict=True):
+            one.__code__ = code
         for item, seconds in tests:
-            signal.setitimer(signal.ITIMER_PROF, max(AT_LEAST_SECONDS, TIMES_AS_LONG * seconds))
+            signal.setitimer(signal.ITIMER_PROF, may_take(seconds))
             run(item)
             if session.testsfailed:
                 break
@@ -115,11 +124,23 @@ def begin(
 
 
 def ended() -> tuple[int, Fate, float]:
-    """The next child that ends, what became of its mutant, and the CPU it took."""
+    """The next child that ends, what became of its mutant, and the CPU it took.
+
+    Raises:
+        ChildProcessError: It was ended from outside, which says nothing about its mutant.
+    """
     pid, status, used = os.wait4(-1, 0)
-    looped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+    ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if ended_by in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
+        raise ChildProcessError(f"a child was ended by {signal.Signals(ended_by).name}")
+    looped = ended_by in {signal.SIGPROF, signal.SIGXCPU}
     fate = Fate.TIMED_OUT if looped else Fate.SURVIVED if status == 0 else Fate.KILLED
     return pid, fate, used.ru_utime + used.ru_stime
+
+
+def may_take(seconds: float) -> float:
+    """The CPU after which what took so many seconds without a fault is said to loop."""
+    return max(AT_LEAST_SECONDS, TIMES_AS_LONG * seconds)
 
 
 def run(item: pytest.Item) -> None:
@@ -127,12 +148,17 @@ def run(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
 
 
-def put_in(mutant: Mutant, *, functions: Sequence[types.FunctionType]) -> None:
-    """Give the functions their faulty code."""
+def faulty_codes(
+    mutant: Mutant, *, functions: Sequence[types.FunctionType]
+) -> list[types.CodeType]:
+    """Of each function, its code with the fault.
+
+    Raises:
+        KeyError: The module is not the one that was imported.
+    """
     module = compile(mutant.tree(), str(mutant.path), "exec")
     faulty = {(code.co_qualname, code.co_firstlineno): code for code in _codes(module)}
-    for one in functions:
-        one.__code__ = faulty[one.__code__.co_qualname, one.__code__.co_firstlineno]
+    return [faulty[one.__code__.co_qualname, one.__code__.co_firstlineno] for one in functions]
 
 
 def child(work: Callable[[], object], session: pytest.Session) -> int:
