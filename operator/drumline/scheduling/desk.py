@@ -115,16 +115,14 @@ class Desk:
         self._told = Told(waiting)
         self._reservations = Reservations(
             horizon=self._horizon,
-            running={held.gang.uid: held for held in snapshot.admitted},
+            running=snapshot.admitted,
             policy=policy,
             now=now,
         )
         self._gave_back = False
         self.stay = self._horizon.recall_running(snapshot.admitted)
         """Uids of those that were to move and need not leave after all."""
-        self._candidacy.exclude(
-            held.gang.uid for held in snapshot.admitted if self.is_nominated(held.gang)
-        )
+        self._candidacy.exclude(self._horizon.nominated)
         for gang in sorted(waiting.alone, key=turn):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:

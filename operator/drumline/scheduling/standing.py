@@ -10,7 +10,8 @@ Cost: O(changes), and one comparison by identity for each node and each admitted
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 
 from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
 from drumline.scheduling.placing.picture import Picture
@@ -36,9 +37,7 @@ class Standing:
             waiting: gangs that ask for everything that those who wait ask for.
             policy: the same in every cycle.
         """
-        admitted = {held.gang.uid: held for held in snapshot.admitted}
-        gone = [one for uid, one in self._admitted.items() if not _stays(one, admitted.get(uid))]
-        came = [one for uid, one in admitted.items() if not _stays(one, self._admitted.get(uid))]
+        admitted, gone, came = self._compared(snapshot.admitted)
         axis = axis_of((*waiting, *(held.gang for held in came)))
         book = self._renewed_book(snapshot=snapshot, policy=policy, gone=gone, came=came)
         picture = self._picture
@@ -53,6 +52,17 @@ class Standing:
         self._picture, self._book = picture, book
         self._snapshot, self._admitted = snapshot, admitted
         return picture
+
+    def _compared(
+        self, held: Sequence[Admitted]
+    ) -> tuple[dict[str, Admitted], list[Admitted], list[Admitted]]:
+        """All that are admitted by uid, and who is gone from its places and who came to some."""
+        before = self._snapshot.admitted
+        if len(held) == len(before) and all(map(is_, held, before)):
+            return self._admitted, [], []
+        admitted = {one.gang.uid: one for one in held}
+        gone = _missing(self._admitted, among=admitted)
+        return admitted, gone, _missing(admitted, among=self._admitted)
 
     def _is_alike(self, *, snapshot: Snapshot, axis: Axis, picture: Picture) -> bool:
         """Whether there are the same nodes in the same places, and nothing else is counted."""
@@ -90,11 +100,15 @@ class Standing:
         *,
         snapshot: Snapshot,
         policy: Policy,
-        gone: Iterable[Admitted],
-        came: Iterable[Admitted],
+        gone: Sequence[Admitted],
+        came: Sequence[Admitted],
     ) -> QuotaBook:
         book = self._book
-        if book is None or snapshot.queues != self._snapshot.queues or not _covers(book, snapshot):
+        if (
+            book is None
+            or snapshot.queues != self._snapshot.queues
+            or ((gone or came) and not _covers(book, snapshot))
+        ):
             book = book_of(snapshot=snapshot, policy=policy)
             gone, came = (), snapshot.admitted
         for held in gone:
@@ -104,9 +118,15 @@ class Standing:
         return book
 
 
+def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
+    """Those that do not hold the same places among others; most are the same object there."""
+    new = (one for uid, one in admitted.items() if among.get(uid) is not one)
+    return [one for one in new if not _stays(one, among.get(one.gang.uid))]
+
+
 def _stays(held: Admitted, other: Admitted | None) -> bool:
     """Whether a gang holds the same places as before."""
-    return held is other or (
+    return (
         other is not None
         and held.gang is other.gang
         and held.pool == other.pool

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from drumline.scheduling import Gang, Policy, Snapshot, decide
-from tests.bench.engine.worlds import empty, gangs, pod
+from tests.bench.engine.worlds import empty, full, gangs, pod
 from tests.bench.report import FOLDER, Row
 
 MOST = 1.15
@@ -24,9 +24,14 @@ def rows() -> list[Row]:
     return [
         _grown("nodes", (1250, 2500, 5000), lambda size: (empty(nodes=size), _shapes(200))),
         _grown(
-            "waiting shapes",
+            "waiting shapes that start",
             (250, 500, 1000),
-            lambda size: (empty(nodes=1000), _shapes(size)),
+            lambda size: (empty(nodes=4000), _shapes(size)),
+        ),
+        _grown(
+            "waiting shapes that are refused",
+            (250, 500, 1000),
+            lambda size: (full(nodes=1000, pods=4), _shapes(size)),
         ),
         _grown(
             "waiting gangs of one shape",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
-from drumline.scheduling import Decisions, Gang, Policy, Snapshot, decide
+from drumline.scheduling import Decisions, Gang, Memory, Policy, Snapshot, decide
 from tests.bench.report import Row
 
 ROUNDS = 5
@@ -33,6 +34,9 @@ class Shape:
     """The goal is a least value (a rate); else the most."""
     peer: str = ""
     policy: Policy = field(default_factory=Policy)
+    already: Callable[[], list[Gang]] | None = None
+    """Who waits already: then the cycle is that in which the others arrive, after one without them
+    whose memory it has; else it knows nothing but its snapshot."""
     expect: Callable[[Decisions], str] = lambda _: ""
     """What is wrong with the decisions, if anything: a fast wrong answer is no figure."""
 
@@ -68,9 +72,16 @@ def measure(shape: Shape) -> Row:
     snapshot, pending = shape.world()
     took: list[float] = []
     decisions = Decisions()
+    already = shape.already() if shape.already else []
+    pending = [*already, *pending]
+    cycle = partial(decide, snapshot=snapshot, policy=shape.policy, now=0.0)
     while len(took) < ROUNDS and sum(took) < MOST_SECONDS:
+        memory = None
+        if already:
+            memory = Memory()
+            cycle(pending=already, memory=memory)
         start = time.process_time()
-        decisions = decide(snapshot=snapshot, pending=pending, policy=shape.policy, now=0.0)
+        decisions = cycle(pending=pending, memory=memory)
         took.append(time.process_time() - start)
     return row(shape, seconds=median(took), best=min(took), problem=shape.expect(decisions))
 

@@ -121,8 +121,8 @@ def full_of_small(*, nodes: int, deserved: int) -> Snapshot:
     return replace(with_running(empty(nodes=nodes), held), queues=queues)
 
 
-def full_of_gangs(*, nodes: int, pods: int) -> Snapshot:
-    """Every node held by a gang of lower priority than those that wait."""
+def full(*, nodes: int, pods: int) -> Snapshot:
+    """Every node held by a gang that nobody may send away."""
     held = tuple(
         running(
             f"low-{i:05}",
@@ -133,7 +133,12 @@ def full_of_gangs(*, nodes: int, pods: int) -> Snapshot:
         )
         for i in range(nodes // pods)
     )
-    snapshot = with_running(empty(nodes=nodes), held)
+    return with_running(empty(nodes=nodes), held)
+
+
+def full_of_gangs(*, nodes: int, pods: int) -> Snapshot:
+    """Every node held by a gang of lower priority than those that wait, and may take its places."""
+    snapshot = full(nodes=nodes, pods=pods)
     return replace(
         snapshot, queues=tuple(replace(queue, preemption=RULE) for queue in snapshot.queues)
     )

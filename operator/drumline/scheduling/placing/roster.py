@@ -63,18 +63,52 @@ class Roster(dict[str, Holder]):
         """All of them, in the order of leaving the pool."""
         self._leaves: dict[int, set[str]] = defaultdict(set)
         """By leaf domain: who has pods there."""
+        self._uids_of: dict[str, set[str]] | None = None
+        """By the gang's key, which a job that was deleted may share with the one made after it."""
+        self._before: dict[str, Holder | None] = {}
+        """By uid, of all that changed since `mark`: what they held then."""
 
     def __setitem__(self, uid: str, holder: Holder) -> None:
+        before = self.get(uid)
+        self._before.setdefault(uid, before)
         if self._line is not None:
-            if uid in self:
-                self._strike(self[uid])
+            if before is not None:
+                self._strike(before)
             self._enter(holder)
+        if self._uids_of is not None:
+            self._uids_of[holder.gang.key].add(uid)
         super().__setitem__(uid, holder)
 
     def __delitem__(self, uid: str) -> None:
+        before = self[uid]
+        self._before.setdefault(uid, before)
         if self._line is not None:
-            self._strike(self[uid])
+            self._strike(before)
+        if self._uids_of is not None:
+            self._uids_of[before.gang.key].discard(uid)
         super().__delitem__(uid)
+
+    def mark(self) -> None:
+        """Remember who holds what, for `rewind`."""
+        self._before = {}
+
+    def rewind(self) -> None:
+        """Let everybody hold what they held at the mark. O(those that changed)."""
+        before, self._before = self._before, {}
+        for uid, holder in before.items():
+            if holder is not None:
+                self[uid] = holder
+            elif uid in self:
+                del self[uid]
+
+    def of_key(self, key: str) -> Holder | None:
+        """Who holds places under a key."""
+        if self._uids_of is None:
+            self._uids_of = defaultdict(set)
+            for uid, holder in self.items():
+                self._uids_of[holder.gang.key].add(uid)
+        uids = self._uids_of.get(key)
+        return self[min(uids)] if uids else None
 
     def line(self, domain: Domain) -> Iterator[Holder]:
         """Whoever has pods in a domain, in the order of leaving it."""

@@ -7,75 +7,16 @@ and the biggest first. In the end each of them is necessary. O(leaves of the tre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
-from drumline.scheduling.model import Gang, Queue
+from drumline.scheduling.model import Queue
 from drumline.scheduling.placing.view import Undo
 from drumline.scheduling.refusals import Refusal, counted, named, necessary
 from drumline.scheduling.shares.caps import UserCaps
 from drumline.scheduling.shares.cohorts import Balance, QueueTree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """What a gang holds of its quota."""
-
-    gang: Gang
-    leaf: int
-    size: int
-    gpus: int
-
-
-class Holders:
-    """Who holds what of one pool, by leaf of the queue tree."""
-
-    def __init__(self) -> None:
-        self._by_leaf: dict[int, dict[str, Holding]] = {}
-        self._lines: dict[int, list[Holding]] = {}
-        """By leaf: those with GPUs, in the order of leaving; forgotten when one of them changes."""
-
-    def copy(self) -> Holders:
-        """The same, to be written on separately."""
-        twin = Holders()
-        twin._by_leaf = {leaf: dict(held) for leaf, held in self._by_leaf.items()}
-        twin._lines = dict(self._lines)
-        return twin
-
-    def all(self) -> Iterator[Holding]:
-        """Everybody."""
-        for held in self._by_leaf.values():
-            yield from held.values()
-
-    def of(self, *, leaf: int, uid: str) -> Holding | None:
-        """What a gang holds."""
-        held = self._by_leaf.get(leaf)
-        return held.get(uid) if held else None
-
-    def put(self, holding: Holding) -> None:
-        """Write down what a gang holds from now on."""
-        self._by_leaf.setdefault(holding.leaf, {})[holding.gang.uid] = holding
-        self._lines.pop(holding.leaf, None)
-
-    def drop(self, *, leaf: int, uid: str) -> None:
-        """Forget a gang."""
-        del self._by_leaf[leaf][uid]
-        self._lines.pop(leaf, None)
-
-    @property
-    def leaves(self) -> Iterable[int]:
-        """Where somebody holds, or has held, something."""
-        return self._by_leaf.keys()
-
-    def line(self, leaf: int) -> list[Holding]:
-        """Those of a leaf that hold GPUs: the lowest priority first, then the biggest."""
-        if leaf not in self._lines:
-            held = (one for one in self._by_leaf.get(leaf, {}).values() if one.gpus)
-            self._lines[leaf] = sorted(
-                held, key=lambda one: (one.gang.priority, -one.gpus, one.gang.uid)
-            )
-        return self._lines[leaf]
+from drumline.scheduling.shares.holdings import Holders, Holding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

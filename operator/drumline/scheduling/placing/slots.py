@@ -135,6 +135,10 @@ class SlotIndex:
         self._whole.clear()
         self._update(ordinal)
 
+    def slots_of(self, ordinal: int, free: Vector) -> int:
+        """How many pods a node would have room for if so much were free there."""
+        return self._cell(free)[1] if self.open[ordinal] else 0
+
     def changed_since(self, read: int) -> set[int]:
         """Ordinals that changed between an earlier length of the log and the last look."""
         return set(self._log[read : self.read])

@@ -83,8 +83,8 @@ class PoolView:
         """Of `free` and `capacity`, by identity."""
         self.kept_back: dict[int, Vector] = {}
         """By ordinal: what is free there and withheld for them."""
-        self._mark: tuple[list[Vector], list[Vector], dict[str, Holder], int] | None = None
-        """What was free, used and held, and how long the log was, when a cycle began."""
+        self._mark: tuple[list[Vector], list[Vector], int] | None = None
+        """What was free and used, and how long the log was, when a cycle began."""
 
     def copy(self) -> PoolView:
         """A view of the same moment that can be changed separately. O(nodes)."""
@@ -186,23 +186,20 @@ class PoolView:
         return ordinal
 
     def mark(self) -> None:
-        """Remember everything as it is, for `rewind`. O(nodes + holders)."""
-        self._mark = (list(self.free), list(self.used), dict(self.holders), len(self.log))
+        """Remember everything as it is, for `rewind`. O(nodes)."""
+        self._mark = (list(self.free), list(self.used), len(self.log))
+        self.holders.mark()
 
     def rewind(self) -> None:
         """Undo all that happened since `mark`, whoever did it."""
         if self._mark is None:
             return
-        free, self.used, holders, length = self._mark
+        free, self.used, length = self._mark
         touched = set(self.log[length:])
         for ordinal in touched:
             self.free[ordinal] = free[ordinal]
         self.log.extend(touched)
-        for uid in [uid for uid, held in self.holders.items() if holders.get(uid) is not held]:
-            del self.holders[uid]
-        for uid, held in holders.items():
-            if uid not in self.holders:
-                self.holders[uid] = held
+        self.holders.rewind()
         self.nominees, self.leaving, self.kept_back, self.later = {}, set(), {}, None
         self._mark = None
 

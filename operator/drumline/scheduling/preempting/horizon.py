@@ -161,6 +161,11 @@ class Horizon:
         leaves = any(one.held.pool == pool for one in self._leaving)
         return not leaves and all(one.pool != pool for one in self._nominations.values())
 
+    @property
+    def nominated(self) -> Iterable[str]:
+        """Uids of those for whom places are kept."""
+        return self._nominations.keys()
+
     def nomination(self, gang: Gang) -> Nomination | None:
         """What is kept for a gang."""
         return self._nominations.get(gang.uid)

@@ -204,7 +204,7 @@ class Preemptor:
         pool, quota = quest.pool, picture.quota
         if pool not in self._stocks:
             roots = [branch.path[-1] for branch in quota.tree.branches]
-            self._stocks[pool] = Stock(quota.holdings(pool), roots=roots)
+            self._stocks[pool] = Stock(leaves=quota.holders(pool).leaves, roots=roots)
         with _asking(picture=picture, quest=quest) as claim:
             balance, leaf = quota.balance(pool), quota.tree.leaf_of[quest.gang.queue]
             most = self._stocks[pool].most(
@@ -212,6 +212,7 @@ class Preemptor:
                 priority=quest.gang.priority,
                 rule=quest.rule,
                 claim=claim,
+                holders=quota.holders(pool),
             )
             return could_suffice(
                 search=search, balance=balance, leaf=leaf, gpus=quest.gpus, most=most

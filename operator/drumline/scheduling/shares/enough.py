@@ -7,15 +7,17 @@ some more may have to leave before there are places. O(places of those who leave
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import RemedyKind
 from drumline.scheduling.model import Gang
+from drumline.scheduling.placing.imagined import Imagined
 from drumline.scheduling.placing.picture import Picture
 from drumline.scheduling.placing.roster import Holder
 from drumline.scheduling.placing.search import Search
 from drumline.scheduling.placing.seating import Seating
+from drumline.scheduling.placing.view import Undo
 from drumline.scheduling.refusals import Refusal, necessary
 
 
@@ -25,10 +27,6 @@ class Enough:
 
     now: Picture
     seating: Seating
-    _holders: dict[str, tuple[int, dict[str, Holder]]] = field(
-        default_factory=dict[str, tuple[int, dict[str, Holder]]]
-    )
-    """By pool: who holds places by key, and the version of the quota book at which that was."""
 
     def told(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
         """The refusal with all whose leaving is needed, or without a remedy.
@@ -50,30 +48,22 @@ class Enough:
             return replace(refusal, remedy=None)
         others = self.seating.find(gang=gang, pool=pool, pods=pods)
         more = others.blockers if isinstance(others, Refusal) else ()
-        holders = self._by_key(pool)
-        return _all_who_leave(refusal=refusal, more=more, search=search, by_key=holders)
-
-    def _by_key(self, pool: str) -> dict[str, Holder]:
-        version, found = self._holders.get(pool, (-1, {}))
-        if version != self.now.quota.version:
-            found = {one.gang.key: one for one in self.now.views[pool].holders.values()}
-            self._holders[pool] = (self.now.quota.version, found)
-        return found
+        return _all_who_leave(refusal=refusal, more=more, search=search)
 
 
-def _all_who_leave(
-    *, refusal: Refusal, more: tuple[str, ...], search: Search, by_key: Mapping[str, Holder]
-) -> Refusal:
+def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> Refusal:
     """With those whose places are needed as well once the others are gone."""
-    undo = [search.view.release(by_key[key]) for key in refusal.blockers if key in by_key]
+    of_key = search.view.holders.of_key
+    going = [one for key in refusal.blockers if (one := of_key(key))]
     # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
     rest = [key for key in dict.fromkeys(more) if key not in refusal.blockers]
-    fits = search.has_room
+    others = [one for key in rest if (one := of_key(key))]
+    release, fits = _trial(search=search, holders=(*going, *others))
+    undo = [release(holder) for holder in going]
     needed: list[str] = []
     if not fits():
-        gangs = [by_key[key] for key in rest if key in by_key]
-        found = necessary(leavers=gangs, leave=search.view.release, fits=fits)
-        undo += [search.view.release(holder) for holder in found]
+        found = necessary(leavers=others, leave=release, fits=fits)
+        undo += [release(holder) for holder in found]
         # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
         needed = [holder.gang.key for holder in found] if fits() else rest
         if not needed:
@@ -81,3 +71,14 @@ def _all_who_leave(
     for step in reversed(undo):
         step()
     return replace(refusal, blockers=(*refusal.blockers, *needed))
+
+
+def _trial(
+    *, search: Search, holders: Iterable[Holder]
+) -> tuple[Callable[[Holder], Undo], Callable[[], bool]]:
+    """How holders are imagined gone, and how to see whether there is room then."""
+    leaving = search.view.leaving
+    if Imagined.can_be(search) and not any(one.gang.uid in leaving for one in holders):
+        imagined = Imagined(search)
+        return imagined.release, imagined.has_room
+    return search.view.release, search.has_room

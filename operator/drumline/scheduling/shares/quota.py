@@ -26,8 +26,6 @@ from drumline.scheduling.model import (
     Snapshot,
 )
 from drumline.scheduling.placing.shortage import (
-    Holders,
-    Holding,
     Shortage,
     can_never,
     has_to_wait,
@@ -39,6 +37,7 @@ from drumline.scheduling.shares.caps import UserCaps, user_caps
 from drumline.scheduling.shares.claim import Claim, Scales
 from drumline.scheduling.shares.cohorts import Balance, QueueTree
 from drumline.scheduling.shares.fairshare import FairShares, Past, past_of
+from drumline.scheduling.shares.holdings import Holders, Holding
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,6 +116,10 @@ class QuotaBook:
     def balance(self, pool: str) -> Balance:
         """The accounts of the queues in a pool."""
         return self.account(pool).balance
+
+    def holders(self, pool: str) -> Holders:
+        """The accounts of the gangs in a pool."""
+        return self.account(pool).holders
 
     def holdings(self, pool: str) -> Iterable[Holding]:
         """Who holds what of a pool."""

@@ -14,7 +14,7 @@ made anew after it, and some may start later then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind, Reservation
@@ -42,7 +42,7 @@ class Reservations:
     """Who has places on the timeline in one cycle; nobody under any other rule than backfill."""
 
     def __init__(
-        self, *, horizon: Horizon, running: Mapping[str, Admitted], policy: Policy, now: float
+        self, *, horizon: Horizon, running: Iterable[Admitted], policy: Policy, now: float
     ) -> None:
         self._horizon = horizon
         self._running = running
@@ -132,7 +132,8 @@ class Reservations:
     def _current(self) -> Plan:
         if self._plan is None or self._is_stale:
             before = self._reserved()
-            self._plan = Plan(horizon=self._horizon, running=self._running, now=self._now)
+            running = {held.gang.uid: held for held in self._running}
+            self._plan = Plan(horizon=self._horizon, running=running, now=self._now)
             self._is_stale = False
             for one in before:
                 self._plan.reserve(one.wishes)

@@ -1,0 +1,63 @@
+"""Room that others' leaving would make, counted without touching the view.
+
+A view that is changed and changed back makes every index over it read both changes. Where gangs are
+imagined gone only to see whether there would be room, adding up the slots of the nodes they hold is
+enough: O(their places) for each of them, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+from operator import add, sub
+
+from drumline.scheduling.placing.roster import Holder, Vector
+from drumline.scheduling.placing.search import Search
+from drumline.scheduling.placing.view import Undo
+
+
+class Imagined:
+    """The domains of a search that has no room now, without some holders.
+
+    Args:
+        search: for main pods only, none of them anchored or in slices (`can_be`).
+    """
+
+    def __init__(self, search: Search) -> None:
+        self._index = search.index
+        self._index.catch_up()
+        depth, tree = search.depth, search.view.tree
+        self._domain_of = tree.domain_of[depth]
+        self._usable = tree.usable(depth, within=depth)
+        self._slots = self._index.slots[depth]
+        self._pods = search.demand.pods
+        self._free: dict[int, Vector] = {}
+        """By ordinal, where it is other than in the view."""
+        self._gains: dict[int, int] = {}
+        """By id of the domain: slots beside those in the index."""
+
+    @staticmethod
+    def can_be(search: Search) -> bool:
+        """Whether counting slots answers a search."""
+        demand = search.demand
+        special = demand.cuts or demand.anchors or demand.beside or any(demand.roles)
+        return not special and not search.variants[-1].fixed
+
+    def release(self, holder: Holder) -> Undo:
+        """Imagine a holder gone that was not told to go."""
+        self._shift(holder, sign=1)
+        return lambda: self._shift(holder, sign=-1)
+
+    def has_room(self) -> bool:
+        """Whether there is room now that they are gone."""
+        return any(
+            self._slots[domain] + gain >= self._pods and self._usable[domain]
+            for domain, gain in self._gains.items()
+        )
+
+    def _shift(self, holder: Holder, *, sign: int) -> None:
+        change = add if sign > 0 else sub
+        for ordinal, amount in holder.amounts.items():
+            before = self._free.get(ordinal) or self._index.free[ordinal]
+            after = self._free[ordinal] = tuple(map(change, before, amount))
+            more = self._index.slots_of(ordinal, after) - self._index.slots_of(ordinal, before)
+            domain = self._domain_of[ordinal]
+            self._gains[domain] = self._gains.get(domain, 0) + more
