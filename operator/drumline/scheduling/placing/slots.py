@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from drumline.scheduling.placing.alike import Alike
+from drumline.scheduling.placing.alike import MOST, Alike
 from drumline.scheduling.placing.eligibility import Admission
 from drumline.scheduling.placing.slicing import Cut, whole_slices
 from drumline.scheduling.placing.topology import Counts, Tree
@@ -26,7 +26,7 @@ Bucket = tuple[int, int]
 """Free GPUs and slots: nodes that are equal for best fit."""
 
 _PLENTY: Final = 1 << 20
-"""Pods that ask for nothing."""
+"""Pods that fit at most: those that ask for nothing."""
 _MANY: Final = 256
 """So many changed nodes at once are added up anew rather than one by one."""
 
@@ -45,7 +45,15 @@ class Shape:
     def slots_in(self, free: Vector) -> int:
         """How many such pods fit beside each other into `free`, in whole grains."""
         rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
-        return max(0, min(rooms, default=_PLENTY)) // self.grain * self.grain
+        return max(0, min((_PLENTY, *rooms))) // self.grain * self.grain
+
+    def slots_in_each(self, table: Counts) -> Counts:
+        """The same for many amounts at once, a row each."""
+        found = np.full(len(table), _PLENTY, dtype=np.int64)
+        for column, need in enumerate(self.request):
+            if need:
+                np.minimum(found, table[:, column] // min(need, MOST), out=found)
+        return np.maximum(found, 0) // self.grain * self.grain
 
     def in_grain(self, *, tree: Tree, admitted: list[bool]) -> list[bool]:
         """Which of the admitted nodes carry the labels that the grain needs."""
@@ -175,15 +183,20 @@ class SlotIndex:
     def _count(self) -> None:
         """Everything anew; each distinct amount is divided once. O(nodes)."""
         self._alike.catch_up()
-        distinct, places = self._alike.distinct, self._alike.places
-        cells = [*map(self._cell, distinct), (0, 0)]
+        table, places = self._alike.table, self._alike.places
+        closed = len(table)
         if not all(self.open):
-            pairs = zip(places, self.open, strict=True)
-            places = [place if is_open else len(distinct) for place, is_open in pairs]
-        self.cells = [cells[place] for place in places]
-        table = np.array(cells, dtype=np.int64)[np.array(places, dtype=np.int64)]
-        self.gpus = [self.tree.sums(depth, table[:, 0]) for depth in self.tree.depths]
-        self.slots = [self.tree.sums(depth, table[:, 1]) for depth in self.tree.depths]
+            places = np.where(self.open, places, closed)
+        gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
+        if closed:
+            gpus[:closed], slots[:closed] = (
+                np.maximum(table[:, 0], 0),
+                self.shape.slots_in_each(table),
+            )
+        cells = list(zip(gpus.tolist(), slots.tolist(), strict=True))
+        self.cells = list(map(cells.__getitem__, places.tolist()))
+        self.gpus = [self.tree.sums(depth, gpus[places]) for depth in self.tree.depths]
+        self.slots = [self.tree.sums(depth, slots[places]) for depth in self.tree.depths]
 
     def _update(self, ordinal: int) -> None:
         old = self.cells[ordinal]

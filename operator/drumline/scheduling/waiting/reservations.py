@@ -14,7 +14,7 @@ made anew after it, and some may start later then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind, Reservation
