@@ -1,0 +1,19 @@
+"""Which pods of an elastic gang leave first."""
+
+from __future__ import annotations
+
+from drumline.scheduling import Policy
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
+
+SURPLUS = Policy(surplus=True)
+
+
+def test_the_pods_leave_first_whose_room_helps() -> None:
+    """Only the first node is open to the waiting gang; else the last pod would leave."""
+    elastic = admitted(gang("e", nodes=2, gpus=2, sizes=(1, 2)), "n0", "n1")
+    nodes = (node("n0", "rack-0", labels={"zone": "a"}), node("n1", "rack-1"))
+    snapshot = cluster(*nodes, running=[elastic], queues=(queue("research", 100),))
+    asks = gang("x", gpus=2, priority=5, required_level="rack", selector={"zone": "a"})
+    (preemption,) = run(snapshot, asks, policy=SURPLUS).preemptions
+    assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", (1,))]
+    assert preemption.assignment == ("n0",)

@@ -1,0 +1,121 @@
+"""The cheapest set of victims, with few candidates and with more than can be tried in all sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.scheduling import Admitted, Gang, Node, Policy, Snapshot
+from drumline.scheduling.preempting.victims import MAX_EXACT_CANDIDATES, MAX_WEIGHED
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, queue, racks, run
+
+ONLY_WORK = Policy(restart_seconds=0.0, priority_seconds=0.0)
+"""A victim costs the work it loses, and nothing else."""
+ALONE = (queue("research", 10_000),)
+FEW, MANY = 0, MAX_EXACT_CANDIDATES
+"""How many others run that nobody would rather send away."""
+
+
+def job(name: str, *places: str, gpus: int, cost: float) -> Admitted:
+    return admitted(gang(name, nodes=len(places), gpus=gpus), *places, gpu_seconds_at_risk=cost)
+
+
+def dear(count: int, *, gpus: int) -> tuple[list[Node], list[Admitted]]:
+    """Full nodes in a rack of their own, on which each gang is dear."""
+    nodes = [node(f"z{i}", "rack-z", gpus=gpus) for i in range(count)]
+    return nodes, [job(f"z{i}", f"z{i}", gpus=gpus, cost=10_000) for i in range(count)]
+
+
+def sent_away(snapshot: Snapshot, one: Gang) -> set[str]:
+    preemptions = run(snapshot, one, policy=ONLY_WORK).preemptions
+    return {v.key.removeprefix("training/") for found in preemptions for v in found.victims}
+
+
+def short_of_quota(*held: tuple[str, int, float], quota: int, others: int) -> Snapshot:
+    """(name, GPUs, cost) on nodes of their own; there is room enough, but no quota."""
+    running = [
+        job(name, f"n{i}", gpus=gpus, cost=cost) for i, (name, gpus, cost) in enumerate(held)
+    ]
+    _, more = dear(others, gpus=1)
+    nodes = [node(f"n{i}", "rack-0", gpus=8) for i in range(len(held) + 2)]
+    nodes += [node(f"z{i}", "rack-0", gpus=8) for i in range(others)]
+    queues = (queue("research", quota + others),)
+    return cluster(*nodes, running=[*running, *more], queues=queues)
+
+
+@pytest.mark.parametrize("others", [FEW, MANY])
+def test_who_turned_out_not_to_be_needed_stays(others: int) -> None:
+    """By cost for each GPU `small` is the first to go; `large` is enough by itself."""
+    snapshot = short_of_quota(("small", 1, 1.0), ("large", 8, 8.8), quota=9, others=others)
+    assert sent_away(snapshot, gang("x", gpus=8, priority=5)) == {"large"}
+
+
+@pytest.mark.parametrize("others", [FEW, MANY])
+def test_a_dear_victim_is_exchanged_for_a_cheaper_one_that_does_as_well(others: int) -> None:
+    """By cost for each GPU `b` goes before `c`; but beside `a` it is more than is needed."""
+    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.4), ("c", 2, 2.4), quota=9, others=others)
+    assert sent_away(snapshot, gang("x", gpus=5, priority=5)) == {"a", "c"}
+
+
+def test_of_few_candidates_all_sets_are_tried() -> None:
+    """Two together cost less than the one that is the cheapest for each GPU and does alone."""
+    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.1), ("c", 1, 1.05), quota=8, others=FEW)
+    assert sent_away(snapshot, gang("x", gpus=4, priority=5)) == {"a", "c"}
+
+
+def test_what_leaves_a_node_without_need_does_not_count_for_its_price() -> None:
+    """The cheapest first, `a` and `b` would go with `c`, for 6; without `b` it is 4, so not 5."""
+    nodes, others = dear(MANY, gpus=4)
+    running = [
+        job("a", "n0", gpus=1, cost=1),
+        job("b", "n0", gpus=1, cost=2),
+        job("c", "n0", gpus=2, cost=3),
+        job("d", "n1", gpus=4, cost=5),
+    ]
+    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *others], queues=ALONE)
+    assert sent_away(snapshot, gang("x", gpus=3, priority=5)) == {"a", "c"}
+
+
+def test_the_cheaper_node_is_found_though_another_has_the_cheapest_gang() -> None:
+    """On n0 the first GPU costs next to nothing, the other three more than all of n1."""
+    nodes, others = dear(MANY, gpus=4)
+    running = [
+        job("bait", "n0", gpus=1, cost=1),
+        job("hook", "n0", gpus=3, cost=60),
+        job("p", "n1", gpus=2, cost=15),
+        job("q", "n1", gpus=2, cost=15),
+    ]
+    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *others], queues=ALONE)
+    asks = gang("x", per_pod=pod(4, cpu=1), priority=5)
+    assert sent_away(snapshot, asks) == {"p", "q"}
+
+
+def test_of_more_gangs_than_are_weighed_in_one_rack_the_cheapest_go() -> None:
+    """Eight small ones of the first rack cost less than the only one of the second."""
+    count = MAX_WEIGHED + 8
+    nodes = [node(f"n{i}", "rack-0", gpus=8) for i in range(count // 8)]
+    small = [job(f"s{i:02}", f"n{i // 8}", gpus=1, cost=1) for i in range(count)]
+    one = job("one", "m", gpus=8, cost=20)
+    snapshot = cluster(*nodes, node("m", "rack-1", gpus=8), running=[*small, one], queues=ALONE)
+    asks = gang("x", gpus=8, priority=5, required_level="rack")
+    assert sent_away(snapshot, asks) == {f"s{i:02}" for i in range(8)}
+
+
+def test_victims_of_one_rack_are_remembered_while_another_one_turns_out_to_be_too_small() -> None:
+    """Rack 1 looks cheaper, GPU by GPU; but there a stranger has the other half of each node."""
+    running = [
+        *(job(f"cheap{i}", f"a{i}", gpus=1, cost=100) for i in range(2)),
+        *(job(f"dear{i}", f"a{i}", gpus=1, cost=900) for i in range(2)),
+        *(job(f"half{i}", f"b{i}", gpus=1, cost=200) for i in range(2)),
+    ]
+    nodes = [
+        *(node(f"a{i}", "rack-0") for i in range(2)),
+        *(node(f"b{i}", "rack-1", used=pod(1)) for i in range(2)),
+    ]
+    asks = gang("x", gpus=2, priority=5, required_level="rack")
+    assert sent_away(cluster(*nodes, running=running, queues=ALONE), asks) == {"cheap0", "dear0"}
+
+
+def test_one_who_loses_nothing_is_sent_away_like_any_other() -> None:
+    idle, busy = job("idle", "n0", gpus=2, cost=0), job("busy", "n1", gpus=2, cost=1)
+    snapshot = cluster(*racks(count=1), running=[busy, idle], queues=ALONE)
+    assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"idle"}
