@@ -167,7 +167,7 @@ def _largest(search: Search) -> int | None:
     alike = search.view.alike(search.view.capacity)
     alike.catch_up()
     worth = [(search.shape.slots_in(amount), amount[0]) for amount in alike.distinct]
-    places = alike.places.tolist()
+    places: list[int] = alike.places.tolist()
     is_open = (i for i, yes in enumerate(search.index.admitted) if yes)
     return max(is_open, key=lambda i: (worth[places[i]], -i), default=None)
 
