@@ -25,15 +25,15 @@ def test_of_several_pools_that_one_is_chosen_in_which_the_least_is_lost() -> Non
         )
 
 
-def test_a_repair_counts_the_places_that_are_left_against_the_quota() -> None:
-    """The quota was lowered to 3 since: 2 GPUs that it has and 2 that it lost are too many."""
-    broken = gang("b", nodes=2, gpus=2, priority=5)
+def test_a_borrower_is_repaired_with_what_its_victim_had_borrowed() -> None:
+    """What it has not lost it borrows already: with its victim gone nobody borrows more."""
+    broken = gang("b", nodes=2, gpus=2, priority=5, queue="a")
     running = [
         admitted(broken, "n0", "gone", lost=frozenset({1})),
-        admitted(gang("low", gpus=2), "n1"),
+        admitted(gang("low", gpus=2, queue="a"), "n1"),
     ]
-    may = Policy(repairs_preempt=True)
-    snapshot = cluster(*racks(count=1), running=running, queues=(queue("research", 3),))
-    assert run(snapshot, policy=may).preemptions == ()
-    enough = cluster(*racks(count=1), running=running, queues=(queue("research", 4),))
-    assert [one.key for one in run(enough, policy=may).preemptions[0].victims] == ["training/low"]
+    queues = (queue("org", 6), queue("a", 0, parent="org"))
+    snapshot = cluster(*racks(count=1), running=running, queues=queues)
+    (preemption,) = run(snapshot, policy=Policy(repairs_preempt=True)).preemptions
+    assert [one.key for one in preemption.victims] == ["training/low"]
+    assert preemption.assignment == ("n0", "n1")

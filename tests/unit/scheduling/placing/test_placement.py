@@ -1,0 +1,55 @@
+"""Where the lost pods of a gang go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline.scheduling import Resources, Role, Slice
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, room, run
+
+
+def test_lost_pods_stay_together_next_to_most_of_the_others() -> None:
+    """Rack 0 has three of the others and one place; rack 1 two and two; rack 2 one and two."""
+    held = admitted(
+        gang("a", nodes=8), *("n0", "n0", "n1", "n2", "n3", "n4", "x", "x"), lost=frozenset({6, 7})
+    )
+    snapshot = cluster(*racks(count=3), running=[held])
+    placed = run(snapshot).placed[0]
+    assert placed.assignment[6:] == ("n2", "n3")
+
+
+def test_a_lost_role_goes_to_a_node_of_its_own_gang() -> None:
+    """The other node is the fuller one."""
+    one = gang("a", nodes=1, roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),))
+    held = [
+        admitted(one, "gone", "n0", lost=frozenset({0})),
+        admitted(gang("r", gpus=2), "n1"),
+    ]
+    snapshot = cluster(*racks(count=1, gpus=3), running=held)
+    assert run(snapshot).placed[0].assignment == ("n0", "n0")
+
+
+def test_a_slice_that_is_parted_already_is_filled_where_most_of_it_is() -> None:
+    four = gang("a", nodes=4, slices=(Slice(level="rack", pods=4),))
+    held = admitted(four, "n0", "n2", "n3", "gone", lost=frozenset({3}))
+    snapshot = cluster(*racks(), running=[held])
+    assert run(snapshot).placed[0].assignment[3] in {"n2", "n3"}
+
+
+def test_a_repair_goes_on_beside_a_node_that_is_not_known_any_more() -> None:
+    held = admitted(gang("a", nodes=3), "n0", "gone", "strange", lost=frozenset({1}))
+    placed = run(cluster(*racks(count=1), running=[held])).placed[0]
+    assert placed.assignment == ("n0", "n0", "strange")
+    assert (placed.level, placed.domain) == ("rack", ("rack-0",))
+
+
+def test_a_node_with_too_little_of_one_thing_serves_a_role_that_asks_for_none_of_it() -> None:
+    """Strangers use more CPU than n0 has; the store asks for GPUs only."""
+    roles = (
+        Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),
+        Role(name="store", pods=1, per_pod=pod(2)),
+    )
+    crowded = replace(node("n0", "rack-0"), used=Resources(cpu_millis=65_000))
+    other = node("n1", "rack-0", allocatable=room(1))
+    placed = run(cluster(crowded, other), gang("a", nodes=1, roles=roles)).placed
+    assert [one.assignment for one in placed] == [("n1", "n0", "n1")]
