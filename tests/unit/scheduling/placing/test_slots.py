@@ -1,0 +1,116 @@
+"""An index that read every change knows what a new one would count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline.scheduling import Pool
+from drumline.scheduling.placing.eligibility import admission_of
+from drumline.scheduling.placing.frontier import Frontiers, Mix
+from drumline.scheduling.placing.slicing import Cut
+from drumline.scheduling.placing.slots import Shape, SlotIndex
+from drumline.scheduling.placing.topology import build_tree
+from drumline.scheduling.placing.view import Vector
+from tests.unit.scheduling.builders import gang, node
+
+POOL = Pool(name="h100", levels=("rack", "host"))
+NODES = [
+    *(node(f"n{i}", f"r{i // 3}", f"n{i}") for i in range(6)),
+    *(node(f"n{i}", f"r{i // 3}") for i in range(6, 9)),
+    *(node(f"n{i}", "", f"n{i}") for i in range(9, 11)),
+]
+"""Two racks of three hosts, one whose hosts nobody knows, and two hosts of no rack."""
+PAIRS = (Cut(depth=1, pods=2),)
+OPEN = admission_of(gang("a"))
+PLAIN = Shape(request=(1, 2), admission=OPEN)
+SHAPES = {
+    "plain": PLAIN,
+    "no GPUs": replace(PLAIN, request=(0, 1)),
+    "pairs on a host": replace(PLAIN, grain=2, grain_depths=(2,)),
+    "pairs on a host of a rack": replace(PLAIN, grain=2, grain_depths=(1, 2)),
+}
+MIX = Mix(requests=((0, 3), (2, 0)), pods=(1, 2))
+STEPS = 25
+
+
+class World:
+    """Free amounts that change, nodes that are closed and opened, and an index that is told."""
+
+    def __init__(self, *, seed: int, shape: Shape, everywhere: bool = False) -> None:
+        self._random = Random(seed)
+        self._shape = shape
+        self._everywhere = everywhere
+        self._tree = build_tree(pool=POOL, nodes=NODES)
+        self._free: list[Vector] = [self._amount() for _ in NODES]
+        self._log: list[int] = []
+        self.index = self.fresh()
+        self.frontiers = Frontiers(index=self.index, mix=MIX, cuts=PAIRS)
+
+    def fresh(self) -> SlotIndex:
+        return SlotIndex(
+            tree=self._tree,
+            shape=self._shape,
+            free=self._free,
+            log=self._log,
+            everywhere=self._everywhere,
+        )
+
+    def change(self) -> None:
+        ordinal = self._random.randrange(len(NODES))
+        if self._random.random() < 0.5:
+            self._free[ordinal] = self._amount()
+            self._log.append(ordinal)
+        else:
+            one = self._tree.nodes[ordinal]
+            self._tree.nodes[ordinal] = replace(one, unschedulable=not one.unschedulable)
+            self.index.renew(ordinal)
+            self.frontiers.renew({ordinal})
+        self.index.catch_up()
+        self.frontiers.catch_up()
+
+    def counted(self, index: SlotIndex) -> object:
+        """All that anybody asks an index for."""
+        leaves = range(len(self._tree.starts[self._tree.leaf_depth]))
+        return (
+            [row.tolist() for row in (*index.slots, *index.gpus, *index.rooms(PAIRS))],
+            index.cells,
+            [dict(index.bucket(leaf)) for leaf in leaves],
+            [index.slots_of(ordinal, (4, 4)) for ordinal in range(len(NODES))],
+        )
+
+    def folded(self, frontiers: Frontiers) -> object:
+        return [
+            [frontiers.of(depth, i) for i in range(len(row))]
+            for depth, row in enumerate(self._tree.starts)
+        ]
+
+    def _amount(self) -> Vector:
+        return (self._random.randint(-1, 5), self._random.randint(-1, 9))
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["open nodes", "all nodes"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
+    shape: Shape, *, everywhere: bool
+) -> None:
+    world = World(seed=1, shape=shape, everywhere=everywhere)
+    for _ in range(STEPS):
+        world.change()
+        fresh = world.fresh()
+        assert world.counted(world.index) == world.counted(fresh)
+        anew = Frontiers(index=fresh, mix=MIX, cuts=PAIRS)
+        assert world.folded(world.frontiers) == world.folded(anew)
+
+
+def test_closed_nodes_and_those_without_the_labels_of_a_slice_have_no_room_for_it() -> None:
+    shape = SHAPES["pairs on a host of a rack"]
+    nodes = [replace(one, unschedulable=one.name == "n0") for one in NODES]
+    tree = build_tree(pool=POOL, nodes=nodes)
+    index = SlotIndex(tree=tree, shape=shape, free=[(3, 9)] * len(nodes))
+    room = {one.name: index.slots_of(i, (3, 9)) for i, one in enumerate(tree.nodes)}
+    assert room == {
+        one.name: 2 if one.name in {"n1", "n2", "n3", "n4", "n5"} else 0 for one in NODES
+    }

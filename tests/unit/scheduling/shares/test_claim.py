@@ -1,0 +1,112 @@
+"""The law of preemption, victim by victim, and back again."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.scheduling.decisions import VictimReason
+from drumline.scheduling.shares.claim import Claim, Scales
+from drumline.scheduling.shares.cohorts import Balance, QueueTree
+from tests.unit.scheduling.builders import queue
+
+POOL = "h100"
+
+
+class Court:
+    """Two queues in one cohort, and what they hold."""
+
+    def __init__(
+        self, *, a: int = 0, b: int = 0, quota: tuple[int, int] = (4, 4), org: int = 0
+    ) -> None:
+        self.tree = QueueTree(
+            [
+                queue("org", org),
+                *(queue(n, q, parent="org") for n, q in zip("ab", quota, strict=True)),
+            ]
+        )
+        self.balance = Balance(tree=self.tree, pool=POOL)
+        for name, gpus in (("a", a), ("b", b)):
+            self.balance.add(leaf=self.tree.leaf_of[name], gpus=gpus)
+
+    @property
+    def b(self) -> int:
+        return self.tree.leaf_of["b"]
+
+    def claim(self, gpus: int, **changes: object) -> Claim:
+        """Of a gang of queue a."""
+        wanted = {"balance": self.balance, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
+        return Claim(**wanted)  # pyright: ignore[reportArgumentType]
+
+    def fair(self) -> Scales:
+        count = len(self.tree.branches)
+        return Scales(weights=[1.0] * count, past=[0.0] * count)
+
+
+def verdict(claim: Claim) -> tuple[bool, bool]:
+    return claim.within_reach, claim.holds()
+
+
+def test_what_was_borrowed_may_be_taken_and_no_gang_beyond_it() -> None:
+    """b has borrowed 2 of a's: with two gangs of 1 they are back, a third would be b's own."""
+    court = Court(a=2, b=6)
+    claim = court.claim(2)
+    assert verdict(claim) == (True, False)
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (True, False)
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (True, True)
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (False, False)
+    claim.give_back(leaf=court.b, gpus=1)
+    assert verdict(claim) == (True, True)
+
+
+def test_the_last_gang_may_be_larger_than_what_is_left_of_the_borrowed() -> None:
+    court = Court(a=2, b=6)
+    claim = court.claim(2)
+    claim.take(leaf=court.b, gpus=1)
+    claim.take(leaf=court.b, gpus=4)
+    assert verdict(claim) == (True, True)
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (False, False)
+
+
+def test_by_fair_share_the_smaller_side_takes_until_both_are_equal() -> None:
+    """a asks for 4, and b has 8, all of it the cohort's: after 4 each has borrowed as much as the other."""
+    court = Court(b=8, quota=(0, 0), org=8)
+    claim = court.claim(4, scales=court.fair())
+    for _ in range(4):
+        claim.take(leaf=court.b, gpus=1)
+        assert claim.within_reach
+    assert claim.holds()
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (False, False)
+
+
+def test_where_nobody_is_taken_room_is_all_it_needs() -> None:
+    """It would borrow; that is no question of law as long as nobody leaves for it."""
+    court = Court(a=4)
+    assert court.claim(2).holds()
+    assert not court.claim(5).holds()
+    assert not court.claim(2, user_room=1).holds()
+
+
+@pytest.mark.parametrize(
+    ("court", "gpus", "why"),
+    [
+        (Court(b=5), 1, VictimReason.BORROWED),
+        (Court(b=4), 1, None),
+        (Court(b=5), 0, None),
+    ],
+    ids=["borrows", "is within its quota", "has no GPUs"],
+)
+def test_only_who_borrows_may_be_asked_for_something(
+    court: Court, gpus: int, why: VictimReason | None
+) -> None:
+    assert court.claim(1).reason(leaf=court.b, gpus=gpus, lower_priority=True) is why
+
+
+def test_what_may_be_reclaimed_at_most_is_the_borrowed_and_the_rest_of_the_last_gang() -> None:
+    court = Court(b=6)
+    assert court.claim(2).reclaimable(leaf=court.b, largest=3) == 4
+    assert Court(b=3).claim(2).reclaimable(leaf=court.b, largest=1) == 0
