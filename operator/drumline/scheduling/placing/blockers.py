@@ -12,7 +12,9 @@ from functools import partial
 from itertools import chain
 
 from drumline.scheduling.decisions import FOREIGN_PODS
+from drumline.scheduling.placing.imagined import Imagined
 from drumline.scheduling.placing.roster import Holder
+from drumline.scheduling.placing.search import Search
 from drumline.scheduling.placing.slots import SlotIndex
 from drumline.scheduling.placing.topology import Domain
 from drumline.scheduling.placing.view import PoolView, Undo
@@ -39,27 +41,46 @@ class Leaver:
         return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
 
 
-def who_has_to_leave(
-    *, view: PoolView, index: SlotIndex, own: str, domain: Domain, fits: Callable[[], bool]
-) -> list[Leaver]:
-    """The leavers of a domain that are necessary before `fits` holds there.
+def who_has_to_leave(search: Search, identity: int) -> list[Leaver]:
+    """The leavers that are necessary before a domain holds what is searched.
 
     Args:
-        view: the pool.
-        index: what `fits` looks at; it is up to date again afterwards.
-        own: uid of the gang that looks for places: its own pods never make room.
-        domain: where.
-        fits: whether there is room.
+        search: its own gang's pods never make room.
+        identity: of the domain.
     """
+    domain = search.domain(identity)
+    return _gangs_alone(search, identity, domain) or _anybody(search, identity, domain)
 
-    def fits_now() -> bool:
-        index.catch_up()
-        return fits()
 
-    leavers = chain.from_iterable(
-        leave(view, own, domain) for leave in (_gangs, _kept, partial(_foreign, index))
+def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+    """Counted without touching the view; nobody, where it takes others too or cannot be counted."""
+    view = search.view
+    if view.leaving or not Imagined.can_be(search):
+        return []
+    imagined = Imagined(search)
+    found = necessary(
+        leavers=_gangs(view, search.gang.uid, domain, imagined.release),
+        leave=lambda leaver: leaver.leave(),
+        fits=lambda: imagined.holds(identity),
     )
-    found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits_now)
+    for leaver in found:
+        leaver.leave()
+    return found if imagined.holds(identity) else []
+
+
+def _anybody(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+    view, index, own = search.view, search.index, search.gang.uid
+
+    def fits() -> bool:
+        index.catch_up()
+        return search.holds(identity)
+
+    leavers = chain(
+        _gangs(view, own, domain, partial(_depart, view)),
+        _kept(view, own, domain),
+        _foreign(index, view, domain),
+    )
+    found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits)
     index.catch_up()
     return found
 
@@ -72,7 +93,9 @@ def _depart(view: PoolView, holder: Holder) -> Undo:
     return partial(view.shift, holder, sign=-1)
 
 
-def _gangs(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
+def _gangs(
+    view: PoolView, own: str, domain: Domain, leave: Callable[[Holder], Undo]
+) -> Iterator[Leaver]:
     for holder in view.holders.line(domain):
         if holder.gang.uid != own:
             yield Leaver(
@@ -81,7 +104,7 @@ def _gangs(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
                 held=partial(holder.held_in, domain),
                 verb="holds",
                 rank=f" (priority {holder.gang.priority})",
-                leave=partial(_depart, view, holder),
+                leave=partial(leave, holder),
             )
 
 
@@ -101,7 +124,7 @@ def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
         )
 
 
-def _foreign(index: SlotIndex, view: PoolView, _own: str, domain: Domain) -> Iterator[Leaver]:
+def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Leaver]:
     ordinals = [i for i in view.shared() if domain.start <= i < domain.stop]
     if ordinals:
         yield Leaver(

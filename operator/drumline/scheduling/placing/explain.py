@@ -167,13 +167,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
-    blockers = who_has_to_leave(
-        view=search.view,
-        index=search.index,
-        own=search.gang.uid,
-        domain=search.domain(best),
-        fits=lambda: search.holds(best),
-    )
+    blockers = who_has_to_leave(search, best)
     held = [blocker.text(scarce) for blocker in blockers]
     head = needs(search)
     if resource not in ("gpus", "pods"):

@@ -46,12 +46,13 @@ class Imagined:
         self._shift(holder, sign=1)
         return lambda: self._shift(holder, sign=-1)
 
+    def holds(self, identity: int) -> bool:
+        """Whether a domain could hold the pods now that they are gone."""
+        return bool(self._slots[identity] + self._gains.get(identity, 0) >= self._pods)
+
     def has_room(self) -> bool:
-        """Whether there is room now that they are gone."""
-        return any(
-            self._slots[domain] + gain >= self._pods and self._usable[domain]
-            for domain, gain in self._gains.items()
-        )
+        """Whether there is room anywhere now that they are gone."""
+        return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
     def _shift(self, holder: Holder, *, sign: int) -> None:
         change = add if sign > 0 else sub

@@ -88,7 +88,10 @@ class Search:
 
     def holds(self, identity: int) -> bool:
         """Whether a domain can hold the pods now, in the picture that is searched."""
-        return bool(self.roomy((identity,)))
+        if self.variants[-1].fixed:
+            return bool(self.roomy((identity,)))
+        most = self.rooms[-1].most(demand=self.demand, depth=self.depth)
+        return bool(most[identity] >= self.demand.pods)
 
     def roomy(self, ids: Iterable[int]) -> list[int]:
         """Those of some domains that can hold the pods now."""
