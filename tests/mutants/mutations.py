@@ -32,6 +32,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
 }
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_SMALL = (ast.Constant, ast.Name, ast.Attribute, ast.UnaryOp)
 _ATTRIBUTES = {"minimum": "maximum", "maximum": "minimum", "argmin": "argmax", "argmax": "argmin"}
 
 
@@ -45,6 +46,8 @@ class Mutant:
     """Its qualified name: of the outermost, where one stands in another."""
     before: str
     after: str
+    within: str
+    """The first line of the statement around it, where `before` alone could be anywhere."""
     node: int
     """Which node of the tree, in the order of a walk."""
     fault: int
@@ -63,14 +66,15 @@ class Mutant:
     @property
     def change(self) -> str:
         """What it is, without the line, which moves when the file changes."""
-        return f"{self.path.stem}.{self.function}: {self.before} -> {self.after}"
+        where = f" in `{self.within}`" if self.within else ""
+        return f"{self.path.stem}.{self.function}: {self.before} -> {self.after}{where}"
 
 
 def mutants_of(path: Path) -> list[Mutant]:
     """Every mutant of a module, in the order of the text."""
     tree = ast.parse(_text(path))
     skipped = set(_skipped(tree))
-    functions = _functions(tree)
+    functions, around = _functions(tree), _around(tree)
     found = [
         Mutant(
             path=path,
@@ -78,6 +82,7 @@ def mutants_of(path: Path) -> list[Mutant]:
             function=functions[id(node)],
             before=before,
             after=after,
+            within=_shown(around[id(node)]) if isinstance(node, _SMALL) else "",
             node=index,
             fault=count,
         )
@@ -130,6 +135,16 @@ def _functions(tree: ast.Module) -> dict[int, str]:
         if isinstance(one, ast.FunctionDef)
         for statement in one.body
         for inner in ast.walk(statement)
+    }
+
+
+def _around(tree: ast.Module) -> dict[int, ast.stmt]:
+    """By node: the innermost statement that it is a part of."""
+    return {
+        id(inner): one
+        for one in ast.walk(tree)
+        if isinstance(one, ast.stmt)
+        for inner in ast.walk(one)
     }
 
 

@@ -72,7 +72,7 @@ def test_the_last_gang_may_be_larger_than_what_is_left_of_the_borrowed() -> None
 
 
 def test_by_fair_share_the_smaller_side_takes_until_both_are_equal() -> None:
-    """a asks for 4, and b has 8, all of it the cohort's: after 4 each has borrowed as much as the other."""
+    """b has all 8 of the cohort, a asks for 4: once it has them both have borrowed as much."""
     court = Court(b=8, quota=(0, 0), org=8)
     claim = court.claim(4, scales=court.fair())
     for _ in range(4):
