@@ -9,9 +9,12 @@ Everything not named here may change at any time.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drumline.api.base import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ONLY_WHILE_SUSPENDED: Final = (
     "queue",
@@ -32,28 +35,52 @@ ONLY_WHILE_SUSPENDED: Final = (
 )
 """Fields of `spec`."""
 
+_DEFAULTED: Final = frozenset({"queue", "nodes", "gpusPerNode"})
+"""Those that every stored object has."""
 
 _GAVE_BACK: Final = "(!has(oldSelf.status) || !has(oldSelf.status.assignment))"
+_STATUS_WRITE: Final = (
+    "(has(self.status) && (!has(oldSelf.status)"
+    " || (has(self.status.phase) && has(oldSelf.status.phase)"
+    " && self.status.phase != oldSelf.status.phase)))"
+)
+"""Through `/status` the spec never changes, and through the object itself the status never does:
+where the phase changed, the spec did not."""
 
 
 def _unchanged(field: str) -> str:
     new, old = f"self.{field}", f"oldSelf.{field}"
-    return f"has({new}) == has({old}) && (!has({new}) || {new} == {old})"
+    return f"(has({new}) ? has({old}) && {new} == {old} : !has({old}))"
 
 
-def only_while_suspended(field: str) -> Rule:
-    """`field` of the spec may change when the job held no node and was suspended before.
+def _spec_unchanged(field: str) -> str:
+    if field in _DEFAULTED:
+        return f"self.spec.{field} == oldSelf.spec.{field}"
+    return _unchanged(f"spec.{field}")
 
-    A rule of the whole object, as it reads spec and status.
+
+def only_while_suspended(fields: Sequence[str]) -> Rule:
+    """These fields of the spec may change when the job held no node and was suspended before.
+
+    A rule of the whole object, as it reads spec and status, and one for all fields: the API server
+    works out all rules at every write of a status, and each look at a field of the spec has it copy
+    the schema of all of them.
     """
-    suspend = f"{field} may change only while the job is suspended; set suspend: true first"
-    wait = f"{field}: wait until the job has given its nodes back (phase Suspended)"
+    suspend = "may change only while the job is suspended; set suspend: true first"
     return Rule(
-        rule=f"(oldSelf.spec.suspend && {_GAVE_BACK}) || ({_unchanged(f'spec.{field}')})",
-        message=suspend,
-        message_expression=f"oldSelf.spec.suspend ? '{wait}' : '{suspend}'",
-        field_path=f".spec.{field}",
+        rule=f"{_STATUS_WRITE} || ({' && '.join(map(_spec_unchanged, fields))})"
+        f" || (oldSelf.spec.suspend && {_GAVE_BACK})",
+        message=f"most of the spec {suspend}",
+        message_expression=" + ".join(_complaint(field, suspend=suspend) for field in fields),
+        field_path=".spec",
     )
+
+
+def _complaint(field: str, *, suspend: str) -> str:
+    """CEL of what is said about a field: nothing if it is unchanged."""
+    wait = f"spec.{field}: wait until the job has given its nodes back (phase Suspended). "
+    asleep = f"oldSelf.spec.suspend ? '{wait}' : 'spec.{field}: {field} {suspend}. '"
+    return f"({_spec_unchanged(field)} ? '' : {asleep})"
 
 
 def never(field: str, *, instead: str) -> Rule:
@@ -74,7 +101,7 @@ def never_added_or_removed(field: str, *, instead: str) -> Rule:
     )
 
 
-JOB_RULES: Final = tuple(only_while_suspended(field) for field in ONLY_WHILE_SUSPENDED)
+JOB_RULES: Final = (only_while_suspended(ONLY_WHILE_SUSPENDED),)
 """Of the whole object."""
 
 SPEC_RULES: Final = (

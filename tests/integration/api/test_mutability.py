@@ -168,6 +168,30 @@ def test_some_fields_change_while_the_nodes_are_given_back(
     assert answer.code == 200, answer.message
 
 
+def test_a_status_sent_along_does_not_open_the_spec(server: Server) -> None:
+    job = manifest("TrainingJob", name="both", **FULL)
+    assert server.create(job).code == 201
+    stored = with_assignment(server, job, ASSIGNMENT)
+
+    body = changed(stored, {"queue": "other"}, suspend=False)
+    refused = server.replace({**body, "status": {"phase": "Running"}})
+    assert refused.code == 422
+    assert "spec.queue: queue may change only while the job is suspended" in refused.message
+
+    taken = server.replace({**body, "status": {"phase": "Running"}}, subresource="status")
+    assert taken.code == 200, taken.message
+    assert taken.body["status"] == {"phase": "Running"}
+    assert taken.body["spec"] == stored["spec"]
+
+
+def test_every_changed_field_is_named(server: Server, stored: dict[bool, Json]) -> None:
+    change: Json = {"queue": "other", "nodes": 4, "gpuPool": None}
+    answer = server.replace(changed(stored[False], change, suspend=False), dry_run=True)
+    for field in change:
+        assert f"spec.{field}: {field} may change only while" in answer.message
+    assert "spec.topology" not in answer.message
+
+
 def test_a_job_gets_another_size_once_its_nodes_are_given_back(server: Server) -> None:
     job = manifest("TrainingJob", name="resized", suspend=True, **FULL)
     assert server.create(job).code == 201
