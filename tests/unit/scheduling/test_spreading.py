@@ -62,6 +62,12 @@ def test_slices_wider_than_the_level_are_spread_inside() -> None:
     assert shares(3, 3, 3, 3, nodes=8, slices=halves) == [2, 2, 2, 2]
 
 
+def test_slices_wider_than_the_level_are_filled_one_by_one_before_they_are_spread() -> None:
+    """The tightest two racks are in two blocks; the first block holds both halves."""
+    halves = (Slice(level="block", pods=2),)
+    assert shares(2, 3, 2, nodes=4, slices=halves) == [2, 2, 0]
+
+
 def test_roles_leave_the_main_pods_even() -> None:
     store = Role(name="store", pods=2, per_pod=pod(1))
     assert shares(4, 4, 2, nodes=8, roles=(store,)) == [4, 4, 0]

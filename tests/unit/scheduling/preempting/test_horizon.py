@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drumline.scheduling import Admitted, Gang, Queue
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks, run
 
@@ -48,3 +50,36 @@ def test_where_nobody_is_left_on_them_it_waits_for_the_quota_of_those_who_leave_
     assert blockers(nominee("x", "n0"), running=running, queues=full) == {
         "training/x": ("training/r1",)
     }
+
+
+def test_what_those_who_leave_already_free_counts_beside_a_victim() -> None:
+    """It may send `low` away; the place of `going`, who is of higher priority, comes of itself."""
+    running = [
+        admitted(gang("going", gpus=2, priority=9), "n0", leaving=True),
+        admitted(gang("low", gpus=2), "n1"),
+    ]
+    snapshot = cluster(*racks(count=1), running=running, queues=ALONE)
+    decisions = run(snapshot, gang("x", nodes=2, gpus=2, priority=5))
+    assert [victim.key for victim in decisions.preemptions[0].victims] == ["training/low"]
+    assert decisions.blocked[0].blockers == ("training/going", "training/low")
+
+
+@pytest.mark.parametrize(("quota", "grows"), [(8, False), (10, True)])
+def test_nobody_grows_into_the_quota_that_is_kept_for_one_who_waits(
+    *, quota: int, grows: bool
+) -> None:
+    """Now 4 GPUs of 8 are held; but the one who waits will hold 2 more than who leaves for it."""
+    running = [
+        admitted(gang("going", gpus=2), "n0", leaving=True),
+        admitted(gang("e", nodes=3, gpus=2, sizes=(1, 3)), "n1"),
+    ]
+    nodes = (*racks(count=1, gpus=4), node("n2", "rack-0"))
+    snapshot = cluster(*nodes, running=running, queues=(queue("research", quota),))
+    waits = gang("x", gpus=4, priority=5, nominated=("n0",), nominated_pool="h100")
+    assert bool(run(snapshot, waits).resized) is grows
+
+
+def test_one_that_was_to_move_to_a_node_that_is_gone_is_in_the_way_again() -> None:
+    mover = admitted(gang("m", gpus=2), "n0", leaving=True, nominated={0: "gone"})
+    snapshot = cluster(*racks(count=1, nodes=1), running=[mover])
+    assert run(snapshot, gang("x", gpus=2)).blocked[0].blockers == ("training/m",)

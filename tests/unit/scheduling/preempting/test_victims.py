@@ -119,3 +119,17 @@ def test_one_who_loses_nothing_is_sent_away_like_any_other() -> None:
     idle, busy = job("idle", "n0", gpus=2, cost=0), job("busy", "n1", gpus=2, cost=1)
     snapshot = cluster(*racks(count=1), running=[busy, idle], queues=ALONE)
     assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"idle"}
+
+
+def test_whom_the_law_protects_stays_though_it_would_be_cheaper() -> None:
+    """b has borrowed 3 GPUs: once those on n0 are back, the next ones would be its own."""
+    borrowers = [
+        admitted(gang(f"b{i}", queue="b"), f"n{i // 3}", gpu_seconds_at_risk=1.0 + i // 3)
+        for i in range(6)
+    ]
+    own = admitted(gang("low", gpus=3, queue="a"), "n2", gpu_seconds_at_risk=50.0)
+    queues = (queue("org"), queue("a", 6, parent="org"), queue("b", 3, parent="org"))
+    nodes = racks(count=1, nodes=3, gpus=3)
+    snapshot = cluster(*nodes, running=[*borrowers, own], queues=queues)
+    asks = gang("x", nodes=2, gpus=3, queue="a", priority=5)
+    assert sent_away(snapshot, asks) == {"b0", "b1", "b2", "low"}
