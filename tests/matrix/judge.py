@@ -211,6 +211,9 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
     expected = _class_of(cell)
     if incident.fault_class is not expected:
         yield f"the ledger says {incident.fault_class}, not {expected}: {incident.cause}"
+    also = {str(each) for one in seen.incidents for each in one.also if each is not expected}
+    if also and not any(strike.name == OPENING for strike in strikes_of(cell)):
+        yield f"the ledger charges {', '.join(sorted(also))} too: {incident.cause}"
     blamed = (
         incident.culprit_rank in cell.role.ranks
         or incident.culprit_index in cell.role.pods

@@ -159,6 +159,9 @@ def test_an_undisturbed_run_is_one_to_compare_with() -> None:
             {"incidents": (incident(fault_class=FaultClass.HANG),)}, "Hang", id="other class"
         ),
         pytest.param(
+            {"incidents": (incident(also=(FaultClass.HANG,)),)}, "Hang too", id="a second class"
+        ),
+        pytest.param(
             {"incidents": (incident(culprit_rank=0, culprit_index=0),)}, "blames", id="other rank"
         ),
         pytest.param(

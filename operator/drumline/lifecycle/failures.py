@@ -40,7 +40,7 @@ class FailureClass(StrEnum):
     APPLICATION = "Application"
     """The training code: restarted where it was."""
     PEER_LOST = "PeerLost"
-    """A consequence of another member's failure."""
+    """A consequence of another member's failure: restarted where it was."""
 
 
 PLACED_ANEW: Final = (FailureClass.REFUSED, FailureClass.INFRASTRUCTURE, FailureClass.LEFT)
@@ -51,9 +51,9 @@ CHARGED_TO: Final = {
     FailureClass.OUT_OF_MEMORY: FaultClass.OUT_OF_MEMORY,
     FailureClass.HANG: FaultClass.HANG,
     FailureClass.APPLICATION: FaultClass.APPLICATION,
-    FailureClass.PEER_LOST: FaultClass.APPLICATION,
+    FailureClass.PEER_LOST: FaultClass.INFRASTRUCTURE,
 }
-"""The budget a failure counts against; the others count against none."""
+"""The budget a failure counts against by itself; the others count against none."""
 
 _REASONS: Final = {
     FailureClass.CONFIGURATION: Reason.CONFIG_REFUSED,
@@ -95,6 +95,17 @@ class Failure:
     error: str = ""
     """What was raised, in the program's own words."""
     rank: int | None = None
+    told: FaultClass | None = None
+    """Of a consequence: the class of what the agents gave up over, where they say so."""
+
+    @property
+    def charged_to(self) -> FaultClass:
+        """The budget it counts against; `PREEMPTION`: against none.
+
+        A consequence counts against the class of its cause. Where nobody knows that, what came
+        between the members is no fault of the program's.
+        """
+        return self.told or CHARGED_TO.get(self.failure_class, FaultClass.PREEMPTION)
 
 
 def classify(pod: PodFacts) -> Failure | None:
@@ -210,4 +221,11 @@ def _failure(pod: PodFacts, failure_class: FailureClass, text: str) -> Failure:
         step=report.progress.step if report is not None else None,
         error=report.error if report is not None else "",
         rank=report.failed_rank if report is not None else None,
+        told=_told(report) if failure_class is FailureClass.PEER_LOST else None,
     )
+
+
+def _told(report: FinalReport | None) -> FaultClass | None:
+    """The class in an agent's last words, if it is one with a budget."""
+    told = report.fault_class if report is not None else None
+    return told if told in CHARGED_TO.values() else None

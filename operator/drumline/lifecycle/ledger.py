@@ -15,27 +15,37 @@ from drumline.lifecycle.accounts import accrued, rebooked
 from drumline.lifecycle.budgets import OWN_FAULTS, charged
 from drumline.lifecycle.conditions import changed
 from drumline.lifecycle.members import members_of
+from drumline_trainer.contract import FaultClass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drumline.api.jobstatus import TrainingJobStatus
     from drumline.lifecycle.job import Job, Observed
     from drumline_trainer.contract import Incident
 
 MAX_EARLIER: Final = 7
+MAX_CAUSE_CHARS: Final = 1024
+MAX_FURTHER_CHARS: Final = 300
+"""Of the cause of another fault in the same incident."""
 Number = tuple[int, int]
 
 
 def opened(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
-    """The status with a new last incident; more members lost on the way to the same are the same.
+    """The status with a new incident, the newest number last.
 
-    It counts how many of its kind came in a row without a step between them.
+    What happens on the way to the same membership is the same incident: it is named in it. An
+    incident counts how many of its kind came in a row without a step between them.
     """
     last = status.last_incident
-    if last is not None and _number(last) == _number(entry):
-        return status
-    entry = entry.model_copy(update={"repeats": _repeats(last, entry)})
-    earlier = [last, *(status.earlier_incidents or ())] if last is not None else []
-    return changed(status, last_incident=entry, earlier_incidents=earlier[:MAX_EARLIER] or None)
+    known = [last, *(status.earlier_incidents or ())] if last is not None else []
+    newer = [one for one in known if _number(one) > _number(entry)]
+    older = [one for one in known if _number(one) < _number(entry)]
+    same = [_naming(one, entry.cause) for one in known if _number(one) == _number(entry)]
+    if not same:
+        same = [entry.model_copy(update={"repeats": _repeats(older, entry)})]
+    newest, *earlier = [*newer, *same, *older]
+    return changed(status, last_incident=newest, earlier_incidents=earlier[:MAX_EARLIER] or None)
 
 
 def passed(status: TrainingJobStatus, boundary: int, *, now: float) -> TrainingJobStatus:
@@ -62,7 +72,8 @@ def folded(job: Job, observed: Observed, *, now: float, every: bool = False) -> 
         return job.status
     status, members = accrued(job, now=now), members_of(job.status)
     for incident in counted:
-        status = charged(status, job.spec.recovery, incident.fault_class, at=now)
+        for fault_class in incident.fault_classes:
+            status = charged(status, job.spec.recovery, fault_class, at=now)
         entry = of.entry_from(incident, job=job, members=members, now=now)
         number = IncidentNumber(generation=incident.generation, attempt=incident.attempt)
         status = changed(opened(status, entry), folded_incident=number)
@@ -142,15 +153,38 @@ def _step_seconds(job: Job) -> float:
     return trainer.global_batch_size * trainer.sequence_length / speed
 
 
-def _repeats(last: IncidentStatus | None, entry: IncidentStatus) -> int:
-    """One more than the last one's, if the program answers for both and no step came between.
+def _naming(entry: IncidentStatus, cause: str) -> IncidentStatus:
+    """The entry with one more cause in its sentence: the first and the newest keep their place."""
+    if cause in entry.cause:
+        return entry
+    more = f"; {cause[:MAX_FURTHER_CHARS]}"
+    return entry.model_copy(update={"cause": entry.cause[: MAX_CAUSE_CHARS - len(more)] + more})
 
-    In such a row restarting does not help.
+
+def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
+    """How many in a row, this one included, came without a step between them.
+
+    Either the program answers for all of them, or the agents gave up over what lies between the
+    members. In such a row restarting does not help.
     """
+    last = older[0] if older else None
     if last is None or entry.failed_step is None or last.failed_step is None:
         return 1
+    if entry.fault_class is FaultClass.INFRASTRUCTURE and entry.attempt == 0:
+        return 1 + _given_up(older, step=entry.failed_step)
     own = entry.fault_class in OWN_FAULTS and last.fault_class in OWN_FAULTS
     return last.repeats + 1 if own and entry.failed_step <= last.failed_step else 1
+
+
+def _given_up(older: Sequence[IncidentStatus], *, step: int) -> int:
+    """How often new pods came for lost peers, newest first, since a step was finished."""
+    count = 0
+    for one in older:
+        still = one.failed_step is not None and step <= one.failed_step and not of.is_over(one)
+        if one.fault_class is not FaultClass.INFRASTRUCTURE or not still:
+            break
+        count += one.attempt == 0
+    return count
 
 
 def _number(entry: IncidentStatus) -> Number:

@@ -15,7 +15,6 @@ from drumline.lifecycle import budgets, failures, incidents, ledger
 from drumline.lifecycle import status as to
 from drumline.lifecycle.actions import Plan
 from drumline.lifecycle.failures import (
-    CHARGED_TO,
     PLACED_ANEW,
     Failure,
     FailureClass,
@@ -35,6 +34,9 @@ PEER_LOST_PATIENCE_SECONDS: Final = 10.0
 """How long members may blame a peer before that peer has to have shown its own end."""
 MAX_REPEATS: Final = 3
 """So many faults of the program in a row without a step between them: restarting does not help."""
+MAX_NAMED: Final = 3
+"""Of the members lost at once, so many are named in the ledger."""
+MAX_SENTENCE_CHARS: Final = 300
 _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
@@ -57,7 +59,7 @@ def setback(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int)
         if unsaid and now < patience:
             return Plan(requeue_at=patience)
         if unsaid:
-            return Plan(status=_lose(job, gang, [_unsaid(pod) for pod in unsaid], now=now))
+            return Plan(status=_lose(job, gang, [_unsaid(pod, cause) for pod in unsaid], now=now))
     away = [each for each in found if each.failure_class in PLACED_ANEW]
     if away:
         return Plan(status=_lose(job, gang, away, now=now))
@@ -108,11 +110,15 @@ def _failure_of(job: Job, pod: PodFacts, observed: Observed) -> Failure | None:
     return failure
 
 
-def _unsaid(pod: PodFacts) -> Failure:
-    """Its peers lost it and it shows no end of its own: its node is gone, not its code."""
+def _unsaid(pod: PodFacts, blamed: Failure) -> Failure:
+    """Its peers lost it and it shows no end of its own: its node is gone.
+
+    If they gave up over its code before, they have said so.
+    """
     failure = failures.silent(pod)
     text = f"its peers lost {pod.name} on {pod.node}, which does not say how it ended"
-    return replace(failure, sentence=text)
+    words = f"{text}: {blamed.error}" if blamed.error else text
+    return replace(failure, sentence=words[:1500], told=blamed.told)
 
 
 def _patience(gang: Gang) -> float:
@@ -122,15 +128,16 @@ def _patience(gang: Gang) -> float:
 
 def _lose(job: Job, gang: Gang, away: list[Failure], *, now: float) -> TrainingJobStatus:
     """Gives these members' places up; those that were to leave soon go with them."""
-    cause = root_cause(away)
+    counted = [each for each in away if each.failure_class is FailureClass.INFRASTRUCTURE]
+    cause = root_cause(counted or away)
     text = cause.sentence + (f"; and {len(away) - 1} more members" if len(away) > 1 else "")
-    fault_class = CHARGED_TO.get(cause.failure_class, FaultClass.PREEMPTION)
-    status = job.status
+    fault_class, status = cause.charged_to, job.status
     if cause.failure_class is not FailureClass.REFUSED:
         silence = job.spec.recovery.lost_after_seconds
         fault_at = now - silence if cause.reason is Reason.MEMBER_SILENT else now
+        named = replace(cause, sentence=_all_named(counted or away))
         entry = incidents.entry_of(
-            cause, job=job, fault_class=fault_class, now=now, fault_at=fault_at
+            named, job=job, fault_class=fault_class, now=now, fault_at=fault_at
         )
         status = ledger.opened(status, entry)
     if cause.failure_class is FailureClass.INFRASTRUCTURE:
@@ -145,6 +152,15 @@ def _lose(job: Job, gang: Gang, away: list[Failure], *, now: float) -> TrainingJ
         message=text,
         now=now,
     )
+
+
+def _all_named(away: list[Failure]) -> str:
+    """One sentence about all of them, the cause first; of many, about some."""
+    cause = root_cause(away)
+    rest = [each for each in away if each is not cause]
+    words = [each.sentence[:MAX_SENTENCE_CHARS] for each in (cause, *rest[: MAX_NAMED - 1])]
+    more = len(away) - len(words)
+    return "; ".join([*words, f"and {more} more members"] if more else words)
 
 
 def give_up(
@@ -165,7 +181,34 @@ def _restart_or_fail(
 ) -> TrainingJobStatus:
     """New pods, where they were, for all members that ended or will; the others keep theirs."""
     job = replace(job, status=ledger.folded(job, observed, now=now, every=True))
-    fault_class = CHARGED_TO[cause.failure_class]
+    if not _is_charged(job.status, cause):
+        job = replace(job, status=_charged_or_failed(job, cause, now=now))
+        if job.finished:
+            return job.status
+    return to.restarting(
+        job,
+        indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
+        reason=cause.reason,
+        message=f"{cause.sentence}; {_restarts(job, cause.charged_to, now=now)}",
+        epoch=epoch,
+        now=now,
+    )
+
+
+def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
+    """Whether this is but a consequence of the loss that the open incident is about."""
+    last = status.last_incident
+    return (
+        cause.failure_class is FailureClass.PEER_LOST
+        and last is not None
+        and (last.generation, last.attempt) == ((status.generation or 0) + 1, 0)
+        and last.fault_class is cause.charged_to
+    )
+
+
+def _charged_or_failed(job: Job, cause: Failure, *, now: float) -> TrainingJobStatus:
+    """The failure in the ledger and in its budget; the job failed where no restart can help."""
+    fault_class = cause.charged_to
     entry = incidents.entry_of(cause, job=job, fault_class=fault_class, now=now)
     before = job.status.last_incident
     job = replace(job, status=ledger.opened(job.status, entry))
@@ -180,17 +223,13 @@ def _restart_or_fail(
         return to.failed(job, reason=Reason.NO_PROGRESS, message=text, now=now)
     if _exhausted(job, job.status, fault_class, now=now):
         return _over_the_limit(job, fault_class, cause.sentence, now=now)
-    job = replace(job, status=budgets.charged(job.status, job.spec.recovery, fault_class, at=now))
-    used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
+    return budgets.charged(job.status, job.spec.recovery, fault_class, at=now)
+
+
+def _restarts(job: Job, fault_class: FaultClass, *, now: float) -> str:
     limit = budgets.limit_of(job.spec.recovery, fault_class)
-    return to.restarting(
-        job,
-        indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
-        reason=cause.reason,
-        message=f"{cause.sentence}; restart {used} of {limit}",
-        epoch=epoch,
-        now=now,
-    )
+    used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
+    return f"restart {used}" if limit is None else f"restart {used} of {limit}"
 
 
 def _ending(gang: Gang) -> list[int]:

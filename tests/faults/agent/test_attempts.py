@@ -56,6 +56,67 @@ async def test_a_rank_that_dies_is_started_anew_and_its_peers_are_resumed(
     assert times == sorted(times)
 
 
+DIES_WHEN_TOLD_TO_PARK = [
+    "import threading",
+    "beat(3)",
+    "told = threading.Event()",
+    "control.on_interrupt = lambda _: told.set()",
+    "if placement.attempt == 0:\n    told.wait()\n    raise MemoryError('no room')",
+    "beat(3)",
+]
+FAILS_ONCE = ["beat(3)", "if placement.attempt == 0:\n    raise ValueError('boom')"]
+
+
+async def test_a_second_fault_during_the_recovery_is_named_and_counted_in_its_own_class(
+    gang: Gang,
+) -> None:
+    ranks = {"r0": [*FAILS_ONCE, "done(9)"], "r1": [*DIES_WHEN_TOLD_TO_PARK, "done(9)"]}
+    await gang.start(2, variables=script(**ranks))
+    await gang.push()
+
+    assert await gang.ended() == [0, 0]
+    [incident] = [event["incident"] for event in gang.leader.events("incident")]
+    assert (incident["fault_class"], incident["also"]) == ("Application", ["OutOfMemory"])
+    assert (incident["attempt"], incident["culprit_rank"]) == (1, 0)
+    assert "rank 0: ValueError: boom" in incident["cause"]
+    assert "rank 1: MemoryError: no room" in incident["cause"]
+    assert len(gang.leader.events("round_begun")) == 2
+
+
+async def test_a_second_fault_whose_budget_is_used_up_ends_the_gang(gang: Gang) -> None:
+    gang.record_fields = {"restarts_left": {"Application": 3, "OutOfMemory": 0}}
+    ranks = {"r0": [*FAILS_ONCE, "hang()"], "r1": [*DIES_WHEN_TOLD_TO_PARK, "hang()"]}
+    await gang.start(2, variables=script(**ranks))
+    await gang.push()
+
+    assert await gang.ended() == [ExitCode.PEER_LOST, ExitCode.APPLICATION]
+    report = gang.agents[1].report
+    assert "MemoryError: no room" in report.error
+    assert "(no restart of class OutOfMemory is left)" in report.error
+    assert (report.failed_rank, report.fault_class) == (1, FaultClass.OUT_OF_MEMORY)
+
+
+async def test_a_fault_that_the_leader_took_with_it_is_told_to_the_next(gang: Gang) -> None:
+    once = "if placement.generation == 1:\n    "
+    hangs = ["beat(3)", f"{once}hang()", "done(9)"]
+    gate = gang.band.gate()
+    fails = ["beat(3)", f"{once}{gate.line}\n    raise ValueError('boom')", "done(9)"]
+    await gang.start(2, variables=script(r0=hangs, r1=fails))
+    await gang.push()
+    await gang.pids()
+    gang.leader.process.send_signal(signal.SIGSTOP)
+    gate.open()
+    await gang.agents[1].event("rank_exited")
+    await gang.replace(0)
+
+    assert await gang.ended() == [0, 0]
+    told = [event["incident"] for event in gang.leader.events("incident")]
+    numbers = [(one["generation"], one["attempt"], one["fault_class"]) for one in told]
+    assert numbers == [(1, 1, "Application"), (2, 0, "Infrastructure")]
+    assert (told[0]["culprit_index"], told[0]["culprit_rank"]) == (1, 1)
+    assert "rank 1: ValueError: boom" in told[0]["cause"]
+
+
 async def test_a_budget_that_is_used_up_ends_the_gang(gang: Gang) -> None:
     gang.record_fields = {"restarts_left": {"Application": 1}}
     dies = ["beat(placement.attempt + 1)", "raise ValueError(f'boom at {placement.attempt}')"]

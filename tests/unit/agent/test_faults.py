@@ -1,13 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drumline_trainer.agent import faults
-from drumline_trainer.agent.culprits import abandoned, culprit_of, incident_of, replacement_of
-from drumline_trainer.agent.gang_words import Break, Inventory, encode, parse_order
+from drumline_trainer.agent.culprits import (
+    abandoned,
+    culprit_of,
+    incident_of,
+    joined_by,
+    replacement_of,
+    to_blame,
+)
+from drumline_trainer.agent.gang_words import encode, parse_order
+from drumline_trainer.agent.inventory import Break, Inventory, parse_inventory
 from drumline_trainer.agent.reports import Fault, parse_fault
 from drumline_trainer.contract import ExitCode, FaultClass, GenerationRecord, Incident, Member
 
@@ -88,7 +97,7 @@ def test_what_may_be_a_lost_pod_is_not_counted_here() -> None:
 
 
 def earlier(**changes: Any) -> Incident:
-    return incident_of([fault(**changes)], fault(**changes), now=101.0)
+    return incident_of([fault(**changes)], now=101.0)
 
 
 def test_the_same_error_at_the_same_step_three_times_in_a_row_is_the_programs() -> None:
@@ -106,9 +115,9 @@ def test_kills_from_outside_say_nothing_about_the_program() -> None:
 
 def test_the_same_error_of_all_ranks_at_once_is_recognized_again() -> None:
     ranks = [fault(rank=rank, cause=BOOM.replace("rank 1", f"rank {rank}")) for rank in range(4)]
-    incident = incident_of(ranks, ranks[2], now=101.0)
-    assert incident.cause == ranks[2].cause
-    assert objection(ranks[0], incident, incident) is not None
+    incident = incident_of(ranks, now=101.0)
+    assert incident.cause == ranks[0].cause
+    assert objection(ranks[2], incident, incident) is not None
 
 
 def test_attempts_that_finish_nothing_end() -> None:
@@ -126,7 +135,7 @@ def test_the_culprit_is_no_victim_and_the_hopeless_come_first() -> None:
 def test_an_incident_is_numbered_by_the_membership_it_leads_to() -> None:
     victim = fault(consequence=True, step=41, cause="rank 0: lost its peers")
     other = fault(rank=2, cause="rank 2: killed by SIGSEGV")
-    assert incident_of([victim, fault(), other], fault(), now=200.0) == Incident(
+    assert incident_of([victim, fault(), other], now=200.0) == Incident(
         generation=2,
         attempt=4,
         fault_class=FaultClass.APPLICATION,
@@ -137,6 +146,42 @@ def test_an_incident_is_numbered_by_the_membership_it_leads_to() -> None:
         detected_at=100.5,
         failed_step=41,
     )
+
+
+OUT_OF_MEMORY = {"fault_class": FaultClass.OUT_OF_MEMORY, "at": 100.2, "rank": 2}
+VICTIM = {"consequence": True, "fault_class": FaultClass.INFRASTRUCTURE, "at": 99.0, "rank": 0}
+
+
+def test_each_class_of_fault_in_a_recovery_is_told_and_judged_once() -> None:
+    second = fault(**OUT_OF_MEMORY, cause="rank 2: MemoryError")
+    third = replace(second, rank=3, cause="rank 3: MemoryError", at=100.3)
+    both = [fault(**VICTIM), third, second, fault()]
+    assert to_blame(both) == [fault(), second]
+    incident = incident_of(both, now=200.0)
+    assert incident.fault_classes == (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY)
+    assert incident.cause == f"{BOOM}; rank 3: MemoryError"
+
+
+def test_a_fault_heard_of_late_joins_the_incident_and_leaves_the_culprit_its_place() -> None:
+    incident = incident_of([fault(cause="x" * 600)], now=200.0)
+    late = fault(**OUT_OF_MEMORY, cause="rank 2: MemoryError", step=41)
+    joined = joined_by(incident, late)
+    assert (joined.culprit_rank, joined.fault_class) == (1, FaultClass.APPLICATION)
+    assert (joined.also, joined.failed_step) == ((FaultClass.OUT_OF_MEMORY,), 41)
+    assert joined.cause.endswith("xxx; rank 2: MemoryError")
+    assert len(joined.cause) <= 512
+    assert joined_by(joined, late) == joined, "told twice"
+
+
+def test_where_only_consequences_were_seen_nobody_is_blamed_until_the_cause_is_known() -> None:
+    victim = fault(**VICTIM, cause="rank 0: lost its peers")
+    incident = incident_of([victim], now=200.0)
+    blamed = (incident.culprit_index, incident.culprit_rank)
+    assert (blamed, incident.fault_class) == ((None, None), FaultClass.INFRASTRUCTURE)
+    known = joined_by(incident, fault(index=3))
+    assert (known.culprit_index, known.culprit_rank, known.cause) == (3, 1, BOOM)
+    assert known.fault_classes == (FaultClass.APPLICATION,)
+    assert (known.fault_at, known.detected_at) == (99.0, 100.5)
 
 
 MEMBERS = tuple(
@@ -167,6 +212,11 @@ def test_a_new_generation_is_an_incident_of_its_own() -> None:
     moved = replacement_of(RECORD, [inventory(0), fresh], now=100.0)
     assert moved is not None
     assert (moved.fault_class, moved.cause) == (FaultClass.PREEMPTION, "moved member 1")
+
+
+def test_a_member_tells_what_befell_its_own_ranks() -> None:
+    told = inventory(0, faults=(fault(), fault(**OUT_OF_MEMORY)))
+    assert parse_inventory(encode(told)) == told
 
 
 def test_a_gang_that_is_all_new_has_lost_nothing() -> None:

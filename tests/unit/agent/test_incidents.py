@@ -94,6 +94,20 @@ def test_of_two_versions_the_one_that_knows_the_end_counts(incidents: IncidentLo
     assert incidents.all == (ended,)
 
 
+def test_of_two_open_versions_the_fuller_story_counts_and_the_newer_times(
+    incidents: IncidentLog,
+) -> None:
+    late = replace(INCIDENT, also=(FaultClass.HANG,), cause="boom; rank 2: silent")
+    incidents.add(late)
+    incidents.merge([replace(INCIDENT, decided_at=3.0)])
+    assert incidents.all == (replace(late, decided_at=3.0),)
+    incidents.merge([INCIDENT])
+    incidents.merge([late])
+    assert incidents.led_to((1, 1)) == late
+    assert [Incident.parse(one) for one in incidents.to_json()] == [late]
+    assert incidents.led_to((1, 2)) is None
+
+
 def test_the_log_is_bounded_and_ordered(incidents: IncidentLog) -> None:
     incidents.merge(replace(INCIDENT, attempt=attempt) for attempt in range(40, 0, -1))
     assert [one.attempt for one in incidents.all] == list(range(9, 41))

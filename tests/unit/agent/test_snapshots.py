@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.gang_words import Inventory, Saved, Source, encode, parse_inventory
+from drumline_trainer.agent.gang_words import Saved, Source, encode
+from drumline_trainer.agent.inventory import Inventory, parse_inventory
 from drumline_trainer.agent.rounds import Plan, floor_of, plan
 from drumline_trainer.agent.snapshots import Shard, Snapshots, newest_common_step
 from drumline_trainer.agent.transfers import partner_of

@@ -69,6 +69,30 @@ def test_each_counts_against_its_class() -> None:
     assert used(folded(a_running_job(), *log)) == {"Application": 1, "OutOfMemory": 1}
 
 
+def test_one_recovery_counts_once_against_each_class_it_recovers_from() -> None:
+    kinds = (FaultClass.OUT_OF_MEMORY, FaultClass.HANG, FaultClass.APPLICATION)
+    job = folded(a_running_job(), in_place(1, also=kinds))
+    assert used(job) == {"Application": 1, "OutOfMemory": 1, "Hang": 1}
+    assert folded(job, in_place(1, also=kinds)) == job
+
+
+def test_what_another_loss_interrupted_is_counted_and_stays_behind_that() -> None:
+    job = a_running_job()
+    entry = incidents.IncidentStatus(
+        generation=2,
+        attempt=0,
+        fault_class=FaultClass.INFRASTRUCTURE,
+        cause="pod llama-1-g1 on node-b vanished",
+        fault_at="2023-11-14T22:13:20.000Z",
+    )
+    opened = ledger.opened(job.status, entry).model_copy(update={"generation": 2})
+    job = folded(with_status(job, opened), in_place(1, over=False))
+    assert (used(job), causes(job)) == ({"Application": 1}, [0, 1])
+    done = folded(job, in_place(1, over=False), in_place(0, generation=2))
+    assert done.status.last_incident is not None
+    assert incidents.is_over(done.status.last_incident)
+
+
 def test_a_recovery_under_way_is_counted_when_it_is_over_or_another_took_its_place() -> None:
     under_way = in_place(1, over=False)
     job = a_running_job()

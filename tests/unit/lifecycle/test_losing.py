@@ -180,8 +180,49 @@ def test_another_loss_on_the_way_is_the_same_incident() -> None:
     pods = [a_pod(job, 0, terminating=True), ready_pods(job)[2]]
     status = decided(job, observed(*pods), now=T0 + 2)
     assert lost_of(status) == [0, 1]
-    assert status.last_incident == job.status.last_incident
-    assert status.earlier_incidents is None
+    first, last = job.status.last_incident, status.last_incident
+    assert first is not None
+    assert last is not None
+    both = f"{first.cause}; pod llama-0-g1 on node-a was deleted or evicted"
+    assert last == first.model_copy(update={"cause": both})
+    assert (used(status), status.earlier_incidents) == ({"Infrastructure": 2}, None)
+
+
+def test_another_fault_on_the_way_counts_in_its_own_class_and_is_named_too() -> None:
+    job = a_gang()
+    seen = standing_with(job, 1, terminating=True)
+    boom = a_pod(job, 0, end=ended(exit_code=1, message=words(error="rank 0: boom")))
+    seen = replace(seen, pods=(boom, *seen.pods[1:]))
+    lost = decided(job, seen)
+    assert (lost_of(lost), used(lost)) == ([1], {"Infrastructure": 1})
+    status = decided(with_status(job, lost), seen, now=T0 + 2)
+    assert used(status) == {"Application": 1, "Infrastructure": 1}
+    last = status.last_incident
+    assert last is not None
+    assert (last.index, last.fault_class) == (1, FaultClass.INFRASTRUCTURE)
+    assert last.cause.endswith(
+        "was deleted or evicted; pod llama-0-g1 on node-a exited with 1: rank 0: boom"
+    )
+
+
+def test_of_members_lost_at_once_the_ledger_names_three() -> None:
+    job = running(admitted(a_job(nodes=4, trainer={"globalBatchSize": 12}), nodes=(*NODES, "d")))
+    both = decided(job, observed(*ready_pods(job)[2:])).last_incident
+    all_four = decided(job, observed()).last_incident
+    assert both is not None
+    assert both.cause == "pod llama-0-g1 on node-a vanished; pod llama-1-g1 on node-b vanished"
+    assert all_four is not None
+    assert all_four.cause.endswith("pod llama-2-g1 on node-c vanished; and 1 more members")
+
+
+def test_a_refusal_does_not_hide_a_loss() -> None:
+    job = a_gang()
+    refused = a_pod(job, 1, end=ended(exit_code=None, reason="OutOfcpu"))
+    pods = (ready_pods(job)[0], refused, a_pod(job, 2, terminating=True))
+    status = decided(job, observed(*pods))
+    assert (lost_of(status), used(status)) == ([1, 2], {"Infrastructure": 1})
+    assert status.last_incident is not None
+    assert status.last_incident.index == 2
 
 
 def test_a_lost_place_that_is_not_filled_releases_all_at_the_deadline() -> None:
@@ -360,10 +401,78 @@ def test_members_without_an_end_that_others_blame_are_lost_after_a_while() -> No
     assert planned(job, seen, now=T0 + 9) == Plan(requeue_at=T0 + 10)
     status = decided(job, seen, now=T0 + 10)
     assert (lost_of(status), status.reason) == ([2], Reason.MEMBER_SILENT)
-    job = with_status(job, status)
+    assert used(status) == {"Infrastructure": 1}
+    incident, job = status.last_incident, with_status(job, status)
     status = decided(job, seen, now=T0 + 10)
     assert lost_of(status) == [2]
     assert [member.birth for member in members_of(status)] == [2, 2, 1]
+    assert used(status) == {"Infrastructure": 1}
+    assert incident is not None
+    assert status.last_incident is not None
+    assert status.last_incident.cause == incident.cause
+
+
+def peers_lost(told: FaultClass | None, *, step: int = 5) -> Any:
+    message = words(step=step, error="member 2 gave up: rank 5: boom", fault_class=told)
+    return ended(exit_code=ExitCode.PEER_LOST, at=T0, message=message)
+
+
+@pytest.mark.parametrize(
+    ("told", "charged"),
+    [
+        (None, "Infrastructure"),
+        (FaultClass.INFRASTRUCTURE, "Infrastructure"),
+        (FaultClass.PREEMPTION, "Infrastructure"),
+        (FaultClass.APPLICATION, "Application"),
+        (FaultClass.OUT_OF_MEMORY, "OutOfMemory"),
+        (FaultClass.HANG, "Hang"),
+    ],
+)
+def test_what_is_but_a_consequence_counts_against_the_class_of_its_cause(
+    told: FaultClass | None, charged: str
+) -> None:
+    job = a_gang()
+    status = decided(job, observed(*(a_pod(job, n, end=peers_lost(told)) for n in range(3))))
+    assert (used(status), lost_of(status)) == ({charged: 1}, None)
+    assert {member.birth for member in members_of(status)} == {2}
+    assert status.last_incident is not None
+    assert status.last_incident.fault_class == charged
+
+
+def test_who_does_not_say_how_it_ended_is_lost_for_what_its_peers_gave_up_over() -> None:
+    job = a_gang(recovery={"maxRestarts": 1})
+    ends = [a_pod(job, n, end=peers_lost(FaultClass.APPLICATION)) for n in range(2)]
+    seen = observed(*ends, ready_pods(job)[2])
+    status = decided(job, seen, now=T0 + 10)
+    assert (lost_of(status), used(status)) == ([2], {"Application": 1})
+    assert "member 2 gave up: rank 5: boom" in (status.message or "")
+    again = decided(with_status(job, status), seen, now=T0 + 11)
+    assert (used(again), again.phase) == ({"Application": 1}, Phase.RECOVERING)
+
+
+def test_what_lies_between_the_members_is_not_tried_for_ever() -> None:
+    job = a_gang()
+    for generation in range(1, 4):
+        log = tuple(in_place_over_lost_peers(generation, attempt) for attempt in (1, 2))
+        ends = [a_pod(job, n, end=peers_lost(FaultClass.INFRASTRUCTURE)) for n in range(3)]
+        assert job.status.phase is Phase.RUNNING
+        for _ in ("the first is counted", "given up"):
+            job = with_status(job, decided(job, observed(*ends, incidents=log)))
+        job = job if job.finished else running(job)
+    assert (job.status.phase, job.status.reason) == (Phase.FAILED, Reason.NO_PROGRESS)
+    assert "a fault 3 times in a row at step 5" in (job.status.message or "")
+
+
+def in_place_over_lost_peers(generation: int, attempt: int) -> Incident:
+    return Incident(
+        generation=generation,
+        attempt=attempt,
+        fault_class=FaultClass.INFRASTRUCTURE,
+        cause="rank 0: lost its peers",
+        fault_at=T0,
+        detected_at=T0,
+        failed_step=5,
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,29 @@
 """Who is to blame for the end of an attempt, and how it is written down; pure but for its clock.
 
 A rank that dies takes its peers with it: their collectives fail, sometimes before its own exit is
-seen. So victims are told from culprits, and of several culprits one stands for all.
+seen. So victims are told from culprits, and of several culprits one stands for all. The others are
+named beside it, and each class among them is counted: once for a recovery, as budgets are of
+recoveries.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.faults import core_of
+from drumline_trainer.agent.faults import without_numbers
 from drumline_trainer.agent.gang_words import Abandon
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass, Incident
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drumline_trainer.agent.gang_words import Inventory
+    from drumline_trainer.agent.inventory import Inventory
     from drumline_trainer.agent.reports import Fault
     from drumline_trainer.contract import GenerationRecord
+
+MAX_FURTHER_CHARS = 80
+"""Of the cause of each fault but the culprit's."""
 
 
 def culprit_of(faults: Sequence[Fault]) -> Fault:
@@ -41,23 +47,58 @@ def abandoned(culprit: Fault, *, objection: str) -> Abandon:
     )
 
 
-def incident_of(faults: Sequence[Fault], culprit: Fault, *, now: float) -> Incident:
-    """What led to the next attempt. Ranks that failed alike are one cause."""
-    causes = {core_of(culprit.cause): culprit.cause}
-    for fault in faults:
+def to_blame(faults: Sequence[Fault]) -> list[Fault]:
+    """The culprit, and of each other class that has a cause of its own the first."""
+    culprit = culprit_of(faults)
+    firsts = {culprit.fault_class: culprit}
+    for fault in sorted(faults, key=lambda fault: fault.at):
         if not fault.consequence:
-            causes.setdefault(core_of(fault.cause), fault.cause)
-    return Incident(
+            firsts.setdefault(fault.fault_class, fault)
+    return list(firsts.values())
+
+
+def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
+    """What led to the next attempt. Ranks that failed alike are one cause."""
+    culprit = culprit_of(faults)
+    known = not culprit.consequence
+    incident = Incident(
         generation=culprit.generation,
         attempt=culprit.attempt + 1,
         fault_class=culprit.fault_class,
-        cause="; ".join(causes.values()),
-        culprit_index=culprit.index,
-        culprit_rank=culprit.rank,
+        cause=culprit.cause,
+        culprit_index=culprit.index if known else None,
+        culprit_rank=culprit.rank if known else None,
         fault_at=min(culprit.at, now),
         detected_at=min(culprit.detected_at, now),
         failed_step=max(fault.step for fault in faults),
     )
+    for fault in faults:
+        if not fault.consequence:
+            incident = joined_by(incident, fault)
+    return incident
+
+
+def joined_by(incident: Incident, fault: Fault) -> Incident:
+    """The incident with a fault that was heard of later, or again.
+
+    Where only consequences were known this is the cause.
+    """
+    incident = replace(incident, failed_step=max(incident.failed_step, fault.step))
+    if incident.culprit_index is None:
+        return replace(
+            incident,
+            fault_class=fault.fault_class,
+            cause=fault.cause,
+            culprit_index=fault.index,
+            culprit_rank=fault.rank,
+            fault_at=min(incident.fault_at, fault.at),
+        )
+    classes = dict.fromkeys((*incident.fault_classes, fault.fault_class))
+    words = fault.cause[:MAX_FURTHER_CHARS]
+    cause = incident.cause
+    if without_numbers(words) not in without_numbers(cause):
+        cause = f"{cause[: MAX_CAUSE_CHARS - 2 - len(words)]}; {words}"
+    return replace(incident, also=tuple(classes)[1:], cause=cause)
 
 
 def replacement_of(

@@ -100,8 +100,13 @@ def _led_by(cause: str, fault: Fault) -> bool:
 
 
 def core_of(text: str) -> str:
-    """A cause without what differs each time: ranks, addresses, process ids, times."""
-    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)[:MAX_CORE_CHARS]
+    """The beginning of a cause without what differs each time."""
+    return without_numbers(text)[:MAX_CORE_CHARS]
+
+
+def without_numbers(text: str) -> str:
+    """A cause without ranks, addresses, process ids, times."""
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", text)
 
 
 def memory_kills(cgroup: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a leader tells the members of its gang (`PUT /v1/rounds`), and their inventories.
+"""What a leader tells the members of its gang (`PUT /v1/rounds`).
 
 JSON, signed with the job's token, typed on arrival. The leader is the agent of the record's store
 member. Every order carries the membership it is about; whoever is past that one refuses it. The
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from drumline_trainer.agent.snapshots import Shard
-from drumline_trainer.contract import ContractError, FaultClass, Incident
+from drumline_trainer.contract import ContractError, FaultClass
 from drumline_trainer.contract import reading as read
 
 if TYPE_CHECKING:
@@ -115,32 +115,6 @@ _ORDERS: dict[str, type[Order]] = {
 _NAMES: dict[type, str] = {kind: name for name, kind in _ORDERS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Break:
-    """The end of a membership as one of its members saw it; seconds since the epoch."""
-
-    at: float
-    """When it happened, at the latest."""
-    noticed_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """The answer to `Prepare`."""
-
-    index: int
-    previous_generation: int
-    """What the ranks of this pod were of before; 0: the pod is new."""
-    broken: Break | None
-    """How that ended; None: it had not."""
-    step: int
-    """Steps finished in that."""
-    saved: Saved | None
-    """The newest checkpoint that this pod has ever heard of."""
-    shards: tuple[Shard, ...]
-    incidents: tuple[Incident, ...]
-
-
 def encode(word: DataclassInstance) -> bytes:
     """JSON bytes: what is sent and signed."""
     whole = asdict(word)
@@ -168,7 +142,7 @@ def parse_order(body: bytes) -> Order:
                 store_port=read.integer(raw, "store_port", low=1, high=65535),
                 restore_step=read.optional_integer(raw, "restore_step"),
                 fetch=tuple(_source(item) for item in read.objects(raw, "fetch", limit=MAX_RANKS)),
-                floor=_saved(raw, "floor"),
+                floor=parse_saved(raw, "floor"),
                 incidents=read.objects(raw, "incidents", limit=64),
             )
         case "kill":
@@ -190,32 +164,8 @@ def parse_order(body: bytes) -> Order:
             raise ContractError(f"kind: {other!r} is no order")
 
 
-def parse_inventory(body: bytes) -> Inventory:
-    """Read an inventory. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
-    return Inventory(
-        index=read.integer(raw, "index"),
-        previous_generation=read.integer(raw, "previous_generation"),
-        broken=_break(raw.get("broken")),
-        step=read.integer(raw, "step"),
-        saved=_saved(raw, "saved"),
-        shards=tuple(
-            Shard.parse(item) for item in read.objects(raw, "shards", limit=4 * MAX_RANKS)
-        ),
-        incidents=tuple(Incident.parse(item) for item in read.objects(raw, "incidents", limit=64)),
-    )
-
-
-def _break(item: object) -> Break | None:
-    if item is None:
-        return None
-    if not isinstance(item, dict):
-        raise ContractError("broken: must be an object")
-    raw = cast("dict[str, Any]", item)
-    return Break(at=read.time_of(raw, "at"), noticed_at=read.time_of(raw, "noticed_at"))
-
-
-def _saved(whole: dict[str, Any], key: str) -> Saved | None:
+def parse_saved(whole: dict[str, Any], key: str) -> Saved | None:
+    """A checkpoint in a field of a decoded JSON object, if there is one. Raises ContractError."""
     item = whole.get(key)
     if item is None:
         return None

@@ -44,13 +44,23 @@ class IncidentLog:
         cause = incident.cause[:MAX_CAUSE_CHARS]
         self._put([replace(incident, cause=cause)])
 
+    def led_to(self, membership: tuple[int, int]) -> Incident | None:
+        """The one whose recovery led to this membership, or would have."""
+        return self._incidents.get(membership)
+
     def merge(self, incidents: Iterable[Incident]) -> None:
-        """What another agent knows; of two versions the one that knows how it ended counts."""
+        """What another agent knows.
+
+        Of two versions the one that knows how it ended counts, with the fuller story of who is to
+        blame.
+        """
         news: list[Incident] = []
         for one in incidents:
             known = self._incidents.get((one.generation, one.attempt))
-            if known is None or known.first_step_at is None:
+            if known is None:
                 news.append(one)
+            elif known.first_step_at is None:
+                news.append(_blaming(one, max(one, known, key=_story)))
         self._put(news)
 
     def note(self, **facts: Any) -> None:
@@ -68,7 +78,7 @@ class IncidentLog:
 
     def to_json(self) -> list[dict[str, Any]]:
         """For `Go`."""
-        return [asdict(one) for one in self.all]
+        return [{**asdict(one), "also": list(one.also)} for one in self.all]
 
     def _put(self, incidents: Iterable[Incident]) -> None:
         whole = self._incidents | {(one.generation, one.attempt): one for one in incidents}
@@ -126,6 +136,22 @@ class Recovery:
     def _tier(self, restored_from: RestoreTier | None) -> RestoreTier | None:
         """Ranks know their own memory only; that some of it came from another node we know."""
         return self._memory if restored_from is RestoreTier.MEMORY else restored_from
+
+
+def _story(incident: Incident) -> tuple[bool, int, int]:
+    """How much it says of who is to blame."""
+    return incident.culprit_index is not None, len(incident.fault_classes), len(incident.cause)
+
+
+def _blaming(incident: Incident, teller: Incident) -> Incident:
+    return replace(
+        incident,
+        fault_class=teller.fault_class,
+        also=teller.also,
+        cause=teller.cause,
+        culprit_index=teller.culprit_index,
+        culprit_rank=teller.culprit_rank,
+    )
 
 
 def _with(incident: Incident, facts: dict[str, Any]) -> Incident:

@@ -4,19 +4,27 @@ r"""The leader: the agent of the record's store member decides for the gang, nob
                                   \\-> all ranks done -> Finish
                                   \\-> no restart can help, or none is left -> Abandon
 
-It decides only about the newest membership, so nothing is decided twice: a fault of an older one is
-no news. It is never replaced: if it is gone, the next generation has another one.
+It decides only about the newest membership, so nothing is decided twice: a fault of an older one
+joins the incident that the recovery is from. It is never replaced: if it is gone, the next
+generation has another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent import faults as judgement
-from drumline_trainer.agent.culprits import abandoned, culprit_of, incident_of, replacement_of
+from drumline_trainer.agent.culprits import (
+    abandoned,
+    culprit_of,
+    incident_of,
+    joined_by,
+    replacement_of,
+    to_blame,
+)
 from drumline_trainer.agent.events import Event, log
 from drumline_trainer.agent.fanout import deliver_to_all, repeat_until_heard
 from drumline_trainer.agent.gang_words import (
@@ -24,7 +32,6 @@ from drumline_trainer.agent.gang_words import (
     Abandon,
     Finish,
     Go,
-    Inventory,
 )
 from drumline_trainer.agent.http_message import Request
 from drumline_trainer.agent.incidents import Recovery
@@ -36,8 +43,11 @@ from drumline_trainer.agent.watchman import Watchman
 from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, sign
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from drumline_trainer.agent.gang_words import Membership, Saved
     from drumline_trainer.agent.incidents import IncidentLog
+    from drumline_trainer.agent.inventory import Inventory
     from drumline_trainer.agent.member import Member
     from drumline_trainer.agent.record_book import SignedRecord
     from drumline_trainer.agent.service import Service
@@ -142,12 +152,15 @@ class Leader:
             self._watchman.membership = None
             if isinstance(outcome, Finish):
                 return outcome
-            culprit = culprit_of(outcome)
-            objection = self._objection(culprit)
-            if objection is not None:
-                return abandoned(culprit, objection=objection)
-            incident = incident_of(outcome, culprit, now=time.time())
-            self._count(culprit)
+            stepped = self._recovery is not None and self._recovery.stepped
+            self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
+            for fault in to_blame(outcome):
+                objection = self._objection(fault)
+                if objection is not None:
+                    return abandoned(fault, objection=objection)
+            incident = incident_of(outcome, now=time.time())
+            self._count(incident.fault_classes)
+            self._refuse_what_failed(culprit_of(outcome))
             attempt += 1
 
     async def _attempt(
@@ -187,6 +200,8 @@ class Leader:
     ) -> Plan:
         for inventory in inventories:
             self._incidents.merge(inventory.incidents)
+            for fault in inventory.faults:
+                self.report(fault)
         if incident is None and membership[1] == 0:
             incident = replacement_of(self._record, inventories, now=time.time())
         if incident is not None:
@@ -252,21 +267,48 @@ class Leader:
                 if not fault.consequence:
                     log(Event.FAULT, **asdict(fault))
                 return fault
+            if fault.membership < membership and not fault.consequence:
+                fatal = self._join(fault)
+                if fatal:
+                    generation, attempt = membership
+                    return replace(fault, generation=generation, attempt=attempt)
 
-    def _objection(self, culprit: Fault) -> str | None:
-        stepped = self._recovery is not None and self._recovery.stepped
-        self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
+    def _join(self, fault: Fault) -> bool:
+        """A fault that is heard of when the recovery from its membership runs: it is part of that.
+
+        Returns whether the gang must not go on after it.
+        """
+        number = (fault.generation, fault.attempt + 1)
+        known = self._incidents.led_to(number)
+        if known is not None and known.first_step_at is not None:
+            return False  # told again
+        counted = known.fault_classes if known is not None else ()
+        joined = incident_of([fault], now=time.time()) if known is None else joined_by(known, fault)
+        if joined == known:
+            return False
+        log(Event.FAULT, **asdict(fault))
+        if fault.fault_class not in counted:
+            if self._objection(fault) is not None:
+                return True
+            self._count([fault.fault_class])
+        self._incidents.add(joined)
+        return False
+
+    def _objection(self, fault: Fault) -> str | None:
         return judgement.objection_to_restart(
-            culprit,
+            fault,
             incidents=self._incidents.all,
             restarts_left=self._record.restarts_left,
             restarts=self._restarts,
             stuck_attempts=self._stuck_attempts,
         )
 
-    def _count(self, culprit: Fault) -> None:
-        for counts in (self._restarts, self._service.board.restarts):
-            counts[culprit.fault_class] = counts.get(culprit.fault_class, 0) + 1
+    def _count(self, fault_classes: Iterable[FaultClass]) -> None:
+        for each in fault_classes:
+            for counts in (self._restarts, self._service.board.restarts):
+                counts[each] = counts.get(each, 0) + 1
+
+    def _refuse_what_failed(self, culprit: Fault) -> None:
         if culprit.in_restore and self._restore_step is not None:
             self._refused.add(self._restore_step)
 

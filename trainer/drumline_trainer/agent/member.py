@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.gang import LocalGang
 from drumline_trainer.agent.gang_words import (
     Abandon,
-    Break,
     Finish,
     Go,
-    Inventory,
     Kill,
     Membership,
     Order,
@@ -32,6 +31,7 @@ from drumline_trainer.agent.gang_words import (
     membership_of,
 )
 from drumline_trainer.agent.http_message import HttpError
+from drumline_trainer.agent.inventory import MAX_FAULTS, Break, Inventory
 from drumline_trainer.agent.reports import Fault
 from drumline_trainer.agent.roster import SILENT_BEATS, beat_seconds
 from drumline_trainer.agent.transfers import Replicator, fetch_shard
@@ -78,6 +78,7 @@ class Member:
         self._entering: asyncio.Task[None] | None = None
         self._previous_generation = 0
         self._broken: Break | None = None
+        self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._record: GenerationRecord | None = None
         self._start_step = 0
         self.membership: Membership = (0, -1)
@@ -150,6 +151,8 @@ class Member:
         """A rank of ours ended, or lost its peers."""
         if fault.membership == self.membership and self._broken is None:
             self._broken = Break(at=fault.at, noticed_at=fault.detected_at)
+        if not fault.consequence:
+            self._faults.append(fault)
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -196,6 +199,7 @@ class Member:
             saved=self._board.saved,
             shards=self._snapshots.all,
             incidents=self._incidents.all,
+            faults=tuple(self._faults),
         )
 
     async def _go(self, go: Go, record: GenerationRecord) -> None:

@@ -11,19 +11,26 @@ from drumline_trainer.agent.verdict import pod_code
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from drumline_trainer.agent.board import Board
+    from drumline_trainer.agent.gang_words import Membership
     from drumline_trainer.agent.rank_process import RankProcess
     from drumline_trainer.heartbeat import Parked
 
 
 class RankFaults:
-    """Of one pod; remembers how often the kernel has killed in it for memory."""
+    """Of one pod; remembers how often the kernel has killed in it for memory.
 
-    def __init__(self, *, board: Board, index: int) -> None:
+    What is killed in the same attempt was killed for the same.
+    """
+
+    def __init__(self, *, board: Board, index: int, cgroup: Path | None = None) -> None:
         self._board = board
         self._index = index
-        self._cgroup = faults.own_cgroup()
+        self._cgroup = faults.own_cgroup() if cgroup is None else cgroup
         self._memory_kills = faults.memory_kills(self._cgroup)
+        self._short_of_memory: Membership | None = None
 
     def of_parking(self, rank: RankProcess, parked: Parked) -> Fault:
         """The rank lost its peers, or they were cut off from it."""
@@ -53,11 +60,14 @@ class RankFaults:
                 exit_code=ExitCode.APPLICATION,
             )
         kills = faults.memory_kills(self._cgroup)
-        killed_for_memory, self._memory_kills = kills > self._memory_kills, kills
+        if kills > self._memory_kills:
+            self._memory_kills, self._short_of_memory = kills, rank.placement.membership
         return self._fault(
             rank,
             fault_class=faults.classify(
-                code, error=rank.error, killed_for_memory=killed_for_memory
+                code,
+                error=rank.error,
+                killed_for_memory=self._short_of_memory == rank.placement.membership,
             ),
             cause=faults.cause(number, code, words=rank.words),
             exit_code=pod_code(code),

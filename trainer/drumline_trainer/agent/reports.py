@@ -87,7 +87,11 @@ def parse_beat(body: bytes) -> Beat:
 
 def parse_fault(body: bytes) -> Fault:
     """Read a fault. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
+    return fault_from(read.json_object(body, MAX_WORD_BYTES))
+
+
+def fault_from(raw: dict[str, Any]) -> Fault:
+    """Check every field of a decoded JSON object. Raises ContractError."""
     return Fault(
         generation=read.integer(raw, "generation"),
         attempt=read.integer(raw, "attempt"),

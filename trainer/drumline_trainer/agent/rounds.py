@@ -18,17 +18,16 @@ from drumline_trainer.agent.events import Event, log
 from drumline_trainer.agent.gang_words import (
     ROUNDS_PATH,
     Go,
-    Inventory,
     Kill,
     Order,
     Prepare,
     Saved,
     Source,
     encode,
-    parse_inventory,
 )
 from drumline_trainer.agent.http_client import Unreachable, fetch
 from drumline_trainer.agent.http_message import HttpError, Request
+from drumline_trainer.agent.inventory import Inventory, parse_inventory
 from drumline_trainer.agent.snapshots import newest_common_step
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, sign
 

@@ -49,9 +49,13 @@ class Incident:
     generation: int
     attempt: int
     fault_class: FaultClass
+    """The culprit's."""
+    also: tuple[FaultClass, ...] = ()
+    """Classes of other faults that this recovery recovers from: each has its own budget."""
     cause: str
     """One sentence; at most 512 characters."""
     culprit_index: int | None = None
+    """None: only consequences were seen."""
     culprit_rank: int | None = None
     fault_at: float
     """When the culprit failed, as well as it is known: its last sign of life at the latest."""
@@ -71,6 +75,11 @@ class Incident:
     """Step training went on from; `failed_step - restored_step` steps were done twice."""
     tier: RestoreTier | None = None
 
+    @property
+    def fault_classes(self) -> tuple[FaultClass, ...]:
+        """Each class that has a part in it, once."""
+        return tuple(dict.fromkeys((self.fault_class, *self.also)))
+
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Incident:
         """Check every field of a decoded JSON object. Raises ContractError."""
@@ -78,6 +87,7 @@ class Incident:
             generation=read.integer(raw, "generation"),
             attempt=read.integer(raw, "attempt"),
             fault_class=read.choice(raw, "fault_class", FaultClass),
+            also=read.choices(raw, "also", FaultClass),
             cause=read.text(raw, "cause")[:MAX_CAUSE_CHARS],
             culprit_index=read.optional_integer(raw, "culprit_index"),
             culprit_rank=read.optional_integer(raw, "culprit_rank"),

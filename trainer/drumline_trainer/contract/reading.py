@@ -46,6 +46,14 @@ def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
         raise ContractError(f"{key}: {error}") from None
 
 
+def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
+    """Members of an enumeration, at most as many as it has; empty where it is absent."""
+    value = raw.get(key, [])
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > len(kind):
+        raise ContractError(f"{key}: must be a list of at most {len(kind)}")
+    return tuple(choice({key: item}, key, kind) for item in cast("list[Any]", value))
+
+
 def flag(raw: dict[str, Any], key: str) -> bool:
     """True or false."""
     value = raw.get(key)
