@@ -7,6 +7,7 @@ enough: O(their places) for each of them, and nobody else notices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import add, sub
 
 from drumline.scheduling.placing.roster import Holder, Vector
@@ -42,9 +43,9 @@ class Imagined:
         return not special and not search.variants[-1].fixed
 
     def release(self, holder: Holder) -> Undo:
-        """Imagine a holder gone that was not told to go."""
-        self._shift(holder, sign=1)
-        return lambda: self._shift(holder, sign=-1)
+        """Imagine a holder gone that was not told to go; undone in whatever order."""
+        self._shift(holder, add)
+        return lambda: self._shift(holder, sub)
 
     def holds(self, identity: int) -> bool:
         """Whether a domain could hold the pods now that they are gone."""
@@ -54,11 +55,11 @@ class Imagined:
         """Whether there is room anywhere now that they are gone."""
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
-    def _shift(self, holder: Holder, *, sign: int) -> None:
-        change = add if sign > 0 else sub
+    def _shift(self, holder: Holder, change: Callable[[int, int], int]) -> None:
+        index, changed, gains = self._index, self._free, self._gains
         for ordinal, amount in holder.amounts.items():
-            before = self._free.get(ordinal) or self._index.free[ordinal]
-            after = self._free[ordinal] = tuple(map(change, before, amount))
-            more = self._index.slots_of(ordinal, after) - self._index.slots_of(ordinal, before)
+            before = changed.get(ordinal) or index.free[ordinal]
+            after = changed[ordinal] = tuple(map(change, before, amount))
+            more = index.slots_of(ordinal, after) - index.slots_of(ordinal, before)
             domain = self._domain_of[ordinal]
-            self._gains[domain] = self._gains.get(domain, 0) + more
+            gains[domain] = gains.get(domain, 0) + more

@@ -56,6 +56,10 @@ class Picture:
         self._idle: dict[Hashable, Room] = {}
         """Of nodes that nobody holds anything of."""
         self._plans: dict[tuple[str, int, Hashable, Kept], _Plan | Refusal] = {}
+        self.never: dict[Hashable, Refusal | None] = {}
+        """By question: why gangs without any places do not fit even if all others were gone."""
+        self._latest: Search | None = None
+        """The same gang is searched for some times in a row: for places, reasons and remedies."""
 
     def copy(self) -> Picture:
         """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
@@ -73,14 +77,17 @@ class Picture:
             pods: how many main pods it has when all are found.
             kept: nodes by position of the pods that stay where they are.
         """
-        view = self.views[pool]
+        view, latest = self.views[pool], self._latest
+        alike = latest and latest.gang is gang and latest.pods == pods and latest.view is view
+        if latest and alike and not kept:
+            return latest
         key = (pool, pods, _asks(gang), tuple(sorted(kept.items())))
         if key not in self._plans:
             self._plans[key] = self._plan(gang=gang, view=view, pods=pods, kept=kept)
         plan = self._plans[key]
         if isinstance(plan, Refusal):
             return plan
-        return Search(
+        search = Search(
             view=view,
             gang=gang,
             question=key,
@@ -89,6 +96,9 @@ class Picture:
             idle=self._idle,
             pods=pods,
         )
+        if not kept:
+            self._latest = search
+        return search
 
     def renew(self, node: Node) -> None:
         """Look at a node again that is another value now, and asks for nothing else anew."""
@@ -96,6 +106,7 @@ class Picture:
         before = view.tree.nodes[view.ordinal_of[node.name]]
         ordinal = view.renew(node)
         if before.allocatable != node.allocatable or not _open_alike(before, node):
+            self.never.clear()
             for room in (*self._rooms.values(), *self._idle.values()):
                 if room.index.tree is view.tree:
                     room.renew(ordinal)
@@ -103,12 +114,14 @@ class Picture:
     def tidy(self) -> None:
         """Forget what is of no use to another cycle, and everything once it is too much."""
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
+        self._latest = None
         changes = max((len(view.log) for view in self.views.values()), default=0)
         if changes > _LONG or len(self._rooms) > _MANY or len(self._plans) > _MANY:
             self._rooms.clear()
             self._idle.clear()
             self._plans.clear()
             self._opens.clear()
+            self.never.clear()
             for view in self.views.values():
                 view.clear_log()
 

@@ -28,7 +28,6 @@ class Seating:
     def __init__(self, horizon: Horizon) -> None:
         self._horizon = horizon
         self._refused: dict[Hashable, Refusal] = {}
-        self._never: dict[Hashable, Refusal | None] = {}
 
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
@@ -75,9 +74,12 @@ class Seating:
         if isinstance(search, Refusal):
             return search
         question = search.question
-        if question not in self._never:
-            self._never[question] = never_fits(search, helped=False)
-        return self._never[question]
+        if gang.uid in search.view.holders:  # its own pods never make room
+            return never_fits(search, helped=False)
+        known = self._horizon.now.never
+        if question not in known:
+            known[question] = never_fits(search, helped=False)
+        return known[question]
 
     def forget(self) -> None:
         """Look again: there may be more room than before."""

@@ -70,7 +70,7 @@ def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> 
             refusal = replace(refusal, remedy=None)
     for step in reversed(undo):
         step()
-    return replace(refusal, blockers=(*refusal.blockers, *needed))
+    return replace(refusal, blockers=(*refusal.blockers, *needed)) if needed else refusal
 
 
 def _trial(
