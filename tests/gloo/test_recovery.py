@@ -278,13 +278,16 @@ def test_fifty_recoveries_leave_nothing_behind(gangs: GangStarter, tmp_path: Pat
 
 
 def held_by(pid: int | None) -> dict[str, int]:
-    """Open descriptors, threads and bytes of memory of a process."""
+    """Open descriptors, threads and bytes of memory of its own of a process.
+
+    Pages of libraries that are used for the first time are none.
+    """
     process = Path(f"/proc/{pid}")
     status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     return {
         "descriptors": len(list((process / "fd").iterdir())),
         "threads": int(status["Threads"]),
-        "memory": int(status["VmRSS"].split()[0]) * 1024,
+        "memory": int(status["RssAnon"].split()[0]) * 1024,
     }
 
 
