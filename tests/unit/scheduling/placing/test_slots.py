@@ -105,6 +105,21 @@ def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
         assert world.folded(world.frontiers) == world.folded(anew)
 
 
+def test_changes_of_a_whole_pool_at_once_are_counted_too() -> None:
+    tree = build_tree(pool=POOL, nodes=[node(f"n{i:03}", f"r{i // 60}") for i in range(300)])
+    free: list[Vector] = [(i % 5, 9) for i in range(300)]
+    log: list[int] = []
+    index = SlotIndex(tree=tree, shape=PLAIN, free=free, log=log)
+    before = [dict(index.bucket(leaf)) for leaf in range(5)]
+    free[:] = [(have + 1, 9) for have, _ in free]
+    log += range(300)
+    index.catch_up()
+    fresh = SlotIndex(tree=tree, shape=PLAIN, free=free)
+    after = [dict(index.bucket(leaf)) for leaf in range(5)]
+    assert after == [dict(fresh.bucket(leaf)) for leaf in range(5)] != before
+    assert [row.tolist() for row in index.slots] == [row.tolist() for row in fresh.slots]
+
+
 def test_closed_nodes_and_those_without_the_labels_of_a_slice_have_no_room_for_it() -> None:
     shape = SHAPES["pairs on a host of a rack"]
     nodes = [replace(one, unschedulable=one.name == "n0") for one in NODES]

@@ -80,6 +80,8 @@ def test_nobody_grows_into_the_quota_that_is_kept_for_one_who_waits(
 
 
 def test_one_that_was_to_move_to_a_node_that_is_gone_is_in_the_way_again() -> None:
+    """The first whose leaving would help is named, the one of lower priority: it leaves no more."""
     mover = admitted(gang("m", gpus=2), "n0", leaving=True, nominated={0: "gone"})
-    snapshot = cluster(*racks(count=1, nodes=1), running=[mover])
+    other = admitted(gang("r", gpus=2, priority=1), "n1")
+    snapshot = cluster(*racks(count=1), running=[mover, other])
     assert run(snapshot, gang("x", gpus=2)).blocked[0].blockers == ("training/m",)

@@ -17,3 +17,16 @@ def test_the_pods_leave_first_whose_room_helps() -> None:
     (preemption,) = run(snapshot, asks, policy=SURPLUS).preemptions
     assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", (1,))]
     assert preemption.assignment == ("n0",)
+
+
+def test_all_of_an_elastic_gang_goes_where_that_costs_less_than_a_rigid_one() -> None:
+    """Its rest costs less than its surplus, which leaves first all the same: 220 beside 240."""
+    elastic = gang("e", nodes=3, sizes=(1, 3))
+    running = [
+        admitted(elastic, "n0", "n0", "n0", gpu_seconds_at_risk=40.0),
+        admitted(gang("a", gpus=4), "n1"),
+    ]
+    nodes = [node(f"n{i}", "rack-0", gpus=4) for i in range(3)]
+    snapshot = cluster(*nodes, running=running, queues=(queue("research", 7),))
+    (preemption,) = run(snapshot, gang("x", gpus=3, priority=5), policy=SURPLUS).preemptions
+    assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", ())]

@@ -133,3 +133,14 @@ def test_whom_the_law_protects_stays_though_it_would_be_cheaper() -> None:
     snapshot = cluster(*nodes, running=[*borrowers, own], queues=queues)
     asks = gang("x", nodes=2, gpus=3, queue="a", priority=5)
     assert sent_away(snapshot, asks) == {"b0", "b1", "b2", "low"}
+
+
+def test_gangs_that_only_together_free_their_nodes_are_found() -> None:
+    """Each of three shares its two nodes with the others: a node costs 8, all three of them 12."""
+    nodes, others = dear(MANY, gpus=2)
+    ring = [job(f"r{i}", f"n{i}", f"n{(i + 1) % 3}", gpus=1, cost=4) for i in range(3)]
+    alone = [job(f"s{i}", f"n{i}", gpus=2, cost=5) for i in range(3, 6)]
+    snapshot = cluster(
+        *racks(count=1, nodes=6), *nodes, running=[*ring, *alone, *others], queues=ALONE
+    )
+    assert sent_away(snapshot, gang("x", nodes=3, gpus=2, priority=5)) == {"r0", "r1", "r2"}
