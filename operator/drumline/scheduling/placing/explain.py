@@ -116,7 +116,7 @@ def why_blocked(search: Search) -> Refusal:
     wanted = search.demand.pods
     emptied = search.most(search.emptied(everywhere=False))
     roomy = [i for i in search.ids if emptied[i] >= wanted]
-    if not roomy:
+    if not roomy or search.is_shut_out:
         return _unavailable(search=search, most=emptied)
     if search.fits_loosely():
         return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)

@@ -82,6 +82,11 @@ class Search:
         """The domains that may hold the pods."""
         return candidates(index=self.index, demand=self.demand, depth=self.depth).tolist()
 
+    @property
+    def is_shut_out(self) -> bool:
+        """Whether a pod has to go to a certain node that is closed to the gang."""
+        return not all(self.index.admitted[ordinal] for ordinal, _ in self.variants[-1].fixed)
+
     def domain(self, identity: int) -> Domain:
         """A domain of the depth that is searched."""
         return self.view.tree.domain(self.depth, identity)

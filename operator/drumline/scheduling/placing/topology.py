@@ -37,11 +37,6 @@ class Domain:
     """Ids of its domains one depth further down."""
 
     @property
-    def known(self) -> bool:
-        """Whether its nodes carry the label of its level (the pool itself is always known)."""
-        return not self.path or self.path[-1] != ""
-
-    @property
     def name(self) -> str:
         """The path as people write it."""
         return "/".join(self.path)

@@ -35,13 +35,19 @@ def test_the_last_free_gpu_of_that_node_is_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"used": pod(1)}, {"unschedulable": True}], ids=["a stranger", "cordoned"]
+    ("changes", "reason", "why"),
+    [
+        ({"used": pod(1)}, BlockReason.TOPOLOGY_DOES_NOT_FIT, "foreign pods hold 1"),
+        ({"unschedulable": True}, BlockReason.NODES_UNAVAILABLE, "1 of 3 nodes cannot be used"),
+    ],
+    ids=["a stranger", "cordoned"],
 )
-def test_no_other_node_will_do(changes: dict[str, object]) -> None:
+def test_no_other_node_will_do(changes: dict[str, object], reason: BlockReason, why: str) -> None:
     snapshot = broken(host("n0", gpus=4), host("n1", gpus=2, **changes), host("n2", gpus=2))
     decisions = run(snapshot)
     assert decisions.placed == ()
-    assert decisions.blocked[0].reason is BlockReason.TOPOLOGY_DOES_NOT_FIT
+    assert decisions.blocked[0].reason is reason
+    assert why in decisions.blocked[0].message
 
 
 def test_the_others_of_a_gang_leave_room_for_it() -> None:
