@@ -2,7 +2,58 @@
 
 from __future__ import annotations
 
+BOUND = "only a looser bound: what it does not rule out is tried, and does not help"
+SLOWER = "the same answer for more work"
+
 EXPLAINED: dict[str, str] = {
+    "bounds._free_gpus: search.shape.grain > 1 -> search.shape.grain >= 1": BOUND,
+    "bounds._free_gpus: 0 -> 1 in"
+    " `return max((int(free[identity]) for identity in search.ids), default=0)`": BOUND,
+    "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
+    " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
+    "claim.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
+        "the first branch of another queue is never on the gang's way: it is put in its place"
+    ),
+    "claim.Claim._reclaim: self._excesses += taken.too_much - excess"
+    " -> self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
+    "cohorts.Balance.shortfall: 2 -> 3 in `low, high = (high, 2 * high)`": (
+        "a larger step up, and more steps down again"
+    ),
+    "cohorts.Balance.shortfall: max -> min in `low, high = (0, max(1, gpus))`": (
+        "from 1 GPU or from all the search comes to the same end; for none nobody asks"
+    ),
+    "preemption.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
+    "quota.QuotaBook._write: 1 -> 2 in `self.version += 1`": "only whether it changed is asked",
+    "search.Search.fits_loosely: 0 -> 1 in `loose = replace(self.demand, pods=self.vacant,"
+    " cuts=(), anchors=(), required_depth=0, start_depth=0)`": (
+        "nobody reads the depths of a demand that is only counted"
+    ),
+    "search.Search.total: True -> False in"
+    " `rows += list(zip(self.rooms[-1].requests, self.demand.roles, strict=True))`": (
+        "each role has one request"
+    ),
+    "slicing.anchored: kept and cuts -> kept or cuts": SLOWER,
+    "surplus._in_leaving_order: 1 -> 2 in"
+    " `ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]`": (
+        "any number below 0 says that nobody knows the node"
+    ),
+    "topology._starts: True -> False in"
+    " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (
+        "all paths have the same length"
+    ),
+    "victims._cheapest: 1 -> 2 in `stride = max(1, len(line) // 64)`": (
+        "who goes beyond the need, because the look comes later, comes back"
+    ),
+    "victims._floor: floor * (1 - 1e-09) -> floor // (1 - 1e-09)": BOUND,
+    "victims._floor: for i, amount in one.amounts.items() if domain_of[i] == identity"
+    " -> for i, amount in one.amounts.items()": BOUND,
+    "victims._in_order: 3 -> 4 in"
+    " `return [one for *_, one in sorted(placed, key=lambda entry: entry[:3])]`": (
+        "no two have the same third entry"
+    ),
+    "victims._in_scope: len(one.amounts) > 1 -> len(one.amounts) >= 1": SLOWER,
+    "victims._least_rate: break -> continue": BOUND,
+    "victims._least_rate: missing <= 0 -> missing < 0": "the next one adds nothing",
     "victims.least_victims: break -> continue": (
         "the scopes are in the order of their floors: all after the first too dear are as dear"
     ),
