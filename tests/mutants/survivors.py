@@ -9,6 +9,10 @@ EXPLAINED: dict[str, str] = {
     "bounds._free_gpus: search.shape.grain > 1 -> search.shape.grain >= 1": BOUND,
     "bounds._free_gpus: 0 -> 1 in"
     " `return max((int(free[identity]) for identity in search.ids), default=0)`": BOUND,
+    "bounds.Stock.most: 0 -> 1 in `if rule.reclaim is Reclaim.NEVER or (rule.reclaim is Reclaim.ANY"
+    " and (not claim.is_entitled(freed=found.get(leaf, 0)))):`": BOUND,
+    "bounds.Stock.most: False -> True in `if claim.reason(leaf=other, gpus=held.largest,"
+    " lower_priority=False) is not None:`": "it counts in the gang's own queue only",
     "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
     "claim.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
@@ -22,8 +26,16 @@ EXPLAINED: dict[str, str] = {
     "cohorts.Balance.shortfall: max -> min in `low, high = (0, max(1, gpus))`": (
         "from 1 GPU or from all the search comes to the same end; for none nobody asks"
     ),
+    "frontier.Mix._left: True -> False in"
+    " `for request, pods in zip(self.requests, combination, strict=True):`": (
+        "each role has one request"
+    ),
     "preemption.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
+    "quota.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
     "quota.QuotaBook._write: 1 -> 2 in `self.version += 1`": "only whether it changed is asked",
+    "search.Search._names: True -> False in `where.update(zip(positions, ordinals, strict=True))`": (
+        "each position that is looked for gets one node"
+    ),
     "search.Search.fits_loosely: 0 -> 1 in `loose = replace(self.demand, pods=self.vacant,"
     " cuts=(), anchors=(), required_depth=0, start_depth=0)`": (
         "nobody reads the depths of a demand that is only counted"

@@ -10,6 +10,7 @@ from drumline.scheduling.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, run
 
 LEVELS = ("block", "rack", "host")
+LOST_1 = frozenset({1})
 PAIRS = (Slice(level="rack", pods=2),)
 
 
@@ -99,6 +100,14 @@ def test_a_slice_that_lost_a_pod_gets_it_back_in_its_own_rack() -> None:
     blocked = run(cluster(*tree(3, 3), levels=LEVELS, running=full)).blocked[0]
     assert blocked.reason is BlockReason.TOPOLOGY_DOES_NOT_FIT
     assert blocked.blockers == ("training/r",)
+
+
+def test_a_lost_pod_of_nested_slices_goes_back_to_the_narrowest() -> None:
+    """The other rack of its block has more of the gang's pods, and room."""
+    nested = (Slice(level="block", pods=4), Slice(level="rack", pods=2))
+    broken = admitted(gang("a", nodes=4, slices=nested), *("n0", "x", "n2", "n3"), lost=LOST_1)
+    snapshot = cluster(*tree(2, 3), levels=LEVELS, running=[broken])
+    assert run(snapshot).placed[0].assignment == ("n0", "n1", "n2", "n3")
 
 
 def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decision() -> None:

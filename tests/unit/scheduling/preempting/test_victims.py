@@ -144,3 +144,34 @@ def test_gangs_that_only_together_free_their_nodes_are_found() -> None:
         *racks(count=1, nodes=6), *nodes, running=[*ring, *alone, *others], queues=ALONE
     )
     assert sent_away(snapshot, gang("x", nodes=3, gpus=2, priority=5)) == {"r0", "r1", "r2"}
+
+
+@pytest.mark.parametrize("others", [FEW, MANY])
+def test_a_gang_that_may_not_be_taken_does_not_keep_those_behind_it(others: int) -> None:
+    """By cost the second of b comes next; but b has borrowed only as much as the first had."""
+    running = [
+        admitted(gang("b0", gpus=2, queue="b"), "n0", gpu_seconds_at_risk=1.0),
+        admitted(gang("b1", gpus=2, queue="b"), "n1", gpu_seconds_at_risk=2.0),
+        admitted(gang("low", gpus=2, queue="a"), "n2", gpu_seconds_at_risk=50.0),
+        *(
+            admitted(gang(f"z{i:02}", queue="a"), f"n{i}", gpu_seconds_at_risk=10_000.0)
+            for i in range(others)
+        ),
+    ]
+    nodes = racks(count=1, nodes=MANY, gpus=8)
+    queues = (queue("org"), queue("a", 4 + others, parent="org"), queue("b", 2, parent="org"))
+    snapshot = cluster(*nodes, running=running, queues=queues)
+    assert sent_away(snapshot, gang("x", gpus=4, queue="a", priority=5)) == {"b0", "low"}
+
+
+def test_room_beyond_the_need_is_worth_nothing() -> None:
+    """`big` would make room for four pods, for 2.5 each; one is to come, and 5 is enough."""
+    nodes, others = dear(MANY, gpus=2)
+    running = [
+        job("big", "n0", gpus=8, cost=10),
+        job("p", "n1", gpus=1, cost=2.5),
+        job("q", "n1", gpus=1, cost=2.5),
+    ]
+    full = (node("n0", "rack-0", gpus=8), node("n1", "rack-0"))
+    snapshot = cluster(*full, *nodes, running=[*running, *others], queues=ALONE)
+    assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"p", "q"}
