@@ -33,7 +33,8 @@ EXPLAINED: dict[str, str] = {
     "preemption.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
     "quota.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
     "quota.QuotaBook._write: 1 -> 2 in `self.version += 1`": "only whether it changed is asked",
-    "search.Search._names: True -> False in `where.update(zip(positions, ordinals, strict=True))`": (
+    "search.Search._names: True -> False in"
+    " `where.update(zip(positions, ordinals, strict=True))`": (
         "each position that is looked for gets one node"
     ),
     "search.Search.fits_loosely: 0 -> 1 in `loose = replace(self.demand, pods=self.vacant,"
