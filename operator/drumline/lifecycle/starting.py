@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from drumline.lifecycle.job import Job, Observed, PodFacts
 
 SLOW_START_SECONDS: Final = 10.0
-"""A start that takes longer says in status what it waits for."""
+"""A start that takes longer says in status what it waits for, as soon as a kubelet says why."""
+SILENT_START_SECONDS: Final = 30.0
+"""After so long also where none does: a busy cluster is not made busier by writes that say nothing.
+"""
 
 
 def start(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int) -> Plan:
@@ -73,9 +76,10 @@ def _join(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan:
         return _too_late(job, gang, now=now)
     if job.has_agents and not acknowledged and all(pod.reachable for pod in gang.present):
         return Plan(actions=(*clean, PushRecord(record=generation_record(job, gang))))
-    slow = generation_at(job) + SLOW_START_SECONDS
+    explained = any(pod.waiting for pod in gang.present)
+    slow = generation_at(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
     if now < slow:
-        return Plan(actions=tuple(clean), requeue_at=slow)
+        return Plan(actions=tuple(clean), requeue_at=min(deadline, slow))
     status = _slow_start(job, gang) if observed.refresh_due else job.status
     if status != job.status:
         return Plan(status=status)

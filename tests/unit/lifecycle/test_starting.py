@@ -149,6 +149,22 @@ def test_a_slow_start_says_what_it_waits_for() -> None:
     assert planned(with_status(job, status), one_more, now=T0 + 20).status is None
 
 
+def test_a_slow_start_that_nobody_explains_is_told_later() -> None:
+    job = admitted(a_job())
+    seen = observed(ready_pods(job)[0], a_pod(job, 1))
+    assert planned(job, seen, now=T0 + 10) == Plan(requeue_at=T0 + 30)
+    status = planned(job, seen, now=T0 + 30).status
+    assert status is not None
+    assert (status.reason, status.ready) == (Reason.WAITING_FOR_AGENTS, "1/2")
+    assert "llama-1-g1 on node-b: not ready" in (status.message or "")
+
+
+def test_a_start_deadline_is_not_slept_through() -> None:
+    job = admitted(a_job(startDeadlineSeconds=20))
+    seen = observed(ready_pods(job)[0], a_pod(job, 1))
+    assert planned(job, seen, now=T0 + 1) == Plan(requeue_at=T0 + 20)
+
+
 @pytest.mark.parametrize("expected", [frozenset[str](), frozenset({"llama-1-g1"})])
 def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: frozenset[str]) -> None:
     job = admitted(a_job(startDeadlineSeconds=60))
