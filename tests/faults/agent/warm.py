@@ -93,7 +93,7 @@ class WarmStarter:
     async def start(self, environment: Mapping[str, str]) -> WarmProcess:
         """Fork an agent with exactly this environment; it prints into a pipe, as in a pod."""
         read_end, write_end = os.pipe()
-        arguments = (dict(environment), DupFd(write_end), self._born)
+        arguments = (dict(environment), _Handed(write_end), self._born)
         process = self._context.Process(target=_agent, args=arguments)
         await asyncio.to_thread(process.start)
         os.close(write_end)
@@ -102,6 +102,24 @@ class WarmStarter:
             lambda: asyncio.StreamReaderProtocol(stdout), os.fdopen(read_end, "rb", buffering=0)
         )
         return WarmProcess(process=process, stdout=stdout)
+
+
+class _Handed:
+    """A descriptor that goes to a forked process together with the request to fork it.
+
+    One that it had to fetch later would stay open here if it were killed before: what it prints
+    would never end.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        return _as_it_is, (DupFd(self._descriptor),)  # while a process starts: with its request
+
+
+def _as_it_is(one: Any) -> Any:
+    return one
 
 
 @dataclass(kw_only=True)
