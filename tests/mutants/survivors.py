@@ -9,12 +9,19 @@ EXPLAINED: dict[str, str] = {
     "bounds._free_gpus: search.shape.grain > 1 -> search.shape.grain >= 1": BOUND,
     "bounds._free_gpus: 0 -> 1 in"
     " `return max((int(free[identity]) for identity in search.ids), default=0)`": BOUND,
+    "bounds.Stock.most: rule.reclaim is Reclaim.NEVER or (rule.reclaim is Reclaim.ANY and (not"
+    " claim.is_entitled(freed=found.get(leaf, 0)))) -> rule.reclaim is Reclaim.NEVER and"
+    " (rule.reclaim is Reclaim.ANY and (not claim.is_entitled(freed=found.get(leaf, 0))))": BOUND,
     "bounds.Stock.most: 0 -> 1 in `if rule.reclaim is Reclaim.NEVER or (rule.reclaim is Reclaim.ANY"
     " and (not claim.is_entitled(freed=found.get(leaf, 0)))):`": BOUND,
     "bounds.Stock.most: False -> True in `if claim.reason(leaf=other, gpus=held.largest,"
     " lower_priority=False) is not None:`": "it counts in the gang's own queue only",
     "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
+    "claim.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
+    " -> self._balance.borrowed(branch) + gpus": BOUND,
+    "claim.Claim.reclaimable: min -> max in `return max(0,"
+    " min((self._balance.borrowed(branch) for branch in off)) - 1 + largest)`": BOUND,
     "claim.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
         "the first branch of another queue is never on the gang's way: it is put in its place"
     ),
@@ -37,6 +44,10 @@ EXPLAINED: dict[str, str] = {
     " `where.update(zip(positions, ordinals, strict=True))`": (
         "each position that is looked for gets one node"
     ),
+    "search.Search._try: 0 -> 1 in"
+    " `return seat(view=self.view, room=room, demand=demand, depth=0, identity=0)`": (
+        "no pods are left to be placed in that domain"
+    ),
     "search.Search.fits_loosely: 0 -> 1 in `loose = replace(self.demand, pods=self.vacant,"
     " cuts=(), anchors=(), required_depth=0, start_depth=0)`": (
         "nobody reads the depths of a demand that is only counted"
@@ -45,6 +56,8 @@ EXPLAINED: dict[str, str] = {
     " `rows += list(zip(self.rooms[-1].requests, self.demand.roles, strict=True))`": (
         "each role has one request"
     ),
+    "slots.SlotIndex.catch_up: for i in log[self.read:] if self.open[i]"
+    " -> for i in log[self.read:]": SLOWER,
     "slicing.anchored: kept and cuts -> kept or cuts": SLOWER,
     "surplus._in_leaving_order: 1 -> 2 in"
     " `ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]`": (
@@ -57,6 +70,7 @@ EXPLAINED: dict[str, str] = {
     "victims._cheapest: 1 -> 2 in `stride = max(1, len(line) // 64)`": (
         "who goes beyond the need, because the look comes later, comes back"
     ),
+    "victims._exact: position + 1 -> position - 1": SLOWER,
     "victims._floor: floor * (1 - 1e-09) -> floor // (1 - 1e-09)": BOUND,
     "victims._floor: for i, amount in one.amounts.items() if domain_of[i] == identity"
     " -> for i, amount in one.amounts.items()": BOUND,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drumline.scheduling import Slice
-from tests.unit.scheduling.builders import cluster, gang, node, run
+from drumline.scheduling import Role, Slice
+from tests.unit.scheduling.builders import cluster, gang, node, pod, run
 
 
 def test_nodes_of_no_known_rack_hold_no_slice() -> None:
@@ -13,3 +13,19 @@ def test_nodes_of_no_known_rack_hold_no_slice() -> None:
     assert run(cluster(*nodes), gang("a", nodes=4, slices=pairs)).placed == ()
     assert run(cluster(*nodes), gang("a", nodes=2, slices=pairs)).placed[0].domain == ("rack-0",)
     assert len(run(cluster(*nodes), gang("a", nodes=4)).placed) == 1
+
+
+def test_beside_roles_they_hold_none_either() -> None:
+    """A known rack with room for one slice, and two places of no rack with room for one each."""
+    nodes = (
+        node("n0", "block-0", "rack-0", gpus=2),
+        node("n1", "block-0", gpus=2),
+        node("n2", "block-1", gpus=2),
+    )
+    one = gang(
+        "a",
+        nodes=4,
+        slices=(Slice(level="rack", pods=2),),
+        roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),),
+    )
+    assert run(cluster(*nodes, levels=("block", "rack")), one).placed == ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.scheduling import Admitted, Gang, Queue
+from drumline.scheduling import Admitted, BlockReason, Gang, Queue
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks, run
 
 ALONE = (queue("research", 100),)
@@ -77,6 +77,21 @@ def test_nobody_grows_into_the_quota_that_is_kept_for_one_who_waits(
     snapshot = cluster(*nodes, running=running, queues=(queue("research", quota),))
     waits = gang("x", gpus=4, priority=5, nominated=("n0",), nominated_pool="h100")
     assert bool(run(snapshot, waits).resized) is grows
+
+
+@pytest.mark.parametrize(("quota", "placed"), [(8, []), (10, ["training/late"])])
+def test_nobody_starts_with_the_quota_that_is_kept_for_one_who_waits(
+    quota: int, placed: list[str]
+) -> None:
+    """Now 2 GPUs of 8 are held, soon 4: the 6 that are asked for are free only now."""
+    going = admitted(gang("going", gpus=2), "n0", leaving=True)
+    nodes = (node("n0", "rack-0", gpus=4), *(node(f"s{i}", "rack-0") for i in range(3)))
+    snapshot = cluster(*nodes, running=[going], queues=(queue("research", quota),))
+    waits = gang("x", gpus=4, priority=5, nominated=("n0",), nominated_pool="h100")
+    decisions = run(snapshot, waits, gang("late", nodes=3, gpus=2, at=1.0))
+    assert [one.key for one in decisions.placed] == placed
+    reasons = {one.key: one.reason for one in decisions.blocked}
+    assert (reasons.get("training/late") is BlockReason.QUOTA_EXHAUSTED) is not bool(placed)
 
 
 def test_one_that_was_to_move_to_a_node_that_is_gone_is_in_the_way_again() -> None:

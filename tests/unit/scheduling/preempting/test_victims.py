@@ -175,3 +175,15 @@ def test_room_beyond_the_need_is_worth_nothing() -> None:
     full = (node("n0", "rack-0", gpus=8), node("n1", "rack-0"))
     snapshot = cluster(*full, *nodes, running=[*running, *others], queues=ALONE)
     assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"p", "q"}
+
+
+@pytest.mark.parametrize("others", [FEW, MANY])
+def test_who_is_in_another_rack_goes_for_the_quota(others: int) -> None:
+    """The rack's own gang makes room there, but the queue needs as much again."""
+    nodes, more = dear(others, gpus=1)
+    running = [job("near", "n0", gpus=2, cost=5), job("far", "n1", gpus=2, cost=7), *more]
+    full = (node("n0", "rack-0", gpus=4), node("n1", "rack-1"))
+    queues = (queue("research", 4 + others),)
+    snapshot = cluster(*full, *nodes, running=running, queues=queues)
+    asks = gang("x", gpus=4, priority=5, required_level="rack")
+    assert sent_away(snapshot, asks) == {"near", "far"}
