@@ -1,0 +1,56 @@
+"""Who holds what of a queue, what is derived of it, and copies that share it until one changes."""
+
+from __future__ import annotations
+
+from drumline.scheduling.shares.holdings import Holders, Holding
+from tests.unit.scheduling.builders import gang
+
+
+def held(name: str, gpus: int, *, leaf: int = 0, priority: int = 0) -> Holding:
+    return Holding(gang=gang(name, priority=priority), leaf=leaf, size=1, gpus=gpus)
+
+
+def three() -> Holders:
+    holders = Holders()
+    for one in (held("a", 2, priority=1), held("b", 4), held("c", 8), held("idle", 0)):
+        holders.put(one)
+    return holders
+
+
+def names(holders: Holders) -> list[str]:
+    return [one.gang.key.partition("/")[2] for one in holders.line(0)]
+
+
+def test_the_lowest_priority_and_then_the_biggest_would_leave_first() -> None:
+    assert names(three()) == ["c", "b", "a"]
+    assert names(Holders()) == []
+
+
+def test_sums_are_those_of_all_gangs_of_a_queue() -> None:
+    sums = three().sums(0)
+    assert (sums.gpus, sums.largest, sums.by_priority) == (14, 8, {1: 2, 0: 12})
+    assert Holders().sums(0).gpus == 0
+
+
+def test_a_change_is_seen_in_everything_that_was_derived_before() -> None:
+    holders = three()
+    assert (names(holders), holders.sums(0).gpus) == (["c", "b", "a"], 14)
+    holders.drop(leaf=0, uid=gang("c").uid)
+    holders.put(held("d", 16))
+    assert (names(holders), holders.sums(0).gpus) == (["d", "b", "a"], 22)
+
+
+def test_copies_do_not_see_each_others_changes() -> None:
+    first = three()
+    second = first.copy()
+    first.drop(leaf=0, uid=gang("c").uid)
+    second.put(held("d", 1, leaf=1))
+    third = second.copy()
+    second.put(held("e", 1))
+    assert [names(one) for one in (first, second, third)] == [
+        ["b", "a"],
+        ["c", "b", "e", "a"],
+        ["c", "b", "a"],
+    ]
+    assert [len(list(one.all())) for one in (first, second, third)] == [3, 6, 5]
+    assert (list(first.leaves), list(second.leaves)) == ([0], [0, 1])
