@@ -16,6 +16,7 @@ EXPLAINED: dict[str, str] = {
     " and (not claim.is_entitled(freed=found.get(leaf, 0)))):`": BOUND,
     "bounds.Stock.most: False -> True in `if claim.reason(leaf=other, gpus=held.largest,"
     " lower_priority=False) is not None:`": "it counts in the gang's own queue only",
+    "bounds.could_suffice: False -> True in `return False`": BOUND,
     "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
     "claim.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
@@ -27,6 +28,9 @@ EXPLAINED: dict[str, str] = {
     ),
     "claim.Claim._reclaim: self._excesses += taken.too_much - excess"
     " -> self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
+    "cohorts.Balance.shortfall: 1 -> 2 in `low, high = (0, max(1, gpus))`": (
+        "another start of the same search"
+    ),
     "cohorts.Balance.shortfall: 2 -> 3 in `low, high = (high, 2 * high)`": (
         "a larger step up, and more steps down again"
     ),
@@ -40,6 +44,10 @@ EXPLAINED: dict[str, str] = {
     "preemption.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
     "quota.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
     "quota.QuotaBook._write: 1 -> 2 in `self.version += 1`": "only whether it changed is asked",
+    "roles.RoleSeats._few: True -> False in"
+    " `return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]`": (
+        "only where main pods are balanced somebody asks which domains count"
+    ),
     "search.Search._names: True -> False in"
     " `where.update(zip(positions, ordinals, strict=True))`": (
         "each position that is looked for gets one node"
@@ -52,9 +60,16 @@ EXPLAINED: dict[str, str] = {
     " cuts=(), anchors=(), required_depth=0, start_depth=0)`": (
         "nobody reads the depths of a demand that is only counted"
     ),
+    "search.Search.roomy: return [] -> return None": "only whether there are any is asked",
     "search.Search.total: True -> False in"
     " `rows += list(zip(self.rooms[-1].requests, self.demand.roles, strict=True))`": (
         "each role has one request"
+    ),
+    "slicing._gather: 1 -> 2 in `return below[:1]`": (
+        "a pool without nodes has one domain at each depth"
+    ),
+    "slots.SlotIndex.catch_up: len(changed) > _MANY -> len(changed) >= _MANY": (
+        "counted anew or one by one, it is the same"
     ),
     "slots.SlotIndex.catch_up: for i in log[self.read:] if self.open[i]"
     " -> for i in log[self.read:]": SLOWER,
@@ -66,6 +81,9 @@ EXPLAINED: dict[str, str] = {
     "topology._starts: True -> False in"
     " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (
         "all paths have the same length"
+    ),
+    "trial.Trial.restore: 1 -> 2 in `self.search.view.shift(one.holder, sign=-1)`": (
+        "only the sign is asked"
     ),
     "victims._cheapest: 1 -> 2 in `stride = max(1, len(line) // 64)`": (
         "who goes beyond the need, because the look comes later, comes back"

@@ -30,3 +30,15 @@ def test_all_of_an_elastic_gang_goes_where_that_costs_less_than_a_rigid_one() ->
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 7),))
     (preemption,) = run(snapshot, gang("x", gpus=3, priority=5), policy=SURPLUS).preemptions
     assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", ())]
+
+
+def test_each_gpu_of_the_pods_that_leave_costs_its_restart() -> None:
+    """A pod of two GPUs is dearer than a whole gang of one that has a little to lose."""
+    running = [
+        admitted(gang("e", nodes=2, gpus=2, sizes=(1, 2)), "n0", "n1"),
+        admitted(gang("r"), "n2", gpu_seconds_at_risk=30.0),
+    ]
+    nodes = (*(node(f"n{i}", "rack-0") for i in range(2)), node("n2", "rack-0", gpus=1))
+    snapshot = cluster(*nodes, running=running, queues=(queue("research", 100),))
+    (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
+    assert [one.key for one in preemption.victims] == ["training/r"]
