@@ -49,6 +49,9 @@ bench-engine: setup  ## what a cycle of the scheduling engine costs, beside the 
 test-property-all: setup  ## the scheduler against brute force on tens of thousands of small clusters
 	@DRUMLINE_PROPERTIES=all $(PYTEST) -q -rP --timeout=3600 tests/property/test_scheduling_pairs.py tests/property/test_scheduling_optimum.py tests/property/test_scheduling_lives.py
 
+test-samples-all: setup  ## damaged checkpoints and recoveries in a row, five and two times as many as every day
+	@set -o pipefail; DRUMLINE_SAMPLES=all $(PYTEST) -q -rP tests/gloo/test_checkpoint.py tests/gloo/test_recovery.py -k "flipped or leave_nothing_behind" | grep -v "does not verify"
+
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
@@ -78,4 +81,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all soak mutants bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery matrix lint crds docs lock

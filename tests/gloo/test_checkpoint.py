@@ -19,8 +19,7 @@ from drumline_trainer.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, save_steps, train_rank, training_state
-
-MUTATIONS = 200
+from tests.gloo.scale import DAMAGES
 
 
 def restore_mutated(
@@ -32,7 +31,7 @@ def restore_mutated(
     [step] = checkpoints.folder.steps()
     damages = damaged_files(checkpoints.folder.step_folder(step), seed=seed)
     unseen = 0
-    for _ in range(MUTATIONS):
+    for _ in range(DAMAGES):
         if placement.rank == 0:
             file, intact, damaged = next(damages)
             file.write_bytes(damaged)
@@ -116,6 +115,7 @@ def test_every_flipped_bit_and_every_cut_is_seen(
     results = gangs.run(
         restore_mutated, config, 11, world_size=world_size, checkpoint_folder=folder
     )
+    print(f"{DAMAGES} damaged checkpoints of {world_size} ranks, {results[0][0]} of them restored")
     assert results == [(0, 1)] * world_size
 
 

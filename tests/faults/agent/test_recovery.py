@@ -13,7 +13,7 @@ from tests.faults.agent.warm import WarmBand, WarmStarter
 
 pytestmark = pytest.mark.gloo
 
-STEPS = 60
+STEPS = 40
 KILLED = {
     "one rank": [(3, signal.SIGKILL)],
     "rank 0": [(0, signal.SIGSEGV)],
@@ -50,10 +50,10 @@ async def undisturbed(results: dict[str, Result], starter: WarmStarter, tmp_path
     return results["undisturbed"]
 
 
-async def at_work(gang: Gang) -> dict[int, int]:
+async def at_work(gang: Gang, *, snapshot_every_steps: int = 10) -> dict[int, int]:
     """Two pods of two ranks in the middle of their training; process ids by rank."""
     # a copy is at the partner long before the next snapshot is taken
-    snapshots = {"snapshot_every_steps": 10}
+    snapshots = {"snapshot_every_steps": snapshot_every_steps}
     await gang.start(2, ranks=2, variables=gang.training(steps=STEPS, checkpoint=snapshots))
     await gang.push()
     pids = await gang.pids()
@@ -79,7 +79,8 @@ async def test_only_the_killed_are_forked_anew(
 
 
 async def test_a_stopped_rank_is_found_and_killed_alone(gang: Gang, undisturbed: Result) -> None:
-    before = await at_work(gang)
+    # far from any snapshot: whoever takes one may be silent for half a minute
+    before = await at_work(gang, snapshot_every_steps=15)
     os.kill(before[2], signal.SIGSTOP)
 
     after = await gang.pids()

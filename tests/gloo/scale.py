@@ -1,0 +1,11 @@
+"""How much of the large samples is tried: a seeded slice every day, all when asked for."""
+
+from __future__ import annotations
+
+import os
+
+ALL = os.environ.get("DRUMLINE_SAMPLES") == "all"
+DAMAGES = 200 if ALL else 40
+"""Flipped bits and cut files of one checkpoint."""
+RECOVERIES = 50 if ALL else 25
+"""In a row, of the same processes."""
