@@ -19,6 +19,13 @@ EXPLAINED: dict[str, str] = {
     "bounds.could_suffice: False -> True in `return False`": BOUND,
     "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
+    "claim.Claim._change: self._count += sign -> self._count -= sign": (
+        "only whether it is 0 is asked"
+    ),
+    "claim.Claim._may_reclaim: self._scales is not None and place > 1"
+    " -> self._scales is not None or place > 1": BOUND,
+    "claim.Claim.is_entitled: self._balance.usage[self._leaf] - freed + self._gpus"
+    " -> self._balance.usage[self._leaf] - freed - self._gpus": BOUND,
     "claim.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
     " -> self._balance.borrowed(branch) + gpus": BOUND,
     "claim.Claim.reclaimable: min -> max in `return max(0,"
@@ -78,10 +85,15 @@ EXPLAINED: dict[str, str] = {
     " `ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]`": (
         "any number below 0 says that nobody knows the node"
     ),
+    "surplus.has_surplus: gang.sizes[0] < held.size -> gang.sizes[0] <= held.size": (
+        "of a gang of its smallest size all is the only part"
+    ),
     "topology._starts: True -> False in"
     " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (
         "all paths have the same length"
     ),
+    "trial.Trial.is_needed: return change is not None and self.slots(ids) + change"
+    " < self.search.demand.pods -> return None": SLOWER,
     "trial.Trial.restore: 1 -> 2 in `self.search.view.shift(one.holder, sign=-1)`": (
         "only the sign is asked"
     ),

@@ -39,6 +39,7 @@ def shares(*sizes: int, nodes: int, level: str = "rack", **wanted: Any) -> list[
         ((6, 3), 8, [5, 3]),
         ((4, 4, 6, 6), 8, [4, 4, 0, 0]),
         ((2, 2, 2, 5), 7, [2, 0, 0, 5]),
+        ((6, 6, 2), 13, [6, 5, 2]),
     ],
 )
 def test_the_smallest_share_is_as_large_as_it_can_be(

@@ -15,6 +15,14 @@ def test_nodes_of_no_known_rack_hold_no_slice() -> None:
     assert len(run(cluster(*nodes), gang("a", nodes=4)).placed) == 1
 
 
+def test_kept_places_that_would_part_a_slice_are_not_taken() -> None:
+    nodes = [node(f"n{i}", f"rack-{i // 2}", gpus=1) for i in range(4)]
+    pairs = (Slice(level="rack", pods=2),)
+    for kept, taken in ((("n0", "n2"), ("n0", "n1")), (("n2", "n3"), ("n2", "n3"))):
+        one = gang("a", nodes=2, slices=pairs, nominated=kept, nominated_pool="h100")
+        assert run(cluster(*nodes), one).placed[0].assignment == taken
+
+
 def test_beside_roles_they_hold_none_either() -> None:
     """A known rack with room for one slice, and two places of no rack with room for one each."""
     nodes = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Gang, Queue
-from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks, run
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 ALONE = (queue("research", 100),)
 
@@ -62,6 +62,14 @@ def test_what_those_who_leave_already_free_counts_beside_a_victim() -> None:
     decisions = run(snapshot, gang("x", nodes=2, gpus=2, priority=5))
     assert [victim.key for victim in decisions.preemptions[0].victims] == ["training/low"]
     assert decisions.blocked[0].blockers == ("training/going", "training/low")
+
+
+def test_what_pods_free_that_are_being_deleted_counts_beside_a_victim() -> None:
+    ending = pod(2)
+    nodes = (node("n0", "rack-0", used=ending, terminating=ending), node("n1", "rack-0"))
+    snapshot = cluster(*nodes, running=[admitted(gang("low", gpus=2), "n1")], queues=ALONE)
+    decisions = run(snapshot, gang("x", nodes=2, gpus=2, priority=5))
+    assert [victim.key for victim in decisions.preemptions[0].victims] == ["training/low"]
 
 
 @pytest.mark.parametrize(("quota", "grows"), [(8, False), (10, True)])
