@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from multiprocessing import forkserver
+
 import pytest
 import torch
 
-from tests.gloo.gang import GangStarter
+from tests.gloo.gang import GangStarter, fork_server
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gangs" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.gloo)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The warm process imports torch while tests run that need none."""
+    if not session.config.option.collectonly and any(map(_forks, session.items)):
+        fork_server()
+        forkserver.ensure_running()
+
+
+def _forks(item: pytest.Item) -> bool:
+    return not {"gangs", "starter"}.isdisjoint(getattr(item, "fixturenames", ()))
