@@ -26,7 +26,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The warm process imports torch while tests run that need none."""
     if not session.config.option.collectonly and any(map(_forks, session.items)):
         fork_server()
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        assert capture is not None
+        capture.resume_global_capture()  # it inherits what tests print to, and so do its ranks
         forkserver.ensure_running()
+        capture.suspend_global_capture()
 
 
 def _forks(item: pytest.Item) -> bool:
