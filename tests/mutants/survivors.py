@@ -75,6 +75,7 @@ EXPLAINED: dict[str, str] = {
     "slicing._gather: 1 -> 2 in `return below[:1]`": (
         "a pool without nodes has one domain at each depth"
     ),
+    "slicing.whole_slices: room > 0 -> room >= 0": "of none there are no whole slices either",
     "slots.SlotIndex.catch_up: len(changed) > _MANY -> len(changed) >= _MANY": (
         "counted anew or one by one, it is the same"
     ),
@@ -87,6 +88,10 @@ EXPLAINED: dict[str, str] = {
     ),
     "surplus.has_surplus: gang.sizes[0] < held.size -> gang.sizes[0] <= held.size": (
         "of a gang of its smallest size all is the only part"
+    ),
+    "topology.build_tree: False -> True in"
+    " `known.append(np.array([paths[i][depth - 1] != '' for i in begins] or [False]))`": (
+        "a domain of no nodes has no room, known or not"
     ),
     "topology._starts: True -> False in"
     " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (

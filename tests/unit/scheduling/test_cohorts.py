@@ -90,6 +90,19 @@ def test_what_others_hold_does_not_change_what_could_ever_be_held() -> None:
     assert [found.most(tree.leaf_of[name]) for name in "ab"] == [9, 12]
 
 
+def test_at_most_a_queue_holds_what_it_keeps_and_what_its_cohort_may_have_beside() -> None:
+    """a keeps 3 of its 4; west has 5 to lend and borrows 3."""
+    queues = [
+        queue("org"),
+        queue("west", parent="org", borrowing_limit={"h100": 3}),
+        queue("a", 4, parent="west", lending_limit={"h100": 1}),
+        queue("b", 4, parent="west"),
+        queue("east", 10, parent="org"),
+    ]
+    found, tree = balance(*queues)
+    assert [found.most(tree.leaf_of[name]) for name in ("a", "b", "east")] == [11, 8, 15]
+
+
 @pytest.mark.parametrize(
     "queues",
     [
