@@ -35,6 +35,11 @@ EXPLAINED: dict[str, str] = {
     ),
     "claim.Claim._reclaim: self._excesses += taken.too_much - excess"
     " -> self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
+    "claim.Claim._reclaim: self._deep[place] += taken.below_quota - deep"
+    " -> self._deep[place] -= taken.below_quota - deep": "only whether it is 0 is asked",
+    "claim.Claim._reclaim: tops.get(off, 0) + sign -> tops.get(off, 0) - sign": (
+        "only whether it is 0 is asked"
+    ),
     "cohorts.Balance.shortfall: 1 -> 2 in `low, high = (0, max(1, gpus))`": (
         "another start of the same search"
     ),

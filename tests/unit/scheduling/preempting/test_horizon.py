@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.scheduling import Admitted, BlockReason, Gang, Queue
+from drumline.scheduling import Admitted, BlockReason, Gang, Queue, Role
+from drumline.scheduling.preempting.horizon import Nomination
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 ALONE = (queue("research", 100),)
@@ -34,6 +35,12 @@ def blockers(*pending: Gang, running: list[Admitted], queues: tuple[Queue, ...] 
     )
     snapshot = cluster(*nodes, running=running, queues=both, pools=("h100", "other"))
     return {one.key: one.blockers for one in run(snapshot, *pending).blocked}
+
+
+def test_a_promise_counts_the_pods_of_roles_beside_the_main_ones() -> None:
+    one = gang("a", nodes=2, gpus=2, roles=(Role(name="launcher", pods=1, per_pod=pod(1)),))
+    kept = Nomination(gang=one, pool="h100", nodes=("n0", "n0", "n1"))
+    assert (kept.size, kept.gpus) == (2, 5)
 
 
 def test_who_waits_is_told_those_who_leave_its_own_places() -> None:

@@ -42,3 +42,10 @@ def test_each_gpu_of_the_pods_that_leave_costs_its_restart() -> None:
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 100),))
     (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
     assert [one.key for one in preemption.victims] == ["training/r"]
+
+
+def test_of_equal_pods_the_last_leaves_first() -> None:
+    elastic = admitted(gang("e", nodes=2, sizes=(1, 2)), "n0", "n0")
+    snapshot = cluster(node("n0", "rack-0"), running=[elastic], queues=(queue("research", 100),))
+    (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
+    assert [one.kept for one in preemption.victims] == [(0,)]

@@ -110,3 +110,20 @@ def test_what_may_be_reclaimed_at_most_is_the_borrowed_and_the_rest_of_the_last_
     court = Court(b=6)
     assert court.claim(2).reclaimable(leaf=court.b, largest=3) == 4
     assert Court(b=3).claim(2).reclaimable(leaf=court.b, largest=1) == 0
+
+
+def test_while_victims_are_picked_the_gang_need_not_be_entitled_yet() -> None:
+    """It is once a gang of its own queue has gone too."""
+    court = Court(a=4, b=6, org=2)
+    claim = court.claim(2)
+    claim.take(leaf=court.b, gpus=1)
+    assert verdict(claim) == (True, False)
+    claim.take(leaf=court.tree.leaf_of["a"], gpus=2)
+    assert verdict(claim) == (True, True)
+
+
+def test_what_is_borrowed_weighs_less_the_larger_the_weight_is() -> None:
+    scales = Scales(weights=[1.0, 3.0], past=[0.0, 0.0])
+    assert not scales.outweighs(1, 4, other=0, others=2)
+    assert scales.outweighs(1, 6, other=0, others=2)
+    assert scales.outweighs(0, 2, other=1, others=6)
