@@ -15,7 +15,8 @@ O(domains of the levels searched + its places); equal gangs that do not fit cost
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import filterfalse
+from itertools import compress, count, filterfalse, repeat
+from operator import is_
 
 from drumline.scheduling.decisions import (
     Blocked,
@@ -29,6 +30,7 @@ from drumline.scheduling.desk import Desk
 from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.running import Running
 from drumline.scheduling.shares.ordering import turn
 from drumline.scheduling.waiting.groups import Groups
 from drumline.scheduling.waiting.line import Waiting
@@ -60,15 +62,23 @@ def decide(
         ValueError: where one uid stands for two gangs.
     """
     wishing = tuple(pending)
-    _refuse_twins(waiting=wishing, admitted=snapshot.admitted)
     memory = memory or Memory()
+    running = memory.running(snapshot)
+    _refuse_twins(waiting=wishing, running=running)
     waiting = memory.waiting(snapshot=snapshot, pending=wishing)
     picture = memory.picture(snapshot=snapshot, policy=policy)
-    desk = Desk(snapshot=snapshot, picture=picture, waiting=waiting, policy=policy, now=now)
-    broken = _in_order(held for held in snapshot.admitted if held.lost and not held.leaving)
+    desk = Desk(
+        snapshot=snapshot,
+        running=running,
+        picture=picture,
+        waiting=waiting,
+        policy=policy,
+        now=now,
+    )
+    broken = _in_order(running.broken)
     answers = _settle(desk=desk, broken=broken, nominated=_nominated(desk=desk, waiting=waiting))
     asked = _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
-    _grow(desk=desk, snapshot=snapshot, answers=answers)
+    _grow(desk=desk, running=running, answers=answers)
     blocked = _blocked(
         desk=desk,
         broken=broken,
@@ -93,12 +103,11 @@ def decide(
     )
 
 
-def _refuse_twins(*, waiting: Sequence[Gang], admitted: Sequence[Admitted]) -> None:
-    uids = {held.gang.uid for held in admitted}
-    uids.update([gang.uid for gang in waiting])
-    if len(uids) == len(waiting) + len(admitted):
+def _refuse_twins(*, waiting: Sequence[Gang], running: Running) -> None:
+    uids = {gang.uid for gang in waiting}
+    if len(uids) == len(waiting) and uids.isdisjoint(running.uids):
         return
-    seen = {held.gang.uid for held in admitted}
+    seen = set(running.uids)
     for gang in sorted(waiting, key=turn):
         if gang.uid in seen:
             raise ValueError(f"{gang.key} ({gang.uid}) waits twice or is admitted already")
@@ -155,10 +164,9 @@ def _admit(
     return asked
 
 
-def _grow(*, desk: Desk, snapshot: Snapshot, answers: dict[str, Answer]) -> None:
+def _grow(*, desk: Desk, running: Running, answers: dict[str, Answer]) -> None:
     """Let elastic gangs have what nobody waits for."""
-    elastic = (one for one in snapshot.admitted if one.gang.sizes and not one.lost)
-    for held in _in_order(one for one in elastic if not (one.leaving or one.giving_up)):
+    for held in _in_order(running.may_grow):
         resized = desk.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
@@ -178,7 +186,7 @@ def _blocked(
     notices.update(waiting=waiting, told=kinds)
     alone = [_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken]
     line = notices.to(waiting)
-    others = {place for place, one in enumerate(line) if one is None}
+    others = set(compress(count(), map(is_, line, repeat(None))))
     otherwise = (one for one in asked if answers[one.uid] is not kinds.get(waiting.kind(one)))
     others.update(map(waiting.place, otherwise))
     for place in others:

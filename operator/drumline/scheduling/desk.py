@@ -32,6 +32,7 @@ from drumline.scheduling.preempting.migration import Migrator
 from drumline.scheduling.preempting.preemption import Preemptor
 from drumline.scheduling.preempting.relocation import Budget
 from drumline.scheduling.refusals import Refusal
+from drumline.scheduling.running import Running
 from drumline.scheduling.shares.enough import Enough
 from drumline.scheduling.shares.entry import Gate
 from drumline.scheduling.shares.ordering import Borrowing, line_of, turn
@@ -61,6 +62,7 @@ class Desk:
         self,
         *,
         snapshot: Snapshot,
+        running: Running,
         picture: Picture,
         waiting: Waiting,
         policy: Policy,
@@ -71,13 +73,13 @@ class Desk:
         self._now = now
         self._views = picture.views
         self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
-        self._horizon = Horizon(now=picture, admitted=snapshot.admitted)
+        self._horizon = Horizon(now=picture, admitted=running.unsettled)
         self._seating = Seating(self._horizon)
         self._enough = Enough(now=picture, seating=self._seating)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
         self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
         costs = self._candidacy.moving_costs
-        budget = Budget.of(policy.moves, admitted=snapshot.admitted, cost=costs)
+        budget = Budget.of(policy.moves, admitted=running.unsettled, cost=costs)
         self._preemptor = Preemptor(
             horizon=self._horizon,
             candidacy=self._candidacy,
@@ -120,7 +122,7 @@ class Desk:
             now=now,
         )
         self._gave_back = False
-        self.stay = self._horizon.recall_running(snapshot.admitted)
+        self.stay = self._horizon.recall_running(running.unsettled)
         """Uids of those that were to move and need not leave after all."""
         self._candidacy.exclude(self._horizon.nominated)
         for gang in sorted(waiting.alone, key=turn):

@@ -14,6 +14,7 @@ from typing import Final
 
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scheduling.placing.picture import Picture
+from drumline.scheduling.running import Running, running
 from drumline.scheduling.standing import Standing
 from drumline.scheduling.waiting.kinds import Kinds
 from drumline.scheduling.waiting.line import Waiting
@@ -29,6 +30,7 @@ class Memory:
     def __init__(self) -> None:
         self._standing = Standing()
         """The picture of now."""
+        self._running = running(())
         self._waiting = Waiting(Kinds())
         self._capped: frozenset[str] = frozenset()
         self.notices = Notices()
@@ -42,6 +44,12 @@ class Memory:
             self.notices = Notices()
         self._waiting.update(pending)
         return self._waiting
+
+    def running(self, snapshot: Snapshot) -> Running:
+        """Those who are admitted now."""
+        if not self._running.are(snapshot.admitted):
+            self._running = running(snapshot.admitted)
+        return self._running
 
     def picture(self, *, snapshot: Snapshot, policy: Policy) -> Picture:
         """The picture of now, for those who wait; nobody uses the one of the cycle before."""

@@ -155,11 +155,14 @@ class Gang:
     @property
     def extras(self) -> int:
         """How many pods of its roles come before the main ones."""
-        return sum(role.pods for role in self.roles)
+        return sum(role.pods for role in self.roles) if self.roles else 0
 
     def gpus_at(self, size: int) -> int:
         """GPUs of the whole gang with that many main pods."""
-        return sum(role.pods * role.per_pod.gpus for role in self.roles) + size * self.per_pod.gpus
+        main = size * self.per_pod.gpus
+        if not self.roles:  # asked for each gang in line, some hundred times a cycle
+            return main
+        return main + sum(role.pods * role.per_pod.gpus for role in self.roles)
 
     def request_of(self, position: int) -> Resources:
         """What the pod at a position asks for."""
