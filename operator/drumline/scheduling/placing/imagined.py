@@ -30,8 +30,8 @@ class Imagined:
         self._usable = tree.usable(depth, within=depth)
         self._slots = self._index.slots[depth]
         self._pods = search.demand.pods
-        self._free: dict[int, Vector] = {}
-        """By ordinal, where it is other than in the view."""
+        self._changed: dict[int, tuple[Vector, int]] = {}
+        """By ordinal: what is free there, and slots, where it is other than in the view."""
         self._gains: dict[int, int] = {}
         """By id of the domain: slots beside those in the index."""
 
@@ -56,10 +56,12 @@ class Imagined:
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
     def _shift(self, holder: Holder, change: Callable[[int, int], int]) -> None:
-        index, changed, gains = self._index, self._free, self._gains
+        index, changed, gains = self._index, self._changed, self._gains
         for ordinal, amount in holder.amounts.items():
-            before = changed.get(ordinal) or index.free[ordinal]
-            after = changed[ordinal] = tuple(map(change, before, amount))
-            more = index.slots_of(ordinal, after) - index.slots_of(ordinal, before)
-            domain = self._domain_of[ordinal]
-            gains[domain] = gains.get(domain, 0) + more
+            before, had = changed.get(ordinal) or (index.free[ordinal], index.cells[ordinal][1])
+            after = tuple(map(change, before, amount))
+            has = index.slots_of(ordinal, after)
+            changed[ordinal] = (after, has)
+            if has != had:
+                domain = self._domain_of[ordinal]
+                gains[domain] = gains.get(domain, 0) + has - had
