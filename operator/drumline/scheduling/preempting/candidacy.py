@@ -149,7 +149,7 @@ class Candidacy:
         rule, priority = asked.rule, asked.gang.priority
         within = rule.within_queue is not WithinQueue.NEVER
         leaf_of = soon.quota.tree.leaf_of
-        gpus_of = {one.gang.uid: one.gpus for one in soon.quota.holdings(asked.pool)}
+        gpus_of = {one.gang.uid: one.gpus for one in soon.quota.holders(asked.pool).all()}
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
         found: list[tuple[Admitted, int, VictimReason]] = []
         for held in self.running(asked.pool):

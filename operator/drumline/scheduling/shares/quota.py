@@ -12,7 +12,6 @@ Every question is O(depth of the tree); only the words of a refusal look at who 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Remedy
@@ -118,12 +117,8 @@ class QuotaBook:
         return self.account(pool).balance
 
     def holders(self, pool: str) -> Holders:
-        """The accounts of the gangs in a pool."""
-        return self.account(pool).holders
-
-    def holdings(self, pool: str) -> Iterable[Holding]:
         """Who holds what of a pool."""
-        return self.account(pool).holders.all()
+        return self.account(pool).holders
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
         """Let a gang hold so many main pods and its roles, whatever it held there before."""
