@@ -36,6 +36,17 @@ def in_place(attempt: int, *, generation: int = 1, over: bool = True, **facts: A
     return Incident(**{**plain, **facts})
 
 
+def opening(**facts: Any) -> incidents.IncidentStatus:
+    """What the operator writes down as it opens generation 2."""
+    plain: dict[str, Any] = {
+        "generation": 2,
+        "attempt": 0,
+        "fault_class": FaultClass.INFRASTRUCTURE,
+        "fault_at": "2023-11-14T22:13:20.000Z",
+    }
+    return incidents.IncidentStatus(**{**plain, **facts})
+
+
 def a_running_job(**status: Any) -> Job:
     job = running(admitted(a_job()))
     return with_status(job, job.status.model_copy(update=status))
@@ -78,13 +89,7 @@ def test_one_recovery_counts_once_against_each_class_it_recovers_from() -> None:
 
 def test_what_another_loss_interrupted_is_counted_and_stays_behind_that() -> None:
     job = a_running_job()
-    entry = incidents.IncidentStatus(
-        generation=2,
-        attempt=0,
-        fault_class=FaultClass.INFRASTRUCTURE,
-        cause="pod llama-1-g1 on node-b vanished",
-        fault_at="2023-11-14T22:13:20.000Z",
-    )
+    entry = opening(cause="pod llama-1-g1 on node-b vanished")
     opened = ledger.opened(job.status, entry).model_copy(update={"generation": 2})
     job = folded(with_status(job, opened), in_place(1, over=False))
     assert (used(job), causes(job)) == ({"Application": 1}, [0, 1])
@@ -121,14 +126,7 @@ def test_only_the_last_eight_are_kept() -> None:
 
 def test_the_operator_s_incident_is_completed_by_the_agents_and_not_charged_again() -> None:
     job = a_running_job()
-    entry = incidents.IncidentStatus(
-        generation=2,
-        attempt=0,
-        fault_class=FaultClass.INFRASTRUCTURE,
-        cause="pod llama-1-g1 on node-b vanished",
-        fault_at="2023-11-14T22:13:20.000Z",
-        detect_milliseconds=1000,
-    )
+    entry = opening(cause="pod llama-1-g1 on node-b vanished", detect_milliseconds=1000)
     status = ledger.opened(job.status, entry)
     job = with_status(job, status.model_copy(update={"generation": 2}))
     theirs = in_place(0, generation=2, failed_step=7, restored_step=7)
@@ -180,14 +178,7 @@ def test_faults_of_the_program_without_a_step_between_them_are_a_row(
 
 def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incident() -> None:
     job = a_running_job(checkpoint=CheckpointStatus(step=8, digest="d"))
-    entry = incidents.IncidentStatus(
-        generation=2,
-        attempt=0,
-        fault_class=FaultClass.APPLICATION,
-        cause="boom",
-        fault_at="2023-11-14T22:13:20.000Z",
-        failed_step=10,
-    )
+    entry = opening(cause="boom", fault_class=FaultClass.APPLICATION, failed_step=10)
     opened = ledger.opened(job.status, entry)
     assert ledger.stepped(job, opened, 9, now=NOW) == opened
     status = ledger.passed(opened, incidents.REPLACED, now=T0 + 5)
@@ -201,14 +192,7 @@ def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incide
 def test_boundaries_are_noted_in_the_transitions_themselves() -> None:
     job = a_running_job()
     lost = to.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
-    entry = incidents.IncidentStatus(
-        generation=2,
-        attempt=0,
-        fault_class=FaultClass.INFRASTRUCTURE,
-        cause="gone",
-        fault_at="2023-11-14T22:13:20.000Z",
-        detect_milliseconds=1000,
-    )
+    entry = opening(cause="gone", detect_milliseconds=1000)
     job = with_status(job, ledger.opened(lost, entry))
     nodes = ["node-a", "node-c"]
     status = to.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 3)
