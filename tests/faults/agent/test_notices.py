@@ -110,6 +110,48 @@ async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path
     assert (await gang.status()).notice is None, "nobody but the pod itself asked"
 
 
+async def test_a_pod_that_slept_while_it_was_replaced_asks_nobody_to_save(
+    gang: Gang, tmp_path: Path
+) -> None:
+    patient = {"DRUMLINE_CHECKPOINT_FOLDER": str(tmp_path), "DRUMLINE_GRACE_SECONDS": "3000"}
+    trains = ["beat(3)", "hang()"]
+    await gang.start(2, variables=script(r0=trains, r1=trains) | patient)
+    await gang.push()
+    await gang.pids()
+    asleep = gang.agents[1]
+    while (await asleep.status()).progress.step < 3:
+        pass
+    asleep.process.send_signal(signal.SIGSTOP)
+    gang.generation = 2
+    await gang.admit(1)
+    await gang.push()
+    await gang.pids()
+    asleep.process.send_signal(signal.SIGTERM)
+    asleep.process.send_signal(signal.SIGCONT)
+
+    assert await asleep.ended() in {128 + signal.SIGTERM, ExitCode.PEER_LOST}
+    assert "pod-ends" not in gang.leader.text, "there was nothing to save for it"
+
+
+async def test_a_pod_that_is_told_to_stop_as_its_gang_finishes_does_not_wait_for_a_save(
+    gang: Gang, tmp_path: Path
+) -> None:
+    gate = gang.band.gate()
+    patient = {"DRUMLINE_CHECKPOINT_FOLDER": str(tmp_path), "DRUMLINE_GRACE_SECONDS": "3000"}
+    finishes = ["beat(3)", gate.line, "done(9)"]
+    await gang.start(2, variables=script(r0=finishes, r1=finishes) | patient)
+    await gang.push()
+    await gang.pids()
+    while (await gang.agents[1].status()).progress.step < 3:
+        pass
+    gang.agents[1].process.send_signal(signal.SIGTERM)
+    await gang.leader.event("notice_taken")
+    gate.open()
+    gate.open()
+
+    assert await gang.ended() == [0, 0]
+
+
 async def test_pods_that_are_new_hear_what_the_others_were_asked(gang: Gang) -> None:
     waits = ["beat(3)", "hang(until=0, generation=2)", "print('asked', notice().id)", "hang()"]
     await gang.start(2, variables=script(r0=waits, r1=waits))

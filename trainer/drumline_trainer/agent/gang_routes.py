@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from drumline_trainer.agent.api import Route
 from drumline_trainer.agent.gang_words import NOTICE_PATH, ROUNDS_PATH, encode, parse_order
 from drumline_trainer.agent.http_message import FILES, HttpError, Request, Response
+from drumline_trainer.agent.notices import POD_ENDS
 from drumline_trainer.agent.reports import BEAT_PATH, FAULTS_PATH, parse_beat, parse_fault
 from drumline_trainer.contract import SIGNATURE_HEADER, Notice
 
@@ -69,10 +70,21 @@ class GangRoutes:
         notice = Notice.parse(request.body)
         if notice.job_uid != self._service.settings.job_uid:
             raise HttpError(HTTPStatus.FORBIDDEN, "notice of another job")
+        self._refuse_strangers(notice)
         if self._service.notices.take(notice) and self.leader is not None:
             signature = request.headers[SIGNATURE_HEADER.lower()]
             self.leader.hand_on(request.body, signature=signature)
         return Response(status=200, body=b"{}")
+
+    def _refuse_strangers(self, notice: Notice) -> None:
+        """A pod that slept while it was replaced has nothing that the gang would have to save."""
+        sender = notice.id.removeprefix(POD_ENDS)
+        current = self._service.book.current
+        if sender == notice.id or current is None:
+            return
+        if sender not in {member.pod_uid for member in current.record.members}:
+            known = self._service.book.generation
+            raise HttpError(HTTPStatus.CONFLICT, f"no member of generation {known} asks this")
 
     async def _snapshot(self, request: Request) -> Response:
         return self._snapshot_server.send(request)

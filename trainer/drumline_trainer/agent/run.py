@@ -11,6 +11,7 @@ others. The termination message is a `contract.FinalReport`.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent import linux
@@ -72,6 +73,8 @@ class Pod:
         self._service = service
         self._zygote = zygote
         self._incidents = IncidentLog(service.board)
+        self._stopping_until = 0.0
+        """When the ranks of a pod that was told to stop are killed; 0: it was not told."""
         self._store = Store(zygote=zygote, first_port=service.settings.store_port)
         self._member = Member(
             service=service, zygote=zygote, snapshots=snapshots, incidents=self._incidents
@@ -106,7 +109,7 @@ class Pod:
             self._last_word(),
             self._left(),
             self._superseded(signed),
-            self._service.stopped(),
+            self._saved_and_stopped(signed),
             self._zygote.ended(),
             self._replaced(),
             self._work(signed),
@@ -172,14 +175,10 @@ class Pod:
         return Failed(exit_code=ExitCode.PEER_LOST, reason=reason)
 
     async def _end(self, signed: SignedRecord, verdict: Verdict) -> Ending:
-        service, seconds = self._service, 0.0
+        seconds = 0.0
         match verdict:
             case Terminated():
-                grace = service.settings.grace_seconds
-                log(Event.TERMINATION_REQUESTED, grace_seconds=grace)
-                seconds = max(grace - GRACE_MARGIN_SECONDS, grace / 2)
-                seconds -= await save_before_the_end(service, signed, seconds=seconds)
-                seconds = max(seconds, 1.0)
+                seconds = max(self._stopping_until - time.monotonic(), 1.0)
             case Succeeded():
                 await self._member.gang.ended_by_themselves()
             case Left():
@@ -190,6 +189,18 @@ class Pod:
             verdict = Succeeded()
         await self._store.close()
         return Ending(verdict=verdict)
+
+    async def _saved_and_stopped(self, signed: SignedRecord) -> Terminated:
+        """Told to stop: the gang saves first, and whatever ends this pod earlier is not missed."""
+        service = self._service
+        verdict = await service.stopped()
+        if not self._stopping_until:
+            grace = service.settings.grace_seconds
+            log(Event.TERMINATION_REQUESTED, grace_seconds=grace)
+            self._stopping_until = time.monotonic() + max(grace - GRACE_MARGIN_SECONDS, grace / 2)
+        seconds = self._stopping_until - time.monotonic()
+        await save_before_the_end(service, signed, seconds=seconds)
+        return verdict
 
     async def _leave(self, signed: SignedRecord) -> None:
         """Everybody leaves on request; the leader, which others may still ask, as the last."""

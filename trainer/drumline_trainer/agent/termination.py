@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.service import Service
 
 
-async def save_before_the_end(service: Service, signed: SignedRecord, *, seconds: float) -> float:
-    """Have the gang save, if it trains and has a place to save to. Returns the seconds it took."""
+async def save_before_the_end(service: Service, signed: SignedRecord, *, seconds: float) -> None:
+    """Have the gang save, if it trains and has a place to save to, within these seconds."""
     settings = service.settings
     if service.board.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
-        return 0.0
-    started = time.monotonic()
+        return
     notice = Notice(
         job_uid=settings.job_uid,
         id=f"{POD_ENDS}{settings.pod_uid}",
@@ -43,7 +42,6 @@ async def save_before_the_end(service: Service, signed: SignedRecord, *, seconds
                 await service.notices.answered(notice.id)
     except TimeoutError:
         pass  # the newest checkpoint counts
-    return time.monotonic() - started
 
 
 async def _asked(service: Service, signed: SignedRecord, notice: Notice) -> bool:
