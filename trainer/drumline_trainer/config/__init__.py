@@ -1,0 +1,31 @@
+"""The trainer's own configuration: torch-free, checked before any GPU is touched.
+
+The operator builds a `TrainerConfig` from a TrainingJob's `spec.trainer` and its `overrides` and
+reports what `TrainerConfig.from_dict` refuses as condition InvalidConfig; the pods read the same
+JSON. Unknown keys are errors that name the nearest known one. Each section checks what it can see
+alone; what only several sections and the number of ranks decide is `layout.Layout`'s to judge.
+"""
+
+from drumline_trainer.config.checkpoint import CheckpointConfig
+from drumline_trainer.config.data import DataConfig
+from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.model import MODEL_PRESETS, ModelConfig
+from drumline_trainer.config.optimizer import OptimizerConfig
+from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
+from drumline_trainer.config.reading import merge
+from drumline_trainer.config.trainer import Precision, TrainerConfig
+
+__all__ = [
+    "MODEL_PRESETS",
+    "CheckpointConfig",
+    "ConfigError",
+    "DataConfig",
+    "DataParallel",
+    "ModelConfig",
+    "OptimizerConfig",
+    "ParallelismConfig",
+    "Precision",
+    "Schedule",
+    "TrainerConfig",
+    "merge",
+]

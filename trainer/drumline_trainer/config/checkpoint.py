@@ -1,0 +1,28 @@
+"""When copies are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_trainer.config.errors import require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointConfig:
+    """How often sharded checkpoints are committed, and how many verified ones are kept."""
+
+    every_steps: int = 50
+    keep: int = 3
+    snapshot_every_steps: int | None = None
+    """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
+    the training time."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        require_positive(
+            {
+                "checkpoint.snapshot_every_steps": self.snapshot_every_steps or 1,
+                "checkpoint.every_steps": self.every_steps,
+                "checkpoint.keep": self.keep,
+            }
+        )

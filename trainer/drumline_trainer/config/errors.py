@@ -1,0 +1,23 @@
+"""What every wrong configuration raises, and the checks that several sections share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot work; the message names the field and the fix."""
+
+
+def require_positive(values: Mapping[str, float]) -> None:
+    """Raise ConfigError for the first that is not greater than 0."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{name}: must be greater than 0, not {value}")
+
+
+def require_not_negative(values: Mapping[str, float]) -> None:
+    """Raise ConfigError for the first that is below 0."""
+    for name, value in values.items():
+        if value < 0:
+            raise ConfigError(f"{name}: must not be negative, but is {value}")

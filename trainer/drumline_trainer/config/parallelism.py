@@ -1,0 +1,83 @@
+"""How the ranks share the work: degrees by axis, the kind of data parallelism, the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_trainer.config.errors import require_positive
+
+
+class DataParallel(StrEnum):
+    """What the ranks that see different samples hold copies of (Rajbhandari et al. 2020)."""
+
+    DDP = "ddp"
+    """Everything."""
+    ZERO1 = "zero1"
+    """Weights and gradients; the optimizer's state is shared out."""
+    ZERO2 = "zero2"
+    """Weights; gradients and the optimizer's state are shared out."""
+    FSDP = "fsdp"
+    """Nothing: ZeRO-3. With `replicate` above 1 it is HSDP: copies of sharded groups."""
+
+
+class Schedule(StrEnum):
+    """In which order a pipeline's ranks work on their micro-batches."""
+
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED = "interleaved"
+    ZERO_BUBBLE = "zero-bubble"
+    """Interleaved with split backward passes (Qi et al. 2023)."""
+    ZBV = "zbv"
+    DUAL_PIPE_V = "dualpipev"
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether gradients of inputs and of weights are computed at different times."""
+        return self in (Schedule.ZERO_BUBBLE, Schedule.ZBV, Schedule.DUAL_PIPE_V)
+
+    @property
+    def is_v_shaped(self) -> bool:
+        """Whether each rank has two stages and the first rank also the last one."""
+        return self in (Schedule.ZBV, Schedule.DUAL_PIPE_V)
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether each rank has several stages."""
+        return self not in (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelismConfig:
+    """Degrees that divide the ranks; what is left over goes to data parallelism."""
+
+    data_parallel: DataParallel = DataParallel.FSDP
+    replicate: int = 1
+    """With fsdp: copies of the sharded model (HSDP); weights travel within a copy only."""
+    tensor: int = 1
+    """Ranks that share every matrix product; fastest inside one node."""
+    sequence_parallel: bool = True
+    """With tensor above 1: norms and residuals are shared out by position too."""
+    context: int = 1
+    """Ranks that share every sequence (ring attention)."""
+    pipeline: int = 1
+    """Groups of layers, one after the other."""
+    schedule: Schedule = Schedule.ONE_F_ONE_B
+    stages_per_rank: int | None = None
+    """None: 1, or 2 where the schedule interleaves."""
+    expert: int = 1
+    """Ranks that share the experts of a mixture, taken from the data-parallel ones."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        require_positive(
+            {
+                "parallelism.replicate": self.replicate,
+                "parallelism.tensor": self.tensor,
+                "parallelism.context": self.context,
+                "parallelism.pipeline": self.pipeline,
+                "parallelism.expert": self.expert,
+                "parallelism.stages_per_rank": self.stages_per_rank or 1,
+            }
+        )

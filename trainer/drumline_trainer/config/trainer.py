@@ -1,0 +1,78 @@
+"""Everything a run depends on, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from drumline_trainer.config.checkpoint import CheckpointConfig
+from drumline_trainer.config.data import DataConfig
+from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.model import ModelConfig
+from drumline_trainer.config.optimizer import OptimizerConfig
+from drumline_trainer.config.parallelism import ParallelismConfig
+from drumline_trainer.config.reading import build
+
+
+class Precision(StrEnum):
+    """Type of the forward and backward passes; weights and optimizer state stay fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerConfig:
+    """Everything a run depends on."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    parallelism: ParallelismConfig = field(default_factory=ParallelismConfig)
+    steps: int = 100
+    global_batch_size: int = 16
+    """Sequences per optimizer step over all ranks; split evenly."""
+    micro_batch_size: int | None = None
+    """Sequences a rank passes through the model at once, at most: its share of the global batch is
+    done in as many parts as that takes. None: in one."""
+    seed: int = 0
+    precision: Precision = Precision.FP32
+    log_every_steps: int = 10
+    heartbeat_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        require_positive(
+            {
+                "steps": self.steps,
+                "global_batch_size": self.global_batch_size,
+                "log_every_steps": self.log_every_steps,
+                "heartbeat_seconds": self.heartbeat_seconds,
+                "micro_batch_size": 1 if self.micro_batch_size is None else self.micro_batch_size,
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict(to_dict(c)) == c`."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> TrainerConfig:
+        """Build from decoded JSON.
+
+        Raises:
+            ConfigError: unknown key, wrong type, or a value that cannot work.
+        """
+        return build(cls, raw, path="")
+
+    def check_world_size(self, world_size: int) -> None:
+        """Raise ConfigError unless the global batch splits evenly over `world_size` ranks."""
+        if world_size < 1:
+            raise ConfigError(f"ranks: must be at least 1, not {world_size}")
+        if self.global_batch_size % world_size:
+            raise ConfigError(
+                f"global_batch_size: {self.global_batch_size} does not split evenly over"
+                f" {world_size} ranks; use a multiple of {world_size}"
+            )
