@@ -1,0 +1,226 @@
+"""Which layouts can train which configuration: the only judge, and its reasons. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_trainer.config import (
+    ConfigError,
+    DataParallel,
+    ModelConfig,
+    Schedule,
+    TrainerConfig,
+)
+from drumline_trainer.layout import Layout
+
+
+class Reason(StrEnum):
+    """Why a layout is illegal; every refusal carries one."""
+
+    WORLD_SIZE = "WorldSize"
+    REPLICATE = "ReplicateNeedsFsdp"
+    HEADS = "HeadsDoNotDivide"
+    FFN = "FfnDoesNotDivide"
+    SEQUENCE = "SequenceDoesNotDivide"
+    LAYERS = "TooFewLayers"
+    STAGES_PER_RANK = "StagesPerRank"
+    MICRO_BATCHES = "TooFewMicroBatches"
+    UNEVEN_MICRO_BATCHES = "UnevenMicroBatches"
+    ROUNDS = "UnevenRounds"
+    BATCH = "BatchDoesNotDivide"
+    NO_EXPERTS = "NoExperts"
+    EXPERTS = "ExpertsDoNotDivide"
+    EXPERT_RANKS = "ExpertRanksDoNotDivide"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objection:
+    """One reason not to run a layout, with the sentence for people."""
+
+    reason: Reason
+    text: str
+    """Begins with the field at fault; says the figures and what would work."""
+
+
+def objections(config: TrainerConfig, *, world_size: int) -> tuple[Objection, ...]:
+    """Everything that speaks against training this configuration on so many ranks; empty: go."""
+    try:
+        layout = Layout.of(config.parallelism, world_size=world_size)
+    except ConfigError as error:
+        about_copies = str(error).startswith("parallelism.replicate")
+        reason = Reason.REPLICATE if about_copies else Reason.WORLD_SIZE
+        return (Objection(reason=reason, text=str(error)),)
+    return tuple(_objections(layout, config))
+
+
+def checked_layout(config: TrainerConfig, *, world_size: int) -> Layout:
+    """The layout of this configuration on so many ranks.
+
+    Raises:
+        ConfigError: it is illegal; the message is the first objection.
+    """
+    found = objections(config, world_size=world_size)
+    if found:
+        raise ConfigError(found[0].text)
+    return Layout.of(config.parallelism, world_size=world_size)
+
+
+def micro_batches(layout: Layout, config: TrainerConfig) -> int:
+    """How many parts a rank's share of the global batch is done in.
+
+    Where nothing is asked for: in one, or in a pipeline in two for each of its ranks, or the next
+    number that divides the share.
+    """
+    share = config.global_batch_size // layout.batch_ranks
+    if config.micro_batch_size is not None:
+        return -(-share // config.micro_batch_size)
+    if layout.pipeline == 1:
+        return 1
+    possible = [
+        parts
+        for parts in range(1, share + 1)
+        if share % parts == 0 and parts >= least_micro_batches(layout) and _even(layout, parts)
+    ]
+    return next((parts for parts in possible if parts >= 2 * layout.pipeline), share)
+
+
+def _even(layout: Layout, parts: int) -> bool:
+    """Whether the micro-batches fill the rounds of the schedule."""
+    if layout.schedule not in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):
+        return True
+    return parts % max(1, parts // layout.pipeline) == 0
+
+
+def _objections(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+    yield from _batch(layout, config)
+    yield from _tensor(layout, config.model)
+    yield from _sequence(layout, config)
+    yield from _experts(layout, config.model)
+    if layout.pipeline > 1:
+        yield from _pipeline(layout, config)
+
+
+def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+    batch, parts = config.global_batch_size, layout.batch_ranks
+    if batch % parts:
+        yield Objection(
+            reason=Reason.BATCH,
+            text=f"global_batch_size: {batch} does not split evenly over {parts} ranks; use a"
+            f" multiple of {parts}",
+        )
+
+
+def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Objection]:
+    degree = layout.tensor
+    for field, size in (("heads", model.heads), ("kv_heads", model.kv_heads)):
+        if size % degree:
+            yield Objection(
+                reason=Reason.HEADS,
+                text=f"parallelism.tensor: model.{field} {size} do not divide by {degree};"
+                f" use a divisor of {size}",
+            )
+    if model.ffn_size % degree:
+        yield Objection(
+            reason=Reason.FFN,
+            text=f"parallelism.tensor: model.ffn_size {model.ffn_size} does not divide by {degree}",
+        )
+
+
+def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+    length = config.data.sequence_length
+    parts = 2 * layout.context if layout.context > 1 else 1
+    if layout.tensor > 1 and layout.sequence_parallel:
+        parts = math.lcm(parts, layout.context * layout.tensor)
+    if length % parts:
+        yield Objection(
+            reason=Reason.SEQUENCE,
+            text=f"data.sequence_length: {length} does not divide by {parts}, as context"
+            f" {layout.context} and tensor {layout.tensor} need it",
+        )
+
+
+def _experts(layout: Layout, model: ModelConfig) -> Iterator[Objection]:
+    degree = layout.expert
+    if degree == 1:
+        return
+    if not model.experts:
+        yield Objection(
+            reason=Reason.NO_EXPERTS,
+            text=f"parallelism.expert: {degree}, but the model has no experts; set model.experts",
+        )
+    elif model.experts % degree:
+        yield Objection(
+            reason=Reason.EXPERTS,
+            text=f"parallelism.expert: model.experts {model.experts} do not divide by {degree}",
+        )
+    shared_by = layout.shard if layout.data_parallel is DataParallel.FSDP else layout.replicate
+    if shared_by * layout.context % degree:
+        yield Objection(
+            reason=Reason.EXPERT_RANKS,
+            text=f"parallelism.expert: the {shared_by * layout.context} ranks that share samples"
+            f" and sequences do not divide by {degree}",
+        )
+
+
+def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+    schedule, per_rank = layout.schedule, layout.stages_per_rank
+    if schedule.is_v_shaped and per_rank != 2:
+        wanted = "exactly 2"
+    elif schedule.interleaves and per_rank < 2:
+        wanted = "at least 2"
+    elif not schedule.interleaves and per_rank != 1:
+        wanted = "exactly 1"
+    else:
+        wanted = ""
+    if wanted:
+        yield Objection(
+            reason=Reason.STAGES_PER_RANK,
+            text=f"parallelism.stages_per_rank: {schedule} has {wanted}, not {per_rank}",
+        )
+    if config.model.layers < layout.stages:
+        yield Objection(
+            reason=Reason.LAYERS,
+            text=f"parallelism.pipeline: {layout.stages} stages need as many layers; the model has"
+            f" {config.model.layers}",
+        )
+    yield from _micro_batches(layout, config)
+
+
+def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+    parts, share = micro_batches(layout, config), config.global_batch_size // layout.batch_ranks
+    if share % parts:
+        yield Objection(
+            reason=Reason.UNEVEN_MICRO_BATCHES,
+            text=f"micro_batch_size: a rank's share of {share} samples does not split into equal"
+            f" micro-batches of {config.micro_batch_size}, and a pipeline needs them equal",
+        )
+    if not _even(layout, parts):
+        yield Objection(
+            reason=Reason.ROUNDS,
+            text=f"micro_batch_size: {layout.schedule} works in rounds of {layout.pipeline}"
+            f" micro-batches, and {parts} do not divide into {parts // layout.pipeline} equal"
+            " rounds",
+        )
+    needed = least_micro_batches(layout)
+    if parts < needed:
+        yield Objection(
+            reason=Reason.MICRO_BATCHES,
+            text=f"micro_batch_size: {layout.schedule} over {layout.pipeline} ranks needs at least"
+            f" {needed} micro-batches, not {parts}; lower it to {max(1, share // needed)}",
+        )
+
+
+def least_micro_batches(layout: Layout) -> int:
+    """Below so many the schedule cannot begin."""
+    if layout.pipeline == 1:
+        return 1
+    match layout.schedule:
+        case Schedule.ONE_F_ONE_B:
+            return layout.pipeline
+        case Schedule.DUAL_PIPE_V:
+            return 2 * layout.pipeline
+        case _:
+            return 1
