@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -79,7 +80,7 @@ class World:
         group = self.group(axis)
         if group is None:
             group = dist.new_group([self.rank], use_local_synchronization=True)
-        assert group is not None  # noqa: S101 - this rank is in it
+            return cast("ProcessGroup", group)  # else: this rank is not in it
         return group
 
 
@@ -89,4 +90,5 @@ def _make(sets: tuple[tuple[int, ...], ...], *, rank: int) -> ProcessGroup:
         assert dist.group.WORLD is not None  # noqa: S101 - it is initialized
         return dist.group.WORLD
     made = {ranks: dist.new_group(list(ranks)) for ranks in sets}
-    return next(group for ranks, group in made.items() if rank in ranks)
+    own = next(group for ranks, group in made.items() if rank in ranks)
+    return cast("ProcessGroup", own)
