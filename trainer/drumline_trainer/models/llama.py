@@ -1,7 +1,9 @@
 """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-Single-device code that reads like the papers; sharding is applied from outside (`parallelism`).
-Layers live in a ModuleDict, so that a parameter's name survives when a pipeline stage drops some.
+Single-device code that reads like the papers; parallelism is applied from outside, by replacing
+linear layers, embeddings and what `models.seams` holds. Layers live in a ModuleDict, so that a
+parameter's name survives when a pipeline stage drops some. A stage is this same class with parts
+set to None: without `embedding` it is fed hidden states, without `norm` it returns them.
 No buffers: rotary tables are recomputed each forward, so a model built on the meta device needs
 nothing but its parameters (`models.initialize`).
 
@@ -18,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.seams import Attend, Positions, TokenEmbedding
 
 
 class Attention(nn.Module):
@@ -31,16 +34,14 @@ class Attention(nn.Module):
         self.key = nn.Linear(config.hidden_size, key_value_size, bias=False)
         self.value = nn.Linear(config.hidden_size, key_value_size, bias=False)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.attend = Attend(causal=True)
 
     def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         """Attend to this and earlier positions."""
         q_BHSE = rotate(self._split_heads(self.query(x_BSD)), rotary)
         k_BGSE = rotate(self._split_heads(self.key(x_BSD)), rotary)
         v_BGSE = self._split_heads(self.value(x_BSD))
-        grouped = q_BHSE.shape[1] != k_BGSE.shape[1]
-        out_BHSE = F.scaled_dot_product_attention(
-            q_BHSE, k_BGSE, v_BGSE, is_causal=True, enable_gqa=grouped
-        )
+        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE)
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _split_heads(self, x_BSD: Tensor) -> Tensor:
@@ -80,33 +81,47 @@ class DecoderLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """The whole decoder: tokens in, logits of the next token out."""
+    """The whole decoder, or the layers of one pipeline stage."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embedding: TokenEmbedding | None = TokenEmbedding(
+            config.vocab_size, config.hidden_size
+        )
+        self.positions = Positions()
         self.layers = nn.ModuleDict(
             {str(index): DecoderLayer(config) for index in range(config.layers)}
         )
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.output = (
+        self.norm: nn.Module | None = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
+        self.output: nn.Module | None = (
             None
             if config.tied_embeddings
             else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         )
 
-    def forward(self, tokens_BS: Tensor) -> Tensor:
-        """Logits of shape B S V."""
-        x_BSD = self.embedding(tokens_BS)
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
+        x_BSD = inputs if inputs.is_floating_point() else self._embedded(inputs)
         head_size = self.config.hidden_size // self.config.heads
         rotary = rotary_tables(
-            tokens_BS.shape[1], head_size, theta=self.config.rope_theta, like=x_BSD
+            self.positions(x_BSD), head_size, theta=self.config.rope_theta, like=x_BSD
         )
         for layer in self.layers.values():
             x_BSD = layer(x_BSD, rotary)
-        head_VD = self.embedding.weight if self.output is None else self.output.weight
-        return F.linear(self.norm(x_BSD), head_VD)
+        return x_BSD if self.norm is None else self._logits(self.norm(x_BSD))
+
+    def _embedded(self, tokens_BS: Tensor) -> Tensor:
+        if self.embedding is None:
+            raise TypeError("a stage without embedding is fed hidden states, not tokens")
+        return self.embedding(tokens_BS)
+
+    def _logits(self, x_BSD: Tensor) -> Tensor:
+        if self.output is not None:
+            return self.output(x_BSD)
+        if self.embedding is None:
+            raise TypeError("the last stage of a model with tied embeddings keeps its embedding")
+        return self.embedding.logits(x_BSD)
 
 
 def build_on_meta(config: ModelConfig) -> Llama:
@@ -121,7 +136,7 @@ def next_token_loss(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
 
 
 def rotary_tables(
-    length: int, head_size: int, *, theta: float, like: Tensor
+    positions_S: Tensor, head_size: int, *, theta: float, like: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines of shape S E/2 (Su et al. 2021): pair i turns by position · theta^(-2i/E).
 
@@ -129,8 +144,7 @@ def rotary_tables(
     would be off by whole turns at long positions.
     """
     pairs = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device)
-    positions = torch.arange(length, dtype=torch.float64, device=like.device)
-    angles = torch.outer(positions, theta ** (-pairs / head_size))
+    angles = torch.outer(positions_S.double(), theta ** (-pairs / head_size))
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

@@ -78,7 +78,7 @@ def test_the_future_does_not_change_the_past(model: Llama) -> None:
 def test_rotation_depends_on_distance_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 8, generator=generator)
-    tables = rotary_tables(12, 8, theta=10_000.0, like=q)
+    tables = rotary_tables(torch.arange(12), 8, theta=10_000.0, like=q)
     q_SE = rotate(q.expand(12, 8), tables)
     k_SE = rotate(k.expand(12, 8), tables)
     scores = [q_SE[s] @ k_SE[s - 4] for s in range(4, 12)]

@@ -1,0 +1,23 @@
+"""The model of a configuration, without storage, whatever its family."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.llama import Llama
+
+
+def build_on_meta(config: ModelConfig) -> nn.Module:
+    """A model without storage: cut it, then fill it with `models.initialize` or a checkpoint."""
+    with torch.device("meta"):
+        return Llama(config)
+
+
+def layer_modules(model: nn.Module) -> list[nn.Module]:
+    """The layers that are left in this model or stage, in order: the units of sharding."""
+    layers = model.layers
+    if not isinstance(layers, nn.ModuleDict):
+        raise TypeError("a model's layers are a ModuleDict")
+    return list(layers.values())
