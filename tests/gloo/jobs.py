@@ -22,6 +22,7 @@ from drumline_trainer.models.llama import Llama, build_on_meta
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.parallelism.fsdp import shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
+from drumline_trainer.parallelism.slices import Slice, slices_of
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import exit_code_of, join, run_rank
 
@@ -98,16 +99,16 @@ def joined_model(placement: Placement, config: ModelConfig, **options: Any) -> L
 
 def training_state(
     placement: Placement, config: TrainerConfig, *, seed: int | None = None
-) -> dict[str, torch.Tensor]:
+) -> list[Slice]:
     """Join, and give weights and moments; initialized by `seed`, else full of NaN."""
     model = joined_model(placement, config.model, precision=config.precision)
-    tensors = ShardedAdamW(model, config.optimizer).tensors()
+    slices = ShardedAdamW(slices_of(model), config.optimizer).slices()
     if seed is None:
-        for tensor in tensors.values():
-            tensor.fill_(float("nan"))
+        for one in slices:
+            one.tensor.fill_(float("nan"))
     else:
         initialize(model, seed=seed)
-    return tensors
+    return slices
 
 
 def opened(placement: Placement, *, keep: int = 3) -> Checkpointer:
@@ -121,12 +122,12 @@ def save_steps(
     placement: Placement, pipe: Connection, config: TrainerConfig, steps: list[int], keep: int
 ) -> None:
     """Save a checkpoint for each step, its weights made from the step as seed."""
-    tensors = training_state(placement, config, seed=0)
+    slices = training_state(placement, config, seed=0)
     checkpoints = opened(placement, keep=keep)
     for step in steps:
-        for tensor in tensors.values():
-            tensor.fill_(float(step))
-        saved = checkpoints.save(step=step, tensors=tensors, trainer={"cursor": step})
+        for one in slices:
+            one.tensor.fill_(float(step))
+        saved = checkpoints.save(step=step, slices=slices, trainer={"cursor": step})
         assert saved.step == step
     pipe.send(saved.digest)
     dist.destroy_process_group()
@@ -134,12 +135,12 @@ def save_steps(
 
 def restore_once(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
     """Try to restore; send (step, the value all weights have) or the error."""
-    tensors = training_state(placement, config)
+    slices = training_state(placement, config)
     try:
-        restored = opened(placement).restore(tensors, placement=placement)
+        restored = opened(placement).restore(slices, placement=placement)
     except (CheckpointError, ValueError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
     else:
-        values = {float(x) for t in tensors.values() for x in t.to_local().flatten()}
+        values = {float(x) for one in slices for x in one.tensor.flatten()}
         pipe.send((restored and restored.step, values))
     dist.destroy_process_group()

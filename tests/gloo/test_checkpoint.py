@@ -26,7 +26,7 @@ def restore_mutated(
     placement: Placement, pipe: Connection, config: TrainerConfig, seed: int
 ) -> None:
     """Rank 0 damages one file, all try to restore, rank 0 mends it; send what went unseen."""
-    tensors = training_state(placement, config)
+    slices = training_state(placement, config)
     checkpoints = opened(placement)
     [step] = checkpoints.folder.steps()
     damages = damaged_files(checkpoints.folder.step_folder(step), seed=seed)
@@ -37,15 +37,15 @@ def restore_mutated(
             file.write_bytes(damaged)
         dist.barrier()
         try:
-            checkpoints.restore(tensors, placement=placement)
+            checkpoints.restore(slices, placement=placement)
             unseen += 1
         except CorruptCheckpointError:
             pass
         dist.barrier()
         if placement.rank == 0:
             file.write_bytes(intact)
-    assert all(t.to_local().isnan().all() for t in tensors.values())  # not a byte was used
-    restored = checkpoints.restore(tensors, placement=placement)
+    assert all(one.tensor.isnan().all() for one in slices)  # not a byte was used
+    restored = checkpoints.restore(slices, placement=placement)
     pipe.send((unseen, restored and restored.step))
     dist.destroy_process_group()
 
@@ -67,13 +67,13 @@ def damaged_files(folder: Path, *, seed: int) -> Iterator[tuple[Path, bytes, byt
 
 def save_with_full_disk(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
     """Rank 1 may not write a file of more than 100 bytes."""
-    tensors = training_state(placement, config, seed=0)
+    slices = training_state(placement, config, seed=0)
     checkpoints = opened(placement)
     if placement.rank == 1:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     try:
-        checkpoints.save(step=1, tensors=tensors, trainer={})
+        checkpoints.save(step=1, slices=slices, trainer={})
     except SaveError as error:
         pipe.send(str(error))
     dist.destroy_process_group()
@@ -83,11 +83,11 @@ def save_after_replacement(
     placement: Placement, pipe: Connection, config: TrainerConfig, newer: Placement
 ) -> None:
     """A newer membership claims the folder while this one trains."""
-    tensors = training_state(placement, config, seed=0)
+    slices = training_state(placement, config, seed=0)
     checkpoints = opened(placement)
     opened(newer)
     try:
-        checkpoints.save(step=5, tensors=tensors, trainer={})
+        checkpoints.save(step=5, slices=slices, trainer={})
     except CheckpointError as error:
         pipe.send(type(error).__name__)
     dist.destroy_process_group()

@@ -25,6 +25,7 @@ from drumline_trainer.optimization.gradients import Totals, clip_and_total
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.fsdp import reduce_gradients, shard_model
 from drumline_trainer.parallelism.mesh import build_mesh
+from drumline_trainer.parallelism.slices import slices_of, take_gradients
 from drumline_trainer.randomness import reseed
 from drumline_trainer.recovery.savepoints import SavePoints
 from drumline_trainer.recovery.state import announce, cursor_of, trainer_state
@@ -55,10 +56,10 @@ def train(
     model = build_on_meta(config.model)
     shard_model(model, mesh=mesh, precision=config.precision)
     model.to_empty(device=device)
-    optimizer = ShardedAdamW(model, config.optimizer)
+    optimizer = ShardedAdamW(slices_of(model), config.optimizer)
 
     reporter.enter(Phase.RESTORING)
-    start = savepoints.restore(optimizer.tensors())
+    start = savepoints.restore(optimizer.slices())
     if start.tier is RestoreTier.INITIAL:
         initialize(model, seed=config.seed)
     optimizer.set_finished_steps(start.step)
@@ -83,7 +84,7 @@ def train(
         )
         refuse_non_finite(totals, step=step + 1)
         rate = learning_rate(step, total_steps=config.steps, config=config.optimizer)
-        optimizer.update(rate=rate)
+        optimizer.update(take_gradients(model), rate=rate)
         reporter.finish_step(step + 1, loss=totals.loss, gradient_norm=totals.gradient_norm)
 
         if savepoints.due(step + 1, votes=totals.votes):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -19,6 +18,7 @@ from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.restore import Restored, read_back, restore
 from drumline_trainer.checkpoint.save import Saved, save
 from drumline_trainer.parallelism.collectives import broadcast_bytes
+from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement
 
 
@@ -58,11 +58,11 @@ class Checkpointer:
         _claim(folder, device=device)
         return cls(folder=folder, keep=keep, device=device)
 
-    def restore(self, tensors: Mapping[str, Tensor], *, placement: Placement) -> Restored | None:
+    def restore(self, slices: Sequence[Slice], *, placement: Placement) -> Restored | None:
         """See `checkpoint.restore.restore`."""
         restored = restore(
             folder=self.folder,
-            tensors=tensors,
+            slices=slices,
             device=self.device,
             acknowledged_step=placement.acknowledged_step,
             acknowledged_digest=placement.acknowledged_digest,
@@ -71,12 +71,10 @@ class Checkpointer:
             self.verified.append(restored.step)
         return restored
 
-    def save(
-        self, *, step: int, tensors: Mapping[str, Tensor], trainer: Mapping[str, Any]
-    ) -> Saved:
+    def save(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> Saved:
         """See `checkpoint.save.save`; then drop what is older than the ones to keep."""
         saved = save(
-            folder=self.folder, step=step, tensors=tensors, trainer=trainer, device=self.device
+            folder=self.folder, step=step, slices=slices, trainer=trainer, device=self.device
         )
         self.verified = [*(kept for kept in self.verified if kept != step), step][-self.keep :]
         if dist.get_rank() == 0:

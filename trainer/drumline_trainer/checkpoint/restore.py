@@ -40,7 +40,8 @@ from drumline_trainer.checkpoint.manifest import (
 from drumline_trainer.checkpoint.shard_file import dtype_name, read_bounded, verify_file
 from drumline_trainer.config import ConfigError
 from drumline_trainer.parallelism.collectives import agree, broadcast_bytes
-from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
 
 logger = logging.getLogger(__name__)
 
@@ -59,16 +60,16 @@ class Restored:
 def restore(
     *,
     folder: CheckpointFolder,
-    tensors: Mapping[str, Tensor],
+    slices: Sequence[Slice],
     device: torch.device,
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
 ) -> Restored | None:
-    """Fill `tensors` from the newest checkpoint that verifies and is not too old.
+    """Fill the slices from the newest checkpoint that verifies and is not too old.
 
     Args:
         folder: claimed by rank 0.
-        tensors: sharded tensors by name; overwritten in place. After an error their contents are
+        slices: what this rank holds; overwritten in place. After an error their contents are
             undefined.
         device: where small messages travel.
         acknowledged_step: no older checkpoint is used; None where none was acknowledged.
@@ -90,8 +91,8 @@ def restore(
         body, reason = _agree_on_manifest(source, digest=digest, device=device)
         if not reason:
             manifest = Manifest.parse(body)
-            _refuse_other_model(manifest, tensors)
-            plan = _reading_plan(manifest, tensors)
+            _refuse_other_model(manifest, slices, device=device)
+            plan = _reading_plan(manifest, slices)
             reason = agree(_verify(source, manifest, plan), device=device) or agree(
                 _read(source, plan), device=device
             )
@@ -153,15 +154,32 @@ def _read_manifest(source: Path, *, digest: str) -> bytes:
     return body
 
 
-def _refuse_other_model(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
-    stored = {name: (record.dtype, record.shape) for name, record in manifest.tensors.items()}
-    wanted = {name: (dtype_name(t), tuple(t.shape)) for name, t in tensors.items()}
-    for name in sorted(stored.keys() | wanted.keys()):
-        if stored.get(name) != wanted.get(name):
-            raise ConfigError(
-                f"model: the checkpoint of step {manifest.step} holds another model: {name} is"
-                f" {stored.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
-            )
+def _refuse_other_model(
+    manifest: Manifest, slices: Sequence[Slice], *, device: torch.device
+) -> None:
+    """Every slice must be of a stored tensor, and of every stored tensor a rank must hold one."""
+    names = sorted(manifest.tensors)
+    held = torch.zeros(len(names), dtype=torch.uint8, device=device)
+    place = {name: index for index, name in enumerate(names)}
+    reason = ""
+    for one in slices:
+        stored = manifest.tensors.get(one.name)
+        wanted = (dtype_name(one.tensor), one.shape)
+        if stored is None or (stored.dtype, stored.shape) != wanted:
+            there = "absent" if stored is None else (stored.dtype, stored.shape)
+            reason = reason or f"{one.name} is {there} there and {wanted} here"
+        else:
+            held[place[one.name]] = 1
+    reason = agree(reason, device=device)
+    dist.all_reduce(held, op=dist.ReduceOp.MAX)
+    missing = [name for name, is_held in zip(names, held.tolist(), strict=True) if not is_held]
+    if not reason and missing:
+        record = manifest.tensors[missing[0]]
+        reason = f"{missing[0]} is {(record.dtype, record.shape)} there and absent here"
+    if reason:
+        raise ConfigError(
+            f"model: the checkpoint of step {manifest.step} holds another model: {reason}"
+        )
 
 
 def _verify(source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]) -> str:
@@ -196,16 +214,19 @@ class _Interval:
     target_box: Box
 
 
-def _reading_plan(manifest: Manifest, tensors: Mapping[str, Tensor]) -> dict[str, list[_Interval]]:
+def _reading_plan(manifest: Manifest, slices: Sequence[Slice]) -> dict[str, list[_Interval]]:
     """What this rank reads, by file, so that each file is opened once."""
     plan: dict[str, list[_Interval]] = {}
-    for name, tensor in tensors.items():
-        mine, shard = local_box(tensor), local_shard(tensor.detach())
-        for piece in manifest.tensors[name].pieces:
-            common = piece.box.intersection(mine)
+    for one in slices:
+        for piece in manifest.tensors[one.name].pieces:
+            common = piece.box.intersection(one.box)
             if common is not None:
                 read = _Interval(
-                    name=name, piece=piece, common=common, target=shard, target_box=mine
+                    name=one.name,
+                    piece=piece,
+                    common=common,
+                    target=one.tensor.detach(),
+                    target_box=one.box,
                 )
                 plan.setdefault(piece.file, []).append(read)
     return plan

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import SaveError, StaleMembershipError
 from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
@@ -32,7 +31,8 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import dtype_name, write_shard_file
 from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
-from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def save(
     *,
     folder: CheckpointFolder,
     step: int,
-    tensors: Mapping[str, Tensor],
+    slices: Sequence[Slice],
     trainer: Mapping[str, Any],
     device: torch.device,
 ) -> Saved:
@@ -62,7 +62,7 @@ def save(
     Args:
         folder: claimed by rank 0 of this membership.
         step: finished optimizer steps; names the checkpoint.
-        tensors: sharded tensors by name, the same names on every rank.
+        slices: what this rank holds; those of all ranks must make up whole tensors.
         trainer: JSON values of the trainer's own state, the same on every rank.
         device: where small messages travel.
 
@@ -71,10 +71,10 @@ def save(
         StaleMembershipError: another one owns the folder by now; nothing was committed.
     """
     started = time.monotonic()
-    reports = gather_bytes(_write_part(folder, step=step, tensors=tensors), device=device)
+    reports = gather_bytes(_write_part(folder, step=step, slices=slices), device=device)
     verdict = b""
     if dist.get_rank() == 0:
-        verdict = _commit(folder, step=step, tensors=tensors, trainer=trainer, reports=reports)
+        verdict = _commit(folder, step=step, trainer=trainer, reports=reports)
     outcome = json.loads(broadcast_bytes(verdict, device=device))
     match outcome:
         case {"digest": digest, "bytes": size_bytes}:
@@ -86,16 +86,17 @@ def save(
             raise SaveError(f"checkpoint of step {step}: {outcome['error']}")
 
 
-def _write_part(folder: CheckpointFolder, *, step: int, tensors: Mapping[str, Tensor]) -> bytes:
+def _write_part(folder: CheckpointFolder, *, step: int, slices: Sequence[Slice]) -> bytes:
     """Write this rank's file; the report says what is in it, or why there is none."""
     rank = dist.get_rank()
     name = f"rank-{rank:05d}-of-{dist.get_world_size():05d}.safetensors"
-    boxes = {key: local_box(tensor) for key, tensor in tensors.items()}
-    held = {key: local_shard(t) for key, t in tensors.items() if boxes[key].elements}
+    parts = {one.name: one for one in (each.own_part() for each in slices) if one.box.elements}
     target = folder.unfinished_folder(step)
     try:
         target.mkdir(exist_ok=True)
-        record = write_shard_file(target / name, held)
+        record = write_shard_file(
+            target / name, {key: one.tensor.detach() for key, one in parts.items()}
+        )
     except OSError as error:
         return json.dumps({"error": f"rank {rank}: {error}"}).encode()
     return json.dumps(
@@ -103,7 +104,10 @@ def _write_part(folder: CheckpointFolder, *, step: int, tensors: Mapping[str, Te
             "file": name,
             "bytes": record.size_bytes,
             "sha256": record.sha256,
-            "boxes": {key: (boxes[key].offsets, boxes[key].shape) for key in held},
+            "parts": {
+                key: (dtype_name(one.tensor), one.shape, one.box.offsets, one.box.shape)
+                for key, one in parts.items()
+            },
         }
     ).encode()
 
@@ -112,7 +116,6 @@ def _commit(
     folder: CheckpointFolder,
     *,
     step: int,
-    tensors: Mapping[str, Tensor],
     trainer: Mapping[str, Any],
     reports: list[bytes],
 ) -> bytes:
@@ -122,7 +125,7 @@ def _commit(
     try:
         if errors:
             raise SaveError("; ".join(errors))
-        manifest = _manifest(folder, step=step, tensors=tensors, trainer=trainer, parts=parts)
+        manifest = _manifest(folder, step=step, trainer=trainer, parts=parts)
         body = manifest.encode()
         Manifest.parse(body)  # what could not be restored must not be committed
         target = folder.unfinished_folder(step)
@@ -143,15 +146,16 @@ def _manifest(
     folder: CheckpointFolder,
     *,
     step: int,
-    tensors: Mapping[str, Tensor],
     trainer: Mapping[str, Any],
     parts: list[dict[str, Any]],
 ) -> Manifest:
-    pieces: dict[str, list[Piece]] = {name: [] for name in tensors}
+    tensors: dict[str, TensorRecord] = {}
     for part in parts:
-        for name, (offsets, shape) in part["boxes"].items():
-            box = Box(offsets=tuple(offsets), shape=tuple(shape))
-            pieces[name].append(Piece(file=part["file"], box=box))
+        for name, (dtype, shape, offsets, box_shape) in part["parts"].items():
+            box = Box(offsets=tuple(offsets), shape=tuple(box_shape))
+            known = tensors.get(name) or TensorRecord(dtype=dtype, shape=tuple(shape), pieces=())
+            piece = Piece(file=part["file"], box=box)
+            tensors[name] = replace(known, pieces=(*known.pieces, piece))
     return Manifest(
         step=step,
         world_size=dist.get_world_size(),
@@ -161,11 +165,6 @@ def _manifest(
             part["file"]: FileRecord(size_bytes=part["bytes"], sha256=part["sha256"])
             for part in parts
         },
-        tensors={
-            name: TensorRecord(
-                dtype=dtype_name(tensor), shape=tuple(tensor.shape), pieces=tuple(pieces[name])
-            )
-            for name, tensor in tensors.items()
-        },
+        tensors=tensors,
         trainer=trainer,
     )

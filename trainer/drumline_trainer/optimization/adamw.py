@@ -1,7 +1,7 @@
-"""AdamW (Loshchilov and Hutter 2019) over this rank's shards.
+"""AdamW (Loshchilov and Hutter 2019) over this rank's slices of the weights.
 
-The update is elementwise, so every rank updates its own shard without communication, and the
-optimizer is given the shards as plain tensors: it need not know of the mesh (distributed tensors
+The update is elementwise, so every rank updates its own slices without communication, and the
+optimizer is given them as plain tensors: it need not know how they were cut (distributed tensors
 would work out their sharding rules anew in every process, half a second before its first step).
 Weight decay is for matrices only: norm weights, biases and embeddings are left alone (a tied
 embedding is an embedding).
@@ -9,33 +9,33 @@ embedding is an embedding).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from drumline_trainer.config import OptimizerConfig
-from drumline_trainer.parallelism.shards import local_shard
+from drumline_trainer.parallelism.slices import Slice
 
 
 class ShardedAdamW(torch.optim.AdamW):
     """Fused AdamW with one group that decays and one that does not."""
 
-    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
-        """Share the storage of the model's shards, which must have been given one."""
-        self.weights = dict(model.named_parameters())
-        self.shards = {
-            name: nn.Parameter(local_shard(weight.detach()))
-            for name, weight in self.weights.items()
-        }
-        decaying = {name for name, weight in self.weights.items() if decays(name, weight)}
+    def __init__(self, slices: Sequence[Slice], config: OptimizerConfig) -> None:
+        """Share the storage of the slices, which must have been given one."""
+        self.weights = tuple(slices)
+        self._parameters = [nn.Parameter(weight.tensor) for weight in slices]
+        decaying = [decays(weight.name, weight.shape) for weight in slices]
         super().__init__(
             [
                 {
-                    "params": [shard for n, shard in self.shards.items() if n in decaying],
+                    "params": [p for p, its in zip(self._parameters, decaying, strict=True) if its],
                     "weight_decay": config.weight_decay,
                 },
                 {
-                    "params": [shard for n, shard in self.shards.items() if n not in decaying],
+                    "params": [
+                        p for p, its in zip(self._parameters, decaying, strict=True) if not its
+                    ],
                     "weight_decay": 0.0,
                 },
             ],
@@ -44,21 +44,20 @@ class ShardedAdamW(torch.optim.AdamW):
             eps=config.epsilon,
             fused=True,
         )
-        for shard in self.shards.values():
+        for parameter in self._parameters:
             # as AdamW itself would at its first step: a fresh optimizer can be filled in place
-            self.state[shard] = {
-                "step": torch.zeros((), dtype=torch.float32, device=shard.device),
-                "exp_avg": torch.zeros_like(shard),
-                "exp_avg_sq": torch.zeros_like(shard),
+            self.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
             }
 
-    def update(self, *, rate: float) -> None:
-        """One step at this learning rate with the model's gradients, which are then dropped."""
+    def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
+        """One step at this learning rate with the gradients of the slices, in their order."""
         for group in self.param_groups:
             group["lr"] = rate
-        for name, weight in self.weights.items():
-            self.shards[name].grad = None if weight.grad is None else local_shard(weight.grad)
-            weight.grad = None
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
         self.step()
         self.zero_grad()
 
@@ -67,30 +66,17 @@ class ShardedAdamW(torch.optim.AdamW):
         for state in self.state.values():
             state["step"].fill_(float(steps))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights and both moments by their names in a checkpoint, sharded as the weights are."""
-        tensors: dict[str, Tensor] = {}
-        for name, weight in self.weights.items():
-            state = self.state[self.shards[name]]
-            tensors[f"model.{name}"] = weight.detach()
-            tensors[f"optimizer.exp_avg.{name}"] = _sharded_like(weight, state["exp_avg"])
-            tensors[f"optimizer.exp_avg_sq.{name}"] = _sharded_like(weight, state["exp_avg_sq"])
-        return tensors
+    def slices(self) -> list[Slice]:
+        """Weights and both moments by their names in a checkpoint."""
+        slices: list[Slice] = []
+        for weight, parameter in zip(self.weights, self._parameters, strict=True):
+            state = self.state[parameter]
+            slices.append(weight.like(weight.tensor, prefix="model"))
+            slices.append(weight.like(state["exp_avg"], prefix="optimizer.exp_avg"))
+            slices.append(weight.like(state["exp_avg_sq"], prefix="optimizer.exp_avg_sq"))
+        return slices
 
 
-def decays(name: str, parameter: Tensor) -> bool:
+def decays(name: str, shape: Sequence[int]) -> bool:
     """Whether weight decay applies to this parameter."""
-    return parameter.dim() > 1 and "embedding" not in name.split(".")
-
-
-def _sharded_like(weight: Tensor, shard: Tensor) -> Tensor:
-    if not isinstance(weight, DTensor):
-        return shard
-    return DTensor.from_local(
-        shard,
-        weight.device_mesh,
-        weight.placements,
-        run_check=False,
-        shape=weight.shape,
-        stride=weight.stride(),
-    )
+    return len(shape) > 1 and "embedding" not in name.split(".")

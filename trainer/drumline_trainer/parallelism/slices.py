@@ -8,11 +8,14 @@ snapshots, the gradient's norm) only ever sees slices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+
+_SHARED_ELEMENTS = 1 << 16
+"""A slice below this size is written by one of its holders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,53 @@ class Slice:
     copies: int = 1
     """How many ranks hold exactly this slice."""
     copy: int = 0
-    """Which of them this is; 0 writes it to checkpoints."""
+    """Which of them this is."""
+
+    def like(self, tensor: Tensor, *, prefix: str) -> Slice:
+        """The same part of a tensor that belongs to this one, a moment say."""
+        return replace(self, name=f"{prefix}.{self.name}", tensor=tensor)
+
+    def own_part(self) -> Slice:
+        """What this rank writes to a checkpoint, where every element is written once.
+
+        Holders of the same slice share its rows, so that none of them writes for all.
+        """
+        if self.copies == 1:
+            return self
+        rows = self.box.shape[0] if self.box.shape else 1
+        if self.box.elements < _SHARED_ELEMENTS or rows < self.copies:
+            start, stop = (0, rows) if self.copy == 0 else (0, 0)
+        else:
+            start, stop = (rows * part // self.copies for part in (self.copy, self.copy + 1))
+        box = Box(
+            offsets=(self.box.offsets[0] + start, *self.box.offsets[1:]),
+            shape=(stop - start, *self.box.shape[1:]),
+        )
+        return replace(self, box=box, tensor=self.tensor[start:stop])
+
+
+def slices_of(module: nn.Module) -> list[Slice]:
+    """Of a model that nothing has cut, or FSDP alone over ranks that hold no copies."""
+    return [
+        Slice(
+            name=name,
+            shape=tuple(parameter.shape),
+            box=local_box(parameter),
+            tensor=local_shard(parameter.detach()),
+        )
+        for name, parameter in module.named_parameters()
+    ]
+
+
+def take_gradients(module: nn.Module) -> list[Tensor]:
+    """The gradients of `slices_of`, in its order; the module then has none."""
+    gradients: list[Tensor] = []
+    for parameter in module.parameters():
+        gradient = parameter.grad
+        assert gradient is not None  # noqa: S101 - every parameter takes part in the loss
+        gradients.append(local_shard(gradient))
+        parameter.grad = None
+    return gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

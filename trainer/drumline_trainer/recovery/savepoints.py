@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,7 +23,6 @@ from typing import Any, Self
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.save import Saved
@@ -32,6 +31,7 @@ from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import NoticeSaved, Phase
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.collectives import agree, gather_bytes
+from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.orders import SaveNotice
@@ -69,7 +69,7 @@ class SavePoints:
     device: torch.device
     reporter: Reporter
     control: Control | None = None
-    _tensors: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    _slices: Sequence[Slice] = ()
     _checkpoints: Checkpointer | None = None
     _snapshots: Snapshots | None = None
     _pace: Pace = field(default_factory=Pace)
@@ -92,19 +92,19 @@ class SavePoints:
             with suppress(OSError):
                 self._snapshots.finish()
 
-    def restore(self, tensors: Mapping[str, Tensor]) -> StartingPoint:
-        """Fill the tensors from the best copy there is, and save them from now on.
+    def restore(self, slices: Sequence[Slice]) -> StartingPoint:
+        """Fill the slices from the best copy there is, and save them from now on.
 
         Raises:
             CheckpointError, ConfigError: see `checkpoint`.
         """
-        self._tensors = tensors
+        self._slices = slices
         self._checkpoints = Checkpointer.open(
             self.placement, keep=self.config.checkpoint.keep, device=self.device
         )
         if self.placement.snapshot_folder is not None:
             self._snapshots = Snapshots(
-                tensors,
+                slices,
                 config=self.config,
                 placement=self.placement,
                 device=self.device,
@@ -167,7 +167,7 @@ class SavePoints:
     def _from_checkpoint(self) -> StartingPoint | None:
         if self._checkpoints is None:
             return None
-        restored = self._checkpoints.restore(self._tensors, placement=self.placement)
+        restored = self._checkpoints.restore(self._slices, placement=self.placement)
         if restored is None:
             return None
         return StartingPoint(
@@ -213,7 +213,7 @@ class SavePoints:
         assert self._checkpoints is not None  # noqa: S101 - it is due
         self.reporter.enter(Phase.CHECKPOINT)
         self.reporter.flush_losses()
-        self._saved = self._checkpoints.save(step=step, tensors=self._tensors, trainer=trainer)
+        self._saved = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
         saved = self._saved
         self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import SnapshotTaken
-from drumline_trainer.parallelism.shards import local_shard
+from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.snapshot_files import (
     SnapshotError,
@@ -56,24 +55,25 @@ class Snapshots:
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor],
+        slices: Sequence[Slice],
         *,
         config: TrainerConfig,
         placement: Placement,
         device: torch.device,
         tell: Callable[[SnapshotTaken], None],
     ) -> None:
-        """Make the buffer for these tensors.
+        """Make the buffer for these slices.
 
         Args:
-            tensors: sharded weights and moments by name; read and filled in place.
+            slices: of weights and moments; read and filled in place.
             config: of the run.
             placement: with a snapshot folder.
-            device: of the tensors.
+            device: of the slices.
             tell: called from the writing thread when a file is complete.
         """
-        shards = {name: local_shard(tensor.detach()) for name, tensor in tensors.items()}
-        self._shards = {name: shard for name, shard in shards.items() if shard.numel()}
+        self._shards = {
+            f"{one.name} {one.copy}": one.tensor.detach() for one in slices if one.box.elements
+        }
         self._head = shard_header(self._shards)
         self._placement = placement
         self._config = _digest(config)

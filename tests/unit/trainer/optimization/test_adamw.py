@@ -6,6 +6,7 @@ from drumline_trainer.config import ModelConfig, OptimizerConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.adamw import ShardedAdamW, decays
+from drumline_trainer.parallelism.slices import slices_of
 
 
 def model() -> Llama:
@@ -16,12 +17,12 @@ def model() -> Llama:
 
 def test_only_matrices_that_are_no_embedding_decay() -> None:
     built = model()
-    optimizer = ShardedAdamW(built, OptimizerConfig(weight_decay=0.3))
+    optimizer = ShardedAdamW(slices_of(built), OptimizerConfig(weight_decay=0.3))
     decay = {
         name: group["weight_decay"]
-        for name, shard in optimizer.shards.items()
+        for name, weight in built.named_parameters()
         for group in optimizer.param_groups
-        if any(shard is member for member in group["params"])
+        if any(weight.data_ptr() == member.data_ptr() for member in group["params"])
     }
     assert decay == {
         "embedding.weight": 0.0,
@@ -40,21 +41,18 @@ def test_only_matrices_that_are_no_embedding_decay() -> None:
 
 
 def one_step(built: Llama, optimizer: ShardedAdamW) -> None:
-    for parameter in built.parameters():
-        parameter.grad = parameter.detach().cos()
-    optimizer.update(rate=0.01)
-    assert all(parameter.grad is None for parameter in built.parameters())
+    optimizer.update([weight.detach().cos() for weight in built.parameters()], rate=0.01)
 
 
 def test_steps_like_torchs_own_on_the_same_groups() -> None:
     ours, theirs = model(), model()
     config = OptimizerConfig()
-    optimizer = ShardedAdamW(ours, config)
+    optimizer = ShardedAdamW(slices_of(ours), config)
     named = list(theirs.named_parameters())
     plain = torch.optim.AdamW(
         [
-            {"params": [p for n, p in named if decays(n, p)], "weight_decay": 0.1},
-            {"params": [p for n, p in named if not decays(n, p)], "weight_decay": 0.0},
+            {"params": [p for n, p in named if decays(n, p.shape)], "weight_decay": 0.1},
+            {"params": [p for n, p in named if not decays(n, p.shape)], "weight_decay": 0.0},
         ],
         lr=0.01,
         betas=(config.beta1, config.beta2),
@@ -72,12 +70,14 @@ def test_steps_like_torchs_own_on_the_same_groups() -> None:
 
 def test_copied_tensors_and_step_count_are_the_whole_state() -> None:
     left, right = model(), model()
-    left_optimizer, right_optimizer = (ShardedAdamW(m, OptimizerConfig()) for m in (left, right))
+    left_optimizer, right_optimizer = (
+        ShardedAdamW(slices_of(m), OptimizerConfig()) for m in (left, right)
+    )
     for _ in range(3):
         one_step(left, left_optimizer)
-    targets = right_optimizer.tensors()
-    for name, tensor in left_optimizer.tensors().items():
-        targets[name].copy_(tensor)
+    for target, source in zip(right_optimizer.slices(), left_optimizer.slices(), strict=True):
+        assert target.name == source.name
+        target.tensor.copy_(source.tensor)
     right_optimizer.set_finished_steps(3)
     one_step(left, left_optimizer)
     one_step(right, right_optimizer)

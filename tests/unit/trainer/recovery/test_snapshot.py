@@ -9,6 +9,8 @@ from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import SnapshotTaken
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.snapshot import Snapshots
 from drumline_trainer.recovery.snapshot_files import (
@@ -47,7 +49,15 @@ def snapshots(
     world_size: int = 2,
 ) -> Snapshots:
     return Snapshots(
-        held,
+        [
+            Slice(
+                name=name,
+                shape=tuple(tensor.shape),
+                box=Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape)),
+                tensor=tensor,
+            )
+            for name, tensor in held.items()
+        ],
         config=config or TrainerConfig(),
         placement=Placement(
             rank=rank,
