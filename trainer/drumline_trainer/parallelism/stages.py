@@ -1,0 +1,152 @@
+"""Which layers each stage of a pipeline has: the slowest stage sets the pace, so it is made small.
+
+A partition gives every stage a run of neighbouring layers and at least one. The first stage also
+looks tokens up and the last one predicts them, which with a big vocabulary costs as much as several
+layers: both are counted. The partition is exact, not a heuristic: of all there are, one whose
+largest stage is smallest, and of those the most even (least sum of squares).
+
+Costs are floating-point operations before a run and seconds after steps were measured. A new
+partition is just another layout: checkpoints go by parameter name, so it is put into effect by
+restoring one. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from drumline_trainer.config import ModelConfig
+
+Partition = tuple[range, ...]
+"""The layers of each stage, by stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCosts:
+    """What parts of a model cost, in any one unit."""
+
+    layers: tuple[float, ...]
+    embedding: float = 0.0
+    """Of looking tokens up, in the first stage."""
+    head: float = 0.0
+    """Of the last norm, the logits and the loss, in the last stage."""
+
+
+def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
+    """Multiplications and additions of a forward pass per token; backward is twice that for all.
+
+    A causal token attends to half of the sequence on average. Of a mixture's experts those that
+    work on a token count. A token's embedding is one row, read and added to.
+    """
+    hidden, key_value = model.hidden_size, model.kv_heads * (model.hidden_size // model.heads)
+    projections = 2 * hidden * (2 * hidden + 2 * key_value)
+    attention = 2 * hidden * sequence_length
+    experts = model.experts_per_token if model.experts else 1
+    router = 2 * hidden * model.experts
+    feed_forward = experts * 6 * hidden * model.ffn_size + router
+    return StageCosts(
+        layers=(float(projections + attention + feed_forward),) * model.layers,
+        embedding=2.0 * hidden,
+        head=2.0 * hidden * model.vocab_size,
+    )
+
+
+def partition(costs: StageCosts, *, stages: int) -> Partition:
+    """Share the layers out; O(stages · layers²).
+
+    Raises:
+        ValueError: there are fewer layers than stages.
+    """
+    if not 1 <= stages <= len(costs.layers):
+        raise ValueError(f"{len(costs.layers)} layers do not fill {stages} stages")
+    price = _prices(costs, stages=stages)
+    limit, _ = _best(price, max, layers=len(costs.layers), stages=stages)
+
+    def most_even(total: float, stage: float) -> float:
+        return total + stage**2 if stage <= limit else float("inf")
+
+    _, ends = _best(price, most_even, layers=len(costs.layers), stages=stages)
+    return tuple(range(*bounds) for bounds in zip((0, *ends), ends, strict=False))
+
+
+def repartition(
+    current: Partition, costs: StageCosts, *, seconds: Sequence[float], gain: float = 0.05
+) -> Partition:
+    """The partition for stages that took `seconds` each, forward and backward of a micro-batch.
+
+    Within a stage the time is told apart by `costs`. A slow GPU looks like costly layers, so work
+    moves away from it. The current partition stays unless the largest stage would shrink by the
+    share `gain`: measurements waver, and a change costs a restart.
+
+    Raises:
+        ValueError: not one positive time for each stage.
+    """
+    if len(seconds) != len(current) or min(seconds) <= 0:
+        raise ValueError(f"{len(current)} stages need as many positive times, not {list(seconds)}")
+    measured = _scaled(current, costs, seconds)
+    new = partition(measured, stages=len(current))
+    worth_it = max(stage_costs(new, measured)) <= (1 - gain) * max(seconds)
+    return new if worth_it else current
+
+
+def stage_costs(partition: Partition, costs: StageCosts) -> tuple[float, ...]:
+    """What each stage costs."""
+    price = _prices(costs, stages=len(partition))
+    return tuple(price(stage, own.start, own.stop) for stage, own in enumerate(partition))
+
+
+def _scaled(current: Partition, costs: StageCosts, seconds: Sequence[float]) -> StageCosts:
+    """Costs in seconds, such that each stage costs what was measured."""
+    expected = stage_costs(current, costs)
+    rates = [taken / cost for taken, cost in zip(seconds, expected, strict=True)]
+    return replace(
+        costs,
+        layers=tuple(
+            costs.layers[layer] * rate
+            for own, rate in zip(current, rates, strict=True)
+            for layer in own
+        ),
+        embedding=costs.embedding * rates[0],
+        head=costs.head * rates[-1],
+    )
+
+
+def _prices(costs: StageCosts, *, stages: int) -> Callable[[int, int, int], float]:
+    """What stage number `stage` costs with layers start to stop."""
+    sums = (0.0, *accumulate(costs.layers))
+
+    def price(stage: int, start: int, stop: int) -> float:
+        ends = (costs.embedding if stage == 0 else 0.0) + (
+            costs.head if stage == stages - 1 else 0.0
+        )
+        return sums[stop] - sums[start] + ends
+
+    return price
+
+
+def _best(
+    price: Callable[[int, int, int], float],
+    combine: Callable[[float, float], float],
+    *,
+    layers: int,
+    stages: int,
+) -> tuple[float, tuple[int, ...]]:
+    """Least combined price of all partitions, and where its stages end.
+
+    Dynamic programming over how many layers the first stages have; `combine` never falls when its
+    first argument rises, so that the best of a beginning is the beginning of a best.
+    """
+    # a beginning without layers is the empty one: price 0, no ends
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for stage in range(stages):
+        rest = stages - 1 - stage
+        best = {
+            stop: min(
+                (combine(total, price(stage, start, stop)), (*ends, stop))
+                for start, (total, ends) in best.items()
+                if start < stop
+            )
+            for stop in range(stage + 1, layers - rest + 1)
+        }
+    return best[layers]
