@@ -22,6 +22,7 @@ from drumline.api.base import (
 )
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
+from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline.api.topology import SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointStatus",
     "DataSpec",
     "GroupSpec",
+    "ParallelismSpec",
     "RecoverySpec",
     "SliceRequest",
     "TopologyRequest",
@@ -67,7 +69,13 @@ class TrainerSpec(ApiModel):
     steps: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
     """Optimizer steps to train for. Default: 100."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
-    """Sequences per step over all ranks; a multiple of nodes x gpusPerNode. Default: 16."""
+    """Sequences per step over all ranks; a multiple of nodes x gpusPerNode, or of the part of them
+    that parallelism leaves to different samples. Default: 16."""
+    micro_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Sequences a rank works on at once, at most: less takes less memory. Default: its whole share,
+    or what keeps a pipeline busy."""
+    parallelism: ParallelismSpec | None = None
+    """How the ranks share the work. Default: all weights are sharded over all ranks (fsdp)."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576)] = 128
     """Tokens per sequence. Default: 128."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -149,6 +157,10 @@ _RESOURCE_NAME = (
 )
 _RANKS = "(self.nodes * self.gpusPerNode)"
 _BATCH = "self.trainer.globalBatchSize"
+_DEGREES = "self.trainer.parallelism"
+_HAS_DEGREES = "(has(self.trainer) && has(self.trainer.parallelism))"
+_TOGETHER = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
+"""How many ranks work on the same samples."""
 
 
 class TrainingJobSpec(ApiModel):
@@ -285,11 +297,24 @@ class TrainingJobSpec(ApiModel):
             field_path=".minNodes",
         ),
         Rule(
-            rule=f"!has(self.trainer) || {_BATCH} % {_RANKS} == 0",
+            rule=f"!has(self.trainer) || {_HAS_DEGREES} || {_BATCH} % {_RANKS} == 0",
             message="trainer.globalBatchSize must be a multiple of nodes x gpusPerNode",
             message_expression="'trainer.globalBatchSize: %d does not split evenly over %d ranks"
             " (nodes x gpusPerNode); use a multiple, for instance %d'.format("
             f"[{_BATCH}, {_RANKS}, ({_BATCH} / {_RANKS} + 1) * {_RANKS}])",
+            field_path=".trainer.globalBatchSize",
+        ),
+        Rule(
+            rule=f"!{_HAS_DEGREES} || {_RANKS} % ({_TOGETHER} * {_DEGREES}.replicate) == 0",
+            message="nodes x gpusPerNode must be a multiple of tensor x context x pipeline x"
+            " replicate of trainer.parallelism; change one of them",
+            field_path=".trainer.parallelism",
+        ),
+        Rule(
+            rule=f"!{_HAS_DEGREES} || {_RANKS} % {_TOGETHER} != 0"
+            f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
+            message="trainer.globalBatchSize must be a multiple of the ranks that see different"
+            " samples: nodes x gpusPerNode / (tensor x context x pipeline)",
             field_path=".trainer.globalBatchSize",
         ),
         Rule(

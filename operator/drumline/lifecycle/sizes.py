@@ -5,20 +5,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drumline.api.trainingjob import TrainingJobSpec
+    from drumline.api.parallelism import ParallelismSpec
+    from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 
 
 def legal_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     """Numbers of pods the gang may have, ascending; the last is what is wanted.
 
-    The global batch stays the same at every size, so it has to split evenly over the ranks, and no
-    slice of the topology is cut.
+    The global batch stays the same at every size, so it has to split evenly over the ranks that see
+    different samples; whole sets of ranks that work together remain, and no slice of the topology
+    is cut.
     """
     if spec.min_nodes is None or spec.trainer is None:
         return (spec.nodes,)
-    batch, gpus = spec.trainer.global_batch_size, spec.gpus_per_node
+    trainer, gpus = spec.trainer, spec.gpus_per_node
     slices = (spec.topology.slices if spec.topology else None) or []
     whole = max((one.nodes for one in slices), default=1)
     sizes = range(spec.min_nodes, spec.nodes)
-    fitting = (size for size in sizes if batch % (size * gpus) == 0 and size % whole == 0)
+    fitting = (size for size in sizes if size % whole == 0 and _splits(trainer, ranks=size * gpus))
     return (*fitting, spec.nodes)
+
+
+def batch_ranks(trainer: TrainerSpec, *, ranks: int) -> int:
+    """Over how many of so many ranks the global batch is split."""
+    degrees = trainer.parallelism
+    return ranks if degrees is None else ranks // _together(degrees)
+
+
+def _splits(trainer: TrainerSpec, *, ranks: int) -> bool:
+    degrees = trainer.parallelism
+    if degrees is not None and ranks % (_together(degrees) * degrees.replicate):
+        return False
+    return trainer.global_batch_size % batch_ranks(trainer, ranks=ranks) == 0
+
+
+def _together(degrees: ParallelismSpec) -> int:
+    return degrees.tensor * degrees.context * degrees.pipeline

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from drumline.lifecycle.sizes import legal_sizes
+from drumline.lifecycle.sizes import batch_ranks, legal_sizes
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_trainer.legality import checked_layout
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
@@ -32,7 +33,7 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
         raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
     config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
     for size in legal_sizes(spec):
-        config.check_world_size(size * spec.gpus_per_node)
+        checked_layout(config, world_size=size * spec.gpus_per_node)
     return config
 
 
@@ -54,10 +55,13 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         "seed": trainer.seed,
         "data": data,
     }
-    if spec.min_nodes is not None:  # fewer ranks do the same share in more parts
-        base["micro_batch_size"] = max(
-            1, trainer.global_batch_size // (spec.nodes * spec.gpus_per_node)
-        )
+    if trainer.parallelism is not None:
+        base["parallelism"] = trainer.parallelism.model_dump()
+    if trainer.micro_batch_size is not None:
+        base["micro_batch_size"] = trainer.micro_batch_size
+    elif spec.min_nodes is not None:  # fewer ranks do the same share in more parts
+        parts = batch_ranks(trainer, ranks=spec.nodes * spec.gpus_per_node)
+        base["micro_batch_size"] = max(1, trainer.global_batch_size // parts)
     if spec.checkpoint is not None:
         base["checkpoint"] = {
             "every_steps": spec.checkpoint.every_steps,

@@ -43,3 +43,11 @@ def test_no_size_cuts_a_slice_and_the_smaller_ones_lie_within_the_largest() -> N
         trainer={"globalBatchSize": 48},
     )
     assert legal_sizes(job.spec) == (4, 8, 12)
+
+
+def test_every_size_holds_whole_sets_of_ranks_that_work_together() -> None:
+    trainer = {"globalBatchSize": 24, "parallelism": {"tensor": 2, "pipeline": 2}}
+    job = a_job(nodes=6, gpusPerNode=2, minNodes=1, trainer=trainer)
+    assert legal_sizes(job.spec) == (2, 4, 6)
+    trainer["parallelism"]["replicate"] = 2
+    assert legal_sizes(a_job(nodes=8, gpusPerNode=2, minNodes=1, trainer=trainer).spec) == (4, 8)

@@ -61,6 +61,11 @@ def test_overrides_win_and_leave_the_rest() -> None:
         ({"overrides": {"optimizer": {"learning_rate": "fast"}}}, "learning_rate"),
         ({"overrides": {"note": "x" * 17_000}}, "is over 16384"),
         ({"globalBatchSize": 3}, "3"),
+        ({"parallelism": {"tensor": 3}}, "parallelism"),
+        (
+            {"parallelism": {"pipeline": 2}, "overrides": {"model": {"layers": 1}}},
+            "2 stages need as many layers; the model has 1",
+        ),
     ],
 )
 def test_what_cannot_work_is_named(trainer: dict[str, Any], said: str) -> None:
@@ -80,6 +85,15 @@ def test_an_elastic_gang_does_the_share_of_one_rank_in_parts_of_the_same_size() 
     config = config_of(trainer={"globalBatchSize": 48}, **ELASTIC)
     assert config.micro_batch_size == 6
     assert config_of(trainer={"globalBatchSize": 48}).micro_batch_size is None
+
+
+def test_degrees_reach_the_trainer_and_leave_the_batch_to_the_other_ranks() -> None:
+    degrees = {"tensor": 2, "dataParallel": "zero1"}
+    trainer = {"globalBatchSize": 48, "parallelism": degrees}
+    config = config_of(trainer=trainer, **ELASTIC)
+    assert (config.parallelism.tensor, config.parallelism.data_parallel) == (2, "zero1")
+    assert config.micro_batch_size == 12
+    assert config_of(trainer={**trainer, "microBatchSize": 3}, **ELASTIC).micro_batch_size == 3
 
 
 def test_an_override_must_fit_every_size_of_an_elastic_gang() -> None:
