@@ -1,0 +1,57 @@
+"""Which positions of a sequence each rank holds when several share it. No torch.
+
+A sequence is cut into 2·size equal chunks and rank i holds the chunks i and 2·size-1-i: one from
+the cheap start and one from the dear end of the causal triangle. So every rank has the same work
+at every step of the ring:
+
+    size 2          keys  0  1  2  3        rank 0: chunks 0 and 3
+    queries   0           x                 rank 1: chunks 1 and 2
+              1           x  x
+              2           x  x  x           x: at least one position may be seen
+              3           x  x  x  x
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visible:
+    """The part of one rank's queries times another rank's keys that no mask hides."""
+
+    queries: slice
+    keys: slice
+    causal: bool
+    """Whether it is the triangle at and below the diagonal, not all of it."""
+
+
+def context_slices(length: int, *, size: int, index: int) -> NDArray[np.int64]:
+    """Positions, ascending, that rank `index` of `size` holds of sequences of this length.
+
+    Raises:
+        ValueError: the length does not divide into 2·size chunks.
+    """
+    if size == 1:
+        return np.arange(length)
+    if length % (2 * size):
+        raise ValueError(f"a sequence of {length} does not divide by {2 * size}, for {size} ranks")
+    chunks = np.arange(length).reshape(2 * size, -1)
+    return np.concatenate((chunks[index], chunks[-1 - index]))
+
+
+def visible(*, rank: int, origin: int, length: int, causal: bool) -> Visible:
+    """What `rank` can see of the keys that `origin` holds, each holding `length` positions.
+
+    Keys of an earlier rank: its first chunk is before both of ours, its last one after both. Keys
+    of a later rank: both its chunks are between ours. Either way it is half of the square.
+    """
+    half, whole = length // 2, slice(0, length)
+    if not causal or origin == rank:
+        return Visible(queries=whole, keys=whole, causal=causal)
+    if origin < rank:
+        return Visible(queries=whole, keys=slice(0, half), causal=False)
+    return Visible(queries=slice(half, length), keys=whole, causal=False)
