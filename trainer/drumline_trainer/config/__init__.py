@@ -9,9 +9,10 @@ alone; what only several sections and the number of ranks decide is `layout.Layo
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError
-from drumline_trainer.config.model import MODEL_PRESETS, ModelConfig
+from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
+from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.reading import merge
 from drumline_trainer.config.trainer import Precision, TrainerConfig
 
@@ -21,6 +22,7 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "DataParallel",
+    "Family",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelismConfig",

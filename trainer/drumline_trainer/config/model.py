@@ -1,16 +1,29 @@
-"""The shape of a model, and the shapes that have names."""
+"""The shape of a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
+class Family(StrEnum):
+    """Which paper the model follows."""
+
+    LLAMA = "llama"
+    """RMSNorm, rotary positions, SwiGLU; a mixture of experts where `experts` is above 0."""
+    GPT2 = "gpt2"
+    """LayerNorm, learned positions, GELU, biases."""
+    VIT = "vit"
+    """An encoder of images that names their class."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Shape of a Llama-style decoder."""
+    """Shape of a transformer."""
 
+    family: Family = Family.LLAMA
     vocab_size: int = 256
     """Bytes are the built-in vocabulary."""
     layers: int = 2
@@ -18,14 +31,35 @@ class ModelConfig:
     ffn_size: int = 192
     heads: int = 4
     kv_heads: int = 2
+    """Key-value heads; each serves `heads / kv_heads` query heads."""
+    head_size: int | None = None
+    """None: hidden_size / heads."""
+    query_key_norm: bool = False
+    """With llama: queries and keys are normalized per head, as in Qwen 3."""
     rope_theta: float = 10_000.0
     norm_epsilon: float = 1e-5
     tied_embeddings: bool = True
     dropout: float = 0.0
     """Share of the activations that each layer adds to the residual stream left out at random."""
+    max_positions: int = 1024
+    """With gpt2: the longest sequence there are learned positions for."""
     experts: int = 0
-    """Of each mixture-of-experts layer; 0: every layer is dense."""
+    """Of each mixture-of-experts layer; 0: every layer is dense. Only with llama."""
     experts_per_token: int = 2
+    expert_ffn_size: int | None = None
+    """Of each expert; None: ffn_size."""
+    shared_experts: int = 0
+    """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
+    balance_weight: float = 0.0
+    """Of the loss that keeps a sequence's tokens spread over the experts; 0: none."""
+    image_size: int = 32
+    """With vit: pixels of each side."""
+    patch_size: int = 8
+    """With vit: pixels of each side of what becomes one position."""
+    channels: int = 3
+    """With vit: values of a pixel."""
+    classes: int = 10
+    """With vit: the kinds of images there are."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
@@ -37,57 +71,89 @@ class ModelConfig:
                 "model.ffn_size": self.ffn_size,
                 "model.heads": self.heads,
                 "model.kv_heads": self.kv_heads,
+                "model.head_size": 1 if self.head_size is None else self.head_size,
                 "model.rope_theta": self.rope_theta,
+                "model.max_positions": self.max_positions,
+                "model.experts_per_token": self.experts_per_token,
+                "model.expert_ffn_size": 1
+                if self.expert_ffn_size is None
+                else self.expert_ffn_size,
+                "model.image_size": self.image_size,
+                "model.patch_size": self.patch_size,
+                "model.channels": self.channels,
+                "model.classes": self.classes,
             }
         )
-        require_not_negative({"model.norm_epsilon": self.norm_epsilon})
-        _check_sizes(self)
+        require_not_negative(
+            {
+                "model.norm_epsilon": self.norm_epsilon,
+                "model.experts": self.experts,
+                "model.shared_experts": self.shared_experts,
+                "model.balance_weight": self.balance_weight,
+            }
+        )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {self.dropout}")
+        _check_heads(self)
+        _check_experts(self)
+        if self.family is Family.VIT:
+            _check_patches(self)
+        elif self.vocab_size < 256:
+            raise ConfigError(
+                f"model.vocab_size: must be at least 256, not {self.vocab_size}: the text is bytes"
+            )
+
+    @property
+    def features_per_head(self) -> int:
+        """Size of a query, key or value of one head."""
+        return self.head_size or self.hidden_size // self.heads
+
+    @property
+    def features_per_expert(self) -> int:
+        """Size of the inner layer of one expert."""
+        return self.expert_ffn_size or self.ffn_size
+
+    @property
+    def patches(self) -> int:
+        """Positions of an image."""
+        return (self.image_size // self.patch_size) ** 2
 
 
-def _check_sizes(model: ModelConfig) -> None:
-    if model.hidden_size % model.heads:
+def _check_heads(model: ModelConfig) -> None:
+    if model.head_size is None and model.hidden_size % model.heads:
         raise ConfigError(
             f"model.heads: hidden_size {model.hidden_size} does not divide by {model.heads} heads"
-        )
-    if (model.hidden_size // model.heads) % 2:
-        raise ConfigError(
-            "model.heads: hidden_size / heads must be even (rotary embedding turns pairs)"
         )
     if model.heads % model.kv_heads:
         raise ConfigError(
             f"model.kv_heads: {model.heads} heads do not divide by {model.kv_heads} kv_heads"
         )
-    if model.vocab_size < 256:
+    if model.family is Family.LLAMA:
+        if model.features_per_head % 2:
+            raise ConfigError(
+                f"model.heads: a head of {model.features_per_head} is odd, and rotary embedding"
+                " turns pairs"
+            )
+    elif model.query_key_norm:
+        raise ConfigError(f"model.query_key_norm: only llama has it, not {model.family}")
+
+
+def _check_experts(model: ModelConfig) -> None:
+    if not model.experts:
+        if model.shared_experts:
+            raise ConfigError("model.shared_experts: the model has no experts; set model.experts")
+        return
+    if model.family is not Family.LLAMA:
+        raise ConfigError(f"model.experts: only llama has them, not {model.family}")
+    if model.experts_per_token > model.experts:
         raise ConfigError(
-            f"model.vocab_size: must be at least 256, not {model.vocab_size}: the text is bytes"
+            f"model.experts_per_token: {model.experts_per_token} are more than the"
+            f" {model.experts} experts"
         )
-    if not 0 <= model.dropout < 1:
-        raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {model.dropout}")
 
 
-MODEL_PRESETS: dict[str, ModelConfig] = {
-    "tiny": ModelConfig(),
-    "small": ModelConfig(layers=4, hidden_size=128, ffn_size=384, heads=4, kv_heads=2),
-    "llama-125m": ModelConfig(
-        layers=12, hidden_size=768, ffn_size=2048, heads=12, kv_heads=12, vocab_size=256
-    ),
-    "llama-1b": ModelConfig(
-        layers=16,
-        hidden_size=2048,
-        ffn_size=8192,
-        heads=32,
-        kv_heads=8,
-        vocab_size=128_256,
-        rope_theta=500_000.0,
-    ),
-    "llama-8b": ModelConfig(
-        layers=32,
-        hidden_size=4096,
-        ffn_size=14_336,
-        heads=32,
-        kv_heads=8,
-        vocab_size=128_256,
-        rope_theta=500_000.0,
-        tied_embeddings=False,
-    ),
-}
+def _check_patches(model: ModelConfig) -> None:
+    if model.image_size % model.patch_size:
+        raise ConfigError(
+            f"model.patch_size: image_size {model.image_size} does not divide by {model.patch_size}"
+        )

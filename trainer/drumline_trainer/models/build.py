@@ -5,14 +5,22 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.models.gpt2 import GPT2
 from drumline_trainer.models.llama import Llama
+from drumline_trainer.models.vit import ViT
 
 
 def build_on_meta(config: ModelConfig) -> nn.Module:
     """A model without storage: cut it, then fill it with `models.initialize` or a checkpoint."""
     with torch.device("meta"):
-        return Llama(config)
+        match config.family:
+            case Family.LLAMA:
+                return Llama(config)
+            case Family.GPT2:
+                return GPT2(config)
+            case Family.VIT:
+                return ViT(config)
 
 
 def layer_modules(model: nn.Module) -> list[nn.Module]:

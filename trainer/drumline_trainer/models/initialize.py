@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.llama import Llama
-from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice, slices_of
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -32,36 +34,52 @@ _CHUNK_ELEMENTS = 1 << 20
 """Temporaries of int64 and fp64 stay below ~50 MB whatever the size of the shard."""
 
 
-def initialize(model: Llama, *, seed: int) -> None:
-    """Fill every parameter's local shard. Norm weights are 1, all others normal.
+def initialize(model: nn.Module, *, seed: int) -> None:
+    """Fill every parameter of a model that nothing, or FSDP alone, has cut."""
+    config = model.config
+    if not isinstance(config, ModelConfig):
+        raise TypeError("a model knows its configuration")
+    initialize_slices(slices_of(model), config=config, seed=seed)
+
+
+def initialize_slices(slices: Iterable[Slice], *, config: ModelConfig, seed: int) -> None:
+    """Fill whatever parts of the weights this rank holds, however they were cut."""
+    for part in slices:
+        start = initial_values(part.name, config)
+        if isinstance(start, Normal):
+            fill_normal(
+                part.tensor,
+                box=part.box,
+                name=part.name,
+                shape=part.shape,
+                seed=seed,
+                std=start.std,
+            )
+        else:
+            part.tensor.fill_(start)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Values around 0 with this standard deviation."""
+
+    std: float
+
+
+def initial_values(name: str, config: ModelConfig) -> Normal | float:
+    """How a parameter of this name begins: biases at 0, norms at 1, all others normal.
 
     Standard deviations follow GPT-2 and Llama: 0.02 for embeddings and projections, scaled by
     1 / sqrt(2 · layers) where a projection writes to the residual stream.
     """
-    for name, parameter in model.named_parameters():
-        shard = local_shard(parameter.detach())
-        std = standard_deviation(name, model.config)
-        if std is None:
-            shard.fill_(1.0)
-        else:
-            fill_normal(
-                shard,
-                box=local_box(parameter),
-                name=name,
-                shape=tuple(parameter.shape),
-                seed=seed,
-                std=std,
-            )
-
-
-def standard_deviation(name: str, config: ModelConfig) -> float | None:
-    """Of a parameter's initial values; None for norms, which start at exactly 1."""
-    module = name.split(".")[-2]
+    *parents, module = name.removesuffix(".weight").split(".")
+    if module == "bias":
+        return 0.0
     if module.endswith("norm"):
-        return None
-    if ".layers." in f".{name}" and module in ("output", "down"):
-        return 0.02 / (2 * config.layers) ** 0.5
-    return 0.02
+        return 1.0
+    if "layers" in parents and module in ("output", "down"):
+        return Normal(0.02 / (2 * config.layers) ** 0.5)
+    return Normal(0.02)
 
 
 def fill_normal(
@@ -69,12 +87,14 @@ def fill_normal(
 ) -> None:
     """Fill the part `box` of a tensor of `shape` with its normal values. Any device and type."""
     table = _quantiles().to(shard.device)
-    flat = shard.view(-1)
+    flat = shard.view(-1) if shard.is_contiguous() else shard.new_empty(shard.numel())
     for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
         stop = min(start + _CHUNK_ELEMENTS, flat.numel())
         positions = torch.arange(start, stop, dtype=torch.int64, device=shard.device)
         bits = _hash(_global_index(positions, box, shape), key=_key(seed, name))
         flat[start:stop] = (_normal(bits, table) * std).to(shard.dtype)
+    if not shard.is_contiguous():
+        shard.copy_(flat.view(shard.shape))
 
 
 def _global_index(positions: Tensor, box: Box, shape: tuple[int, ...]) -> Tensor:

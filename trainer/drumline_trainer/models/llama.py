@@ -1,14 +1,12 @@
 """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 Single-device code that reads like the papers; parallelism is applied from outside, by replacing
-linear layers, embeddings and what `models.seams` holds. Layers live in a ModuleDict, so that a
-parameter's name survives when a pipeline stage drops some. A stage is this same class with parts
-set to None: without `embedding` it is fed hidden states, without `norm` it returns them.
-No buffers: rotary tables are recomputed each forward, so a model built on the meta device needs
-nothing but its parameters (`models.initialize`).
+linear layers, embeddings and what `models.seams` holds, and by leaving parts out of pipeline stages
+(`models.decoder`). No buffers: rotary tables are recomputed each forward, so a model built on the
+meta device needs nothing but its parameters (`models.initialize`).
 
 Shapes: B batch, S sequence, D hidden, F feed-forward, V vocabulary, H heads, G key-value heads,
-E size of one head, D = H·E.
+E size of one head (D = H·E where the configuration does not say it).
 """
 
 from __future__ import annotations
@@ -20,7 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.seams import Attend, Positions, TokenEmbedding
+from drumline_trainer.models.decoder import Decoder
+from drumline_trainer.models.feed_forward import SwiGLU
+from drumline_trainer.models.mixture import Mixture
+from drumline_trainer.models.seams import Attend
 
 
 class Attention(nn.Module):
@@ -28,39 +29,31 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.head_size = config.hidden_size // config.heads
+        self.head_size = config.features_per_head
+        query_size = config.heads * self.head_size
         key_value_size = config.kv_heads * self.head_size
-        self.query = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.query = nn.Linear(config.hidden_size, query_size, bias=False)
         self.key = nn.Linear(config.hidden_size, key_value_size, bias=False)
         self.value = nn.Linear(config.hidden_size, key_value_size, bias=False)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.output = nn.Linear(query_size, config.hidden_size, bias=False)
+        self.query_norm, self.key_norm = (
+            nn.RMSNorm(self.head_size, eps=config.norm_epsilon)
+            if config.query_key_norm
+            else nn.Identity()
+            for _ in range(2)
+        )
         self.attend = Attend(causal=True)
 
     def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
         """Attend to this and earlier positions."""
-        q_BHSE = rotate(self._split_heads(self.query(x_BSD)), rotary)
-        k_BGSE = rotate(self._split_heads(self.key(x_BSD)), rotary)
+        q_BHSE = rotate(self.query_norm(self._split_heads(self.query(x_BSD))), rotary)
+        k_BGSE = rotate(self.key_norm(self._split_heads(self.key(x_BSD))), rotary)
         v_BGSE = self._split_heads(self.value(x_BSD))
         out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE)
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _split_heads(self, x_BSD: Tensor) -> Tensor:
         return x_BSD.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
-
-
-class FeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.gate = nn.Linear(config.hidden_size, config.ffn_size, bias=False)
-        self.up = nn.Linear(config.hidden_size, config.ffn_size, bias=False)
-        self.down = nn.Linear(config.ffn_size, config.hidden_size, bias=False)
-
-    def forward(self, x_BSD: Tensor) -> Tensor:
-        """Gate, expand, contract."""
-        hidden_BSF = F.silu(self.gate(x_BSD)) * self.up(x_BSD)
-        return self.down(hidden_BSF)
 
 
 class DecoderLayer(nn.Module):
@@ -71,7 +64,9 @@ class DecoderLayer(nn.Module):
         self.attention_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         self.attention = Attention(config)
         self.feed_forward_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward = (
+            Mixture(config) if config.experts else SwiGLU(config.hidden_size, config.ffn_size)
+        )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
@@ -80,48 +75,25 @@ class DecoderLayer(nn.Module):
         return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
 
-class Llama(nn.Module):
+class Llama(Decoder):
     """The whole decoder, or the layers of one pipeline stage."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embedding: TokenEmbedding | None = TokenEmbedding(
-            config.vocab_size, config.hidden_size
-        )
-        self.positions = Positions()
-        self.layers = nn.ModuleDict(
-            {str(index): DecoderLayer(config) for index in range(config.layers)}
-        )
-        self.norm: nn.Module | None = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.output: nn.Module | None = (
-            None
-            if config.tied_embeddings
-            else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        )
+        norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
+        super().__init__(config, layer=DecoderLayer, norm=norm)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
-        x_BSD = inputs if inputs.is_floating_point() else self._embedded(inputs)
-        head_size = self.config.hidden_size // self.config.heads
+        x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
         rotary = rotary_tables(
-            self.positions(x_BSD), head_size, theta=self.config.rope_theta, like=x_BSD
+            self.positions(x_BSD),
+            self.config.features_per_head,
+            theta=self.config.rope_theta,
+            like=x_BSD,
         )
         for layer in self.layers.values():
             x_BSD = layer(x_BSD, rotary)
-        return x_BSD if self.norm is None else self._logits(self.norm(x_BSD))
-
-    def _embedded(self, tokens_BS: Tensor) -> Tensor:
-        if self.embedding is None:
-            raise TypeError("a stage without embedding is fed hidden states, not tokens")
-        return self.embedding(tokens_BS)
-
-    def _logits(self, x_BSD: Tensor) -> Tensor:
-        if self.output is not None:
-            return self.output(x_BSD)
-        if self.embedding is None:
-            raise TypeError("the last stage of a model with tied embeddings keeps its embedding")
-        return self.embedding.logits(x_BSD)
+        return self.logits(x_BSD)
 
 
 def build_on_meta(config: ModelConfig) -> Llama:

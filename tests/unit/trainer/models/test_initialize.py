@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.initialize import fill_normal, initialize, standard_deviation
+from drumline_trainer.config import MODEL_PRESETS, ModelConfig
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.initialize import (
+    Normal,
+    fill_normal,
+    initial_values,
+    initialize,
+    initialize_slices,
+)
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import slices_of
 
 
 def filled(box: Box, shape: tuple[int, ...], *, name: str = "w", seed: int = 0) -> torch.Tensor:
@@ -73,16 +83,42 @@ def test_norms_start_at_one_and_the_residual_stream_is_scaled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "std"),
+    ("name", "start"),
     [
-        ("embedding.weight", 0.02),
-        ("output.weight", 0.02),
-        ("layers.0.attention.output.weight", 0.01),
-        ("layers.1.feed_forward.down.weight", 0.01),
-        ("layers.1.attention.query.weight", 0.02),
-        ("layers.1.feed_forward_norm.weight", None),
-        ("norm.weight", None),
+        ("embedding.weight", Normal(0.02)),
+        ("position_embedding.weight", Normal(0.02)),
+        ("embedding.projection.weight", Normal(0.02)),
+        ("embedding.projection.bias", 0.0),
+        ("output.weight", Normal(0.02)),
+        ("layers.0.attention.output.weight", Normal(0.01)),
+        ("layers.0.attention.output.bias", 0.0),
+        ("layers.0.attention.query_norm.weight", 1.0),
+        ("layers.1.feed_forward.down.weight", Normal(0.01)),
+        ("layers.1.feed_forward.experts.down", Normal(0.01)),
+        ("layers.1.feed_forward.experts.gate", Normal(0.02)),
+        ("layers.1.feed_forward.shared.down.weight", Normal(0.01)),
+        ("layers.1.feed_forward.router.weight", Normal(0.02)),
+        ("layers.1.attention.query.weight", Normal(0.02)),
+        ("layers.1.feed_forward_norm.weight", 1.0),
+        ("layers.1.feed_forward_norm.bias", 0.0),
+        ("norm.weight", 1.0),
     ],
 )
-def test_standard_deviations_by_name(name: str, std: float | None) -> None:
-    assert standard_deviation(name, ModelConfig(layers=2)) == std
+def test_how_a_parameter_begins_follows_from_its_name(name: str, start: Normal | float) -> None:
+    assert initial_values(name, ModelConfig(layers=2)) == start
+
+
+@pytest.mark.parametrize("preset", ["tiny", "toy-gpt2", "toy-moe", "toy-vit"])
+def test_slices_however_they_are_cut_hold_the_values_of_the_whole_model(preset: str) -> None:
+    config = MODEL_PRESETS[preset]
+    model = build_on_meta(config).to_empty(device="cpu")
+    initialize(model, seed=5)
+    for part in slices_of(model):
+        cut = part.tensor.dim() - 1  # the last dimension: its pieces are not contiguous
+        width = part.shape[cut] // 3
+        offsets = (0,) * cut + (width,)
+        box = Box(offsets=offsets, shape=(*part.shape[:cut], width))
+        tensor = torch.empty(part.shape).narrow(cut, width, width)
+        piece = replace(part, box=box, tensor=tensor)
+        initialize_slices([piece], config=config, seed=5)
+        assert torch.equal(tensor, part.tensor.narrow(cut, width, width)), part.name

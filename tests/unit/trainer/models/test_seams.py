@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
 
 TIED = ModelConfig(layers=3, hidden_size=16, ffn_size=24)
-UNTIED = ModelConfig(layers=3, hidden_size=16, ffn_size=24, tied_embeddings=False)
+UNTIED = replace(TIED, tied_embeddings=False)
+GPT2 = replace(TIED, family=Family.GPT2, max_positions=8)
+MIXTURE = replace(UNTIED, experts=4, query_key_norm=True)
+VIT = replace(TIED, family=Family.VIT, image_size=8, patch_size=4)
+IMAGES_BCII = torch.arange(2 * 3 * 64).view(2, 3, 8, 8) % 256
 TOKENS_BS = torch.tensor([[1, 250, 3, 77], [9, 9, 8, 0]])
 
 
@@ -25,23 +30,30 @@ def built(config: ModelConfig) -> nn.Module:
 def stage_of(model: nn.Module, *, layers: set[str], first: bool, last: bool) -> nn.Module:
     for name in {str(i) for i in range(len(layer_modules(model)))} - layers:
         del model.layers[name]
-    if not first and not (last and model.output is None):
-        model.embedding = None
+    if not first:
+        if hasattr(model, "position_embedding"):
+            model.position_embedding = None
+        if not last or model.output is not None:
+            model.embedding = None
     if not last:
         model.norm = model.output = None
     return model
 
 
-@pytest.mark.parametrize("config", [TIED, UNTIED])
+@pytest.mark.parametrize("config", [TIED, UNTIED, GPT2, MIXTURE, VIT])
 def test_stages_one_after_another_are_the_whole_model(config: ModelConfig) -> None:
     whole = built(config)
     first = stage_of(built(config), layers={"0"}, first=True, last=False)
     middle = stage_of(built(config), layers={"1"}, first=False, last=False)
     last = stage_of(built(config), layers={"2"}, first=False, last=True)
-    assert torch.equal(last(middle(first(TOKENS_BS))), whole(TOKENS_BS))
+    vision = config.family is Family.VIT
+    inputs = IMAGES_BCII if vision else TOKENS_BS
+    assert torch.equal(last(middle(first(inputs))), whole(inputs))
     names = [dict(stage.named_parameters()).keys() for stage in (first, middle, last)]
     assert set().union(*names) == dict(whole.named_parameters()).keys()
-    assert sum(map(len, names)) - len(set().union(*names)) == config.tied_embeddings
+    assert sum(map(len, names)) - len(set().union(*names)) == (
+        config.tied_embeddings and not vision
+    )
 
 
 class Elsewhere(nn.Module):

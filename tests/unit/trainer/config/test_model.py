@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
+from drumline_trainer.config.reading import build
+from drumline_trainer.models.build import build_on_meta
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"hidden_size": 66}, "model.heads: hidden_size 66 does not divide by 4 heads"),
+        ({"kv_heads": 3}, "model.kv_heads: 4 heads do not divide by 3 kv_heads"),
+        ({"hidden_size": 60}, "model.heads: a head of 15 is odd, and rotary embedding turns pairs"),
+        ({"head_size": 15}, "model.heads: a head of 15 is odd, and rotary embedding turns pairs"),
+        ({"vocab_size": 100}, "model.vocab_size: must be at least 256, not 100: the text is bytes"),
+        ({"dropout": 1.0}, "model.dropout: must be at least 0 and below 1, not 1.0"),
+        (
+            {"experts": 2, "experts_per_token": 3},
+            "experts_per_token: 3 are more than the 2 experts",
+        ),
+        ({"family": "gpt2", "experts": 4}, "model.experts: only llama has them, not gpt2"),
+        ({"shared_experts": 1}, "the model has no experts; set model.experts"),
+        ({"family": "vit", "query_key_norm": True}, "query_key_norm: only llama has it, not vit"),
+        ({"family": "vit", "patch_size": 7}, "image_size 32 does not divide by 7"),
+        ({"family": "bert"}, "model.family: must be one of llama, gpt2, vit, not 'bert'"),
+        ({"expert_ffn_size": 0}, "model.expert_ffn_size: must be greater than 0"),
+        ({"layers": 0}, "model.layers: must be greater than 0"),
+        ({"balance_weight": -1.0}, "model.balance_weight: must not be negative"),
+        ({"max_positions": 0}, "model.max_positions: must be greater than 0"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused_with_a_sentence(
+    wrong: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build(ModelConfig, wrong, path="model.")
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"family": "gpt2", "hidden_size": 60}, {"head_size": 32}, {"family": "vit"}]
+)
+def test_what_a_family_does_not_ask_for_is_not_refused(odd: dict[str, Any]) -> None:
+    build(ModelConfig, odd, path="model.")
+
+
+VIT_CLASS_TOKEN = 2 * 768
+"""The published ViT has a class token and a position for it; ours averages over the patches."""
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("gpt2-124m", 124_439_808),
+        ("gpt2-1.5b", 1_557_611_200),
+        ("llama-1b", 1_235_814_400),
+        ("llama-1.3b", 1_345_423_360),
+        ("llama-8b", 8_030_261_248),
+        ("llama-70b", 70_553_706_496),
+        ("llama-405b", 405_853_388_800),
+        ("qwen-moe", 30_532_122_624),
+        ("vit-b16", 86_567_656 - VIT_CLASS_TOKEN),
+    ],
+)
+def test_published_shapes_have_the_published_number_of_parameters(
+    preset: str, parameters: int
+) -> None:
+    model = build_on_meta(MODEL_PRESETS[preset])
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_the_toys_are_small() -> None:
+    for preset in ("tiny", "small", "toy-gpt2", "toy-moe", "toy-vit"):
+        model = build_on_meta(MODEL_PRESETS[preset])
+        assert 1e5 < sum(p.numel() for p in model.parameters()) < 1e6, preset

@@ -1,0 +1,58 @@
+"""What language models share, and how a pipeline stage differs from a whole model.
+
+A stage is the same class with other layers and with parts set to None: without `embedding` it is
+fed hidden states, without `norm` it returns them. Where embeddings are tied (`output` is None from
+the start) the last stage keeps `embedding` as its head. Layers live in a ModuleDict, so that a
+parameter's name survives when a stage drops some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.seams import Positions, TokenEmbedding
+
+
+class Decoder(nn.Module):
+    """Embedding, layers, norm and head; a family says in `forward` how they follow each other."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        layer: Callable[[ModelConfig], nn.Module],
+        norm: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding: TokenEmbedding | None = TokenEmbedding(
+            config.vocab_size, config.hidden_size
+        )
+        self.positions: nn.Module = Positions()
+        self.layers = nn.ModuleDict({str(index): layer(config) for index in range(config.layers)})
+        self.norm: nn.Module | None = norm
+        self.output: nn.Module | None = (
+            None
+            if config.tied_embeddings
+            else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        )
+
+    def embedded(self, tokens_BS: Tensor) -> Tensor:
+        """The first hidden states, of shape B S D."""
+        if self.embedding is None:
+            raise TypeError("a stage without embedding is fed hidden states, not tokens")
+        return self.embedding(tokens_BS)
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Every word's score, of shape B S V; a stage that is not the last gives x_BSD itself."""
+        if self.norm is None:
+            return x_BSD
+        x_BSD = self.norm(x_BSD)
+        if self.output is not None:
+            return self.output(x_BSD)
+        if self.embedding is None:
+            raise TypeError("the last stage of a model with tied embeddings keeps its embedding")
+        return self.embedding.logits(x_BSD)

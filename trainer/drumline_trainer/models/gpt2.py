@@ -1,0 +1,89 @@
+"""GPT-2 (Radford et al. 2019): learned positions, LayerNorm, biases, GELU, tied embeddings.
+
+Its layer without the causal mask is also that of a vision transformer (`models.vit`). See
+`models.llama` for how parallelism is applied from outside.
+
+Shapes: B batch, S sequence, D hidden, V vocabulary, H heads, G key-value heads, E size of one head.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.decoder import Decoder
+from drumline_trainer.models.feed_forward import Perceptron
+from drumline_trainer.models.seams import Attend
+
+
+class Attention(nn.Module):
+    """Self-attention whose four projections have biases."""
+
+    def __init__(self, config: ModelConfig, *, causal: bool) -> None:
+        super().__init__()
+        self.head_size = config.features_per_head
+        query_size = config.heads * self.head_size
+        key_value_size = config.kv_heads * self.head_size
+        self.query = nn.Linear(config.hidden_size, query_size)
+        self.key = nn.Linear(config.hidden_size, key_value_size)
+        self.value = nn.Linear(config.hidden_size, key_value_size)
+        self.output = nn.Linear(query_size, config.hidden_size)
+        self.attend = Attend(causal=causal)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Mix values over the positions that may be seen."""
+        q_BHSE, k_BGSE, v_BGSE = (
+            projection(x_BSD).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for projection in (self.query, self.key, self.value)
+        )
+        return self.output(self.attend(q_BHSE, k_BGSE, v_BGSE).transpose(1, 2).flatten(-2))
+
+
+class Layer(nn.Module):
+    """Attention and perceptron, each behind its norm and added to the residual stream."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        causal: bool = True,
+        approximate: Literal["none", "tanh"] = "tanh",
+    ) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
+        self.attention = Attention(config, causal=causal)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
+        self.feed_forward = Perceptron(config.hidden_size, config.ffn_size, approximate=approximate)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """One residual block of each kind."""
+        x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD)))
+        return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
+
+
+class GPT2(Decoder):
+    """The whole decoder, or the layers of one pipeline stage."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
+        super().__init__(config, layer=Layer, norm=norm)
+        self.position_embedding: nn.Module | None = nn.Embedding(
+            config.max_positions, config.hidden_size
+        )
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
+        x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
+        for layer in self.layers.values():
+            x_BSD = layer(x_BSD)
+        return self.logits(x_BSD)
+
+    def embedded(self, tokens_BS: Tensor) -> Tensor:
+        """The first hidden states: a vector for the word and one for its position."""
+        x_BSD = super().embedded(tokens_BS)
+        if self.position_embedding is None:
+            raise TypeError("a stage that embeds tokens needs position_embedding")
+        return x_BSD + self.position_embedding(self.positions(x_BSD))

@@ -1,0 +1,156 @@
+"""A mixture of experts in place of a layer's feed-forward (Shazeer et al. 2017, Qwen 3).
+
+The router's softmax chooses each token's K experts, and their shares are normalized to 1; shared
+experts see every token. No token is ever dropped.
+
+The loss that keeps the experts in balance (DeepSeek-V3, equation 17) is of each sequence alone and
+summed over sequences, weighted by their length as the tokens' losses are: so every way to divide a
+batch gives the same gradient. It never appears in the logits or the loss: an autograd function adds
+its gradient to the router's as the backward pass comes by. For that it must be told how the tokens'
+losses are scaled (`set_loss_scale`): by 1 / tokens of the global batch, and by what fp16 asks for.
+
+Two seams: `dispatch` brings rows to the experts that are elsewhere, `sequence_counts` sums over the
+ranks that hold other tokens of the same sequences.
+
+Shapes: B batch, S sequence, T = B·S tokens, D hidden, F feed-forward, X experts, K experts per
+token, R = T·K rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.feed_forward import SwiGLU
+
+
+class Experts(nn.Module):
+    """SwiGLU once per expert, the weights of all of them in three tensors."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        wide = (config.experts, config.features_per_expert, config.hidden_size)
+        self.gate = nn.Parameter(torch.empty(wide))
+        self.up = nn.Parameter(torch.empty(wide))
+        self.down = nn.Parameter(torch.empty(wide[0], wide[2], wide[1]))
+
+    def forward(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
+        """Rows sorted by expert through their experts: the first counts[0] through expert 0, ..."""
+        if _fits_grouped(rows_RD, self.gate):
+            ends_X = counts_X.cumsum(0).to(torch.int32)
+            gate_RF = F.grouped_mm(rows_RD, self.gate.mT, offs=ends_X)
+            up_RF = F.grouped_mm(rows_RD, self.up.mT, offs=ends_X)
+            return F.grouped_mm(F.silu(gate_RF) * up_RF, self.down.mT, offs=ends_X)
+        rows_of_each = rows_RD.split(counts_X.tolist())
+        weights = zip(rows_of_each, self.gate, self.up, self.down, strict=True)
+        return torch.cat(
+            [(F.silu(x @ gate.T) * (x @ up.T)) @ down.T for x, gate, up, down in weights]
+        )
+
+
+class Dispatch(nn.Module):
+    """Where the experts are: here."""
+
+    def forward(self, rows_RD: Tensor, counts_X: Tensor, experts: Experts) -> Tensor:
+        """What the experts make of rows that are sorted by expert, in the same order."""
+        return experts(rows_RD, counts_X)
+
+
+class Mixture(nn.Module):
+    """Router, experts, and experts that all tokens share."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.per_token = config.experts_per_token
+        self.balance_weight = config.balance_weight
+        self.loss_scale: Tensor | float | None = None
+        self.router = nn.Linear(config.hidden_size, config.experts, bias=False)
+        self.experts = Experts(config)
+        self.shared = (
+            SwiGLU(config.hidden_size, config.shared_experts * config.features_per_expert)
+            if config.shared_experts
+            else None
+        )
+        self.dispatch: nn.Module = Dispatch()
+        self.sequence_counts: nn.Module = nn.Identity()
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Each token's experts, weighted by its shares, and the shared ones."""
+        scores_BSX = self.router(x_BSD).softmax(dim=-1, dtype=torch.float32)
+        shares_BSK, chosen_BSK = scores_BSX.topk(self.per_token, dim=-1)
+        shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
+        out_BSD = self._through_experts(x_BSD, chosen_BSK, shares_BSK.to(x_BSD.dtype))
+        if self.balance_weight and self.training and torch.is_grad_enabled():
+            out_BSD = self._balanced(out_BSD, scores_BSX, chosen_BSK)
+        return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
+
+    def _through_experts(self, x_BSD: Tensor, chosen_BSK: Tensor, shares_BSK: Tensor) -> Tensor:
+        """Sort copies of the tokens by expert, let the experts work, put them back, add them up."""
+        expert_of_R = chosen_BSK.flatten()
+        order_R = expert_of_R.argsort(stable=True)
+        counts_X = expert_of_R.bincount(minlength=self.router.out_features)
+        rows_RD = x_BSD.flatten(0, 1).repeat_interleave(self.per_token, dim=0)
+        rows_RD = self.dispatch(rows_RD[order_R], counts_X, self.experts)
+        rows_BSKD = rows_RD[order_R.argsort()].view(*chosen_BSK.shape, -1)
+        return (rows_BSKD * shares_BSK.unsqueeze(-1)).sum(dim=2)
+
+    def _balanced(self, out_BSD: Tensor, scores_BSX: Tensor, chosen_BSK: Tensor) -> Tensor:
+        if self.loss_scale is None:
+            raise RuntimeError("models.mixture.set_loss_scale comes before the first forward pass")
+        loss = balance_loss(scores_BSX, chosen_BSK, sequence_counts=self.sequence_counts)
+        scale = torch.as_tensor(self.loss_scale, device=loss.device)
+        return _WithGradientOf.apply(out_BSD, self.balance_weight * loss, scale)
+
+
+def balance_loss(
+    scores_BSX: Tensor, chosen_BSK: Tensor, *, sequence_counts: nn.Module | None = None
+) -> Tensor:
+    """X · Σ over experts of (share of the choices) · (mean score), summed over all tokens.
+
+    It is S for each sequence whose experts are equally busy, and X · S / K at worst.
+
+    Args:
+        scores_BSX: the router's softmax; may be a part of the sequences' tokens.
+        chosen_BSK: the experts of these tokens.
+        sequence_counts: sums choices of shape B X over the ranks with other tokens of the same
+            sequences; the losses of those ranks then add up to that of the whole sequences.
+    """
+    experts, per_token = scores_BSX.shape[-1], chosen_BSK.shape[-1]
+    counts_BX = F.one_hot(chosen_BSK.flatten(1), experts).sum(dim=1)
+    if sequence_counts is not None:
+        counts_BX = sequence_counts(counts_BX)
+    length = counts_BX[0].sum() / per_token
+    frequency_BX = counts_BX * (experts / (per_token * length))
+    return (frequency_BX * scores_BSX.sum(dim=1)).sum()
+
+
+def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:
+    """Tell every mixture what the sum of the tokens' losses is multiplied by before backward."""
+    for module in model.modules():
+        if isinstance(module, Mixture):
+            module.loss_scale = scale
+
+
+class _WithGradientOf(torch.autograd.Function):
+    """x itself; going back, `loss` receives the gradient `scale` as if it had been added."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loss: Tensor, scale: Tensor) -> Tensor:
+        del loss
+        ctx.save_for_backward(scale)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (scale,) = ctx.saved_tensors
+        return gradients[0], scale, None
+
+
+def _fits_grouped(rows_RD: Tensor, gate_XFD: Tensor) -> bool:
+    """Whether one kernel can do all experts: bf16 rows of multiples of 16 bytes."""
+    rows_fit = rows_RD.dtype == gate_XFD.dtype == torch.bfloat16
+    return rows_fit and gate_XFD.shape[1] % 8 == 0 and gate_XFD.shape[2] % 8 == 0

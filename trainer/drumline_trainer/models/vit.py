@@ -1,0 +1,69 @@
+"""A vision transformer (Dosovitskiy et al. 2021) that averages over the patches to name a class.
+
+There is no class token: the mean is as good (Beyer et al. 2022), and the number of positions stays
+one that divides. Integer inputs are pixels of 0 to 255; floating ones are the hidden states of an
+earlier pipeline stage. A stage lacks parts as in `models.decoder`.
+
+Shapes: B batch, C channels, I side of an image, P side of a patch, S patches, D hidden, K classes.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.gpt2 import Layer
+from drumline_trainer.models.seams import Positions
+
+
+class PatchEmbedding(nn.Module):
+    """A linear map of each patch's pixels: the paper's convolution whose stride is its width."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.patch_size = config.patch_size
+        pixels = config.channels * config.patch_size**2
+        self.projection = nn.Linear(pixels, config.hidden_size)
+
+    def forward(self, images_BCII: Tensor) -> Tensor:
+        """Shape B S D, rows of patches from top to bottom."""
+        x_BCII = images_BCII.to(self.projection.weight.dtype) / 127.5 - 1
+        rows_and_columns = (-1, self.patch_size)
+        patches = x_BCII.unflatten(3, rows_and_columns).unflatten(2, rows_and_columns)
+        patches_BSCPP = patches.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
+        return self.projection(patches_BSCPP.flatten(2))
+
+
+class ViT(nn.Module):
+    """The whole encoder, or the layers of one pipeline stage."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding: nn.Module | None = PatchEmbedding(config)
+        self.position_embedding: nn.Module | None = nn.Embedding(config.patches, config.hidden_size)
+        self.positions: nn.Module = Positions()
+        self.layers = nn.ModuleDict(
+            {
+                str(index): Layer(config, causal=False, approximate="none")
+                for index in range(config.layers)
+            }
+        )
+        self.norm: nn.Module | None = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
+        self.output: nn.Module | None = nn.Linear(config.hidden_size, config.classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Images B C I I or hidden states B S D in, logits B K or hidden states out."""
+        x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
+        for layer in self.layers.values():
+            x_BSD = layer(x_BSD)
+        if self.norm is None or self.output is None:
+            return x_BSD
+        return self.output(self.norm(x_BSD).mean(dim=1))
+
+    def embedded(self, images_BCII: Tensor) -> Tensor:
+        """The first hidden states: a vector for each patch and one for its position."""
+        if self.embedding is None or self.position_embedding is None:
+            raise TypeError("a stage without embedding is fed hidden states, not images")
+        x_BSD = self.embedding(images_BCII)
+        return x_BSD + self.position_embedding(self.positions(x_BSD))
