@@ -1,15 +1,23 @@
 """Model FLOP utilization. No torch.
 
-Convention (PaLM, Chowdhery et al. 2022, appendix B; causal): training costs per token
-`6 · N + 6 · L · D · S` FLOPs, N the weights in matrix products (the output head counts, tied or
-not; looking up an embedding does not), L layers, D hidden size, S sequence length. MFU divides the
-achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the run; a device we
-have no figure for has no MFU rather than a wrong one.
+Convention (PaLM, Chowdhery et al. 2022, appendix B): training costs per token
+
+    6 · N + 6 · L · A · S    with causal attention
+    6 · N + 12 · L · A · S   where every position sees all (vision transformers)
+
+FLOPs: 2 for each product and sum, forward once and backward twice. N are the weights in products
+that a token takes part in: the output head counts, tied or not, looking up an embedding does not; of
+a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of a head,
+S sequence length. A token of a vision transformer is a patch; its embedding is a product, and its
+classifier, one product per image, is left out.
+
+MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
+run; a device we have no figure for has no MFU rather than a wrong one.
 """
 
 from __future__ import annotations
 
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import Family, ModelConfig
 
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
@@ -27,16 +35,31 @@ PEAK_BF16_FLOPS: dict[str, float] = {
 
 
 def matmul_weights(model: ModelConfig) -> int:
-    """Weights that take part in matrix products."""
-    key_value_size = model.kv_heads * (model.hidden_size // model.heads)
-    attention = 2 * model.hidden_size * (model.hidden_size + key_value_size)
-    feed_forward = 3 * model.hidden_size * model.ffn_size
-    return model.layers * (attention + feed_forward) + model.vocab_size * model.hidden_size
+    """Weights of the products that one token takes part in."""
+    query_size = model.heads * model.features_per_head
+    key_value_size = model.kv_heads * model.features_per_head
+    attention = 2 * model.hidden_size * (query_size + key_value_size)
+    layers = model.layers * (attention + _feed_forward_weights(model))
+    if model.family is Family.VIT:
+        return layers + model.channels * model.patch_size**2 * model.hidden_size
+    return layers + model.vocab_size * model.hidden_size
+
+
+def _feed_forward_weights(model: ModelConfig) -> int:
+    """Of one layer."""
+    if model.family is not Family.LLAMA:
+        return 2 * model.hidden_size * model.ffn_size
+    if not model.experts:
+        return 3 * model.hidden_size * model.ffn_size
+    active = model.experts_per_token + model.shared_experts
+    return model.hidden_size * (model.experts + 3 * active * model.features_per_expert)
 
 
 def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:
-    """Forward and backward, causal attention."""
-    attention = 6 * model.layers * model.hidden_size * sequence_length
+    """Forward and backward."""
+    each_pair = 12 if model.family is Family.VIT else 6
+    attention_size = model.heads * model.features_per_head
+    attention = each_pair * model.layers * attention_size * sequence_length
     return 6 * matmul_weights(model) + attention
 
 

@@ -1,19 +1,40 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ModelConfig
 from drumline_trainer.metrics.flops import flops_per_token, matmul_weights, mfu, peak_flops
-from drumline_trainer.models.llama import build_on_meta
+from drumline_trainer.models.build import build_on_meta
 
 
-@pytest.mark.parametrize("name", ["tiny", "llama-8b"])
+@pytest.mark.parametrize("name", ["tiny", "llama-8b", "gpt2-124m"])
 def test_weights_in_products_are_all_but_norms_and_the_looked_up_embedding(name: str) -> None:
     config: ModelConfig = MODEL_PRESETS[name]
     model = build_on_meta(config)
-    matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1)
-    looked_up = 0 if config.tied_embeddings else model.embedding.weight.numel()
-    assert matmul_weights(config) == matrices - looked_up
+    matrices = {name: p.numel() for name, p in model.named_parameters() if p.dim() > 1}
+    looked_up = ["position_embedding.weight"]
+    if not config.tied_embeddings:
+        looked_up.append("embedding.weight")
+    assert matmul_weights(config) == sum(
+        size for name, size in matrices.items() if name not in looked_up
+    )
+
+
+def test_of_a_mixture_only_the_experts_a_token_sees_count() -> None:
+    qwen = MODEL_PRESETS["qwen-moe"]  # its authors count 3.3 of 30.5 billion, embedding included
+    assert matmul_weights(qwen) + qwen.vocab_size * qwen.hidden_size == pytest.approx(
+        3.3e9, rel=0.02
+    )
+    shared = replace(qwen, shared_experts=2)
+    assert matmul_weights(shared) - matmul_weights(qwen) == 48 * 2 * 3 * 2048 * 768
+
+
+def test_an_image_costs_what_torchvision_says() -> None:
+    vit = MODEL_PRESETS["vit-b16"]
+    per_image = vit.patches * flops_per_token(vit, sequence_length=vit.patches)
+    assert per_image == pytest.approx(3 * 2 * 17.56e9, rel=0.01)  # forward and backward, 2 per MAC
 
 
 def test_eight_billion_weights_cost_what_the_paper_says() -> None:
