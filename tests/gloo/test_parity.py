@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.config import Precision, TrainerConfig
-from drumline_trainer.data.batches import open_dataset
+from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama, next_token_loss
@@ -50,8 +50,8 @@ def plain_gradients(config: TrainerConfig) -> tuple[float, float, dict[str, torc
     model = Llama(config.model)
     initialize(model, seed=config.seed)
     dataset = open_dataset(config.data, seed=config.seed)
-    tokens = torch.from_numpy(dataset.tokens(range(config.global_batch_size)))
-    loss = next_token_loss(model(tokens[:, :-1]), tokens[:, 1:])
+    inputs_BS, targets_BS = load_batch(dataset, range(config.global_batch_size), device=CPU)
+    loss = next_token_loss(model(inputs_BS), targets_BS)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.optimizer.max_gradient_norm)
     return loss.item(), norm.item(), {n: p.grad for n, p in model.named_parameters()}

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.data.batches import ByteDataset, open_dataset
+from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize
@@ -95,7 +96,7 @@ def train(
 
 def forward_backward(
     model: Llama,
-    dataset: ByteDataset,
+    dataset: Dataset,
     cursor: int,
     *,
     config: TrainerConfig,
@@ -131,12 +132,11 @@ def forward_backward(
     return mean_loss
 
 
-def load_batch(
-    dataset: ByteDataset, samples: range, *, device: torch.device
-) -> tuple[Tensor, Tensor]:
+def load_batch(dataset: Dataset, samples: range, *, device: torch.device) -> tuple[Tensor, Tensor]:
     """Inputs and targets of these samples, shape B S each."""
-    tokens = torch.from_numpy(dataset.tokens(samples)).to(device, non_blocking=True)
-    return tokens[:, :-1], tokens[:, 1:]
+    batch = dataset.batch(samples)
+    inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
+    return inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
 
 def refuse_non_finite(totals: Totals, *, step: int) -> None:

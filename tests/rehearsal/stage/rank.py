@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline_trainer import rank
-from drumline_trainer.data.batches import ByteDataset
+from drumline_trainer.data.text import TextDataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.rank import exit_code_of, serve_store
 
@@ -87,15 +87,15 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
 
 def _note_samples(reporters: list[Reporter], *, folder: Path) -> None:
     """Have it written down which samples are read, by whom, for which step."""
-    tokens = ByteDataset.tokens
+    tokens = TextDataset.tokens
 
-    def noted(self: ByteDataset, samples: range) -> Any:
+    def noted(self: TextDataset, samples: range) -> Any:
         for reporter in reporters:
             line = {"step": reporter.step + 1, "first": samples.start, "end": samples.stop}
             _append(folder / SAMPLES_FILE, line, placement=reporter.placement)
         return tokens(self, samples)
 
-    ByteDataset.tokens = noted
+    TextDataset.tokens = noted
 
 
 def _append(file: Path, line: dict[str, Any], *, placement: Placement) -> None:

@@ -1,37 +1,80 @@
-"""Where the text comes from."""
+"""Where the samples come from."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from drumline_trainer.config.errors import ConfigError, require_positive
+
+S3_SCHEME = "s3://"
+_BUCKET_AND_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()=+/-]*)?")
+
+
+class Packing(StrEnum):
+    """What a window of several documents teaches."""
+
+    STREAM = "stream"
+    """Each token from all before it in the window, whichever document they are of."""
+    DOCUMENTS = "documents"
+    """No target crosses into another document: the first token of each is not predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    """Where the text comes from. The sample order depends on `seed` of the run alone."""
+    """Where the samples come from. Their order depends on `seed` of the run alone."""
 
     source: str = "python-stdlib"
-    """`python-stdlib` (this interpreter's own sources) or an absolute folder."""
+    """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards or
+    labelled images: what lies in it decides), or `s3://bucket/prefix` (token shards)."""
     pattern: str = "**/*.py"
-    """Files of the folder that are read, sorted by path."""
+    """Files of a folder of text that are read, sorted by path."""
     sequence_length: int = 128
+    tokenizer: str | None = None
+    """The tokenizer.json that the token shards of `source` must have been made with. None: text is
+    read as bytes, and shards of any tokenizer are taken."""
+    packing: Packing = Packing.STREAM
+    cache_bytes: int = 256 * 1024**2
+    """Of streamed shards, kept in the memory of each rank."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
-        require_positive({"data.sequence_length": self.sequence_length})
-        _check_source(self)
-
-
-def _check_source(data: DataConfig) -> None:
-    if data.source != "python-stdlib" and not data.source.startswith("/"):
-        raise ConfigError(
-            f"data.source: must be python-stdlib or an absolute folder, not {data.source!r}"
+        require_positive(
+            {
+                "data.sequence_length": self.sequence_length,
+                "data.cache_bytes": self.cache_bytes,
+            }
         )
-    if ".." in data.source.split("/"):
+        _check_source(self.source)
+        _check_pattern(self.pattern)
+        if self.tokenizer is not None and not self.tokenizer.startswith("/"):
+            raise ConfigError(
+                f"data.tokenizer: must be the absolute path of a tokenizer.json, not"
+                f" {self.tokenizer!r}"
+            )
+
+
+def _check_source(source: str) -> None:
+    if source.startswith(S3_SCHEME):
+        if not _BUCKET_AND_PREFIX.fullmatch(source.removeprefix(S3_SCHEME)):
+            # not repeated here: what does not fit may be a password
+            raise ConfigError(
+                "data.source: must be s3://bucket/prefix and nothing else; the endpoint, the region"
+                " and the credentials come from the AWS environment variables"
+            )
+    elif source != "python-stdlib" and not source.startswith("/"):
+        raise ConfigError(
+            "data.source: must be python-stdlib, an absolute folder or s3://bucket/prefix, not"
+            f" {source!r}"
+        )
+    if ".." in source.split("/"):
         raise ConfigError("data.source: must not contain '..'")
-    if not data.pattern.strip("./") or data.pattern[0] == "/" or ".." in data.pattern.split("/"):
+
+
+def _check_pattern(pattern: str) -> None:
+    if not pattern.strip("./") or pattern[0] == "/" or ".." in pattern.split("/"):
         raise ConfigError(
             "data.pattern: must be a pattern of file names within the folder, as **/*.py, not"
-            f" {data.pattern!r}"
+            f" {pattern!r}"
         )

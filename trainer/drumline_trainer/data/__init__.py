@@ -1,1 +1,1 @@
-"""Byte-level training text in an order that depends on the seed and a cursor alone. No torch."""
+"""Samples in an order that depends on the seed and a cursor alone. No torch."""

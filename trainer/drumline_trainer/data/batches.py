@@ -1,37 +1,76 @@
 """Batches by cursor: the n-th sample of a run is a function of (seed, n) only.
 
-A window is `sequence_length + 1` bytes: inputs and, shifted by one, targets; windows start every
-`sequence_length` bytes, so each byte is a target once per epoch. The cursor counts samples the
-whole gang has consumed. A global batch is the samples cursor..cursor+B-1; rank r of w takes the
-r-th of its w equal slices. So a restart, or another number of ranks, continues with exactly the
-next sample.
+The cursor counts samples the whole gang has consumed. A global batch is the samples
+cursor..cursor+B-1; rank r of w takes the r-th of its w equal slices. So a restart, or another
+number of ranks, continues with exactly the next sample, and the cursor is all the state there is.
 """
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.data.corpus import Corpus, open_corpus
 from drumline_trainer.data.order import permuted
+
+IGNORED = -100
+"""A target that no loss counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByteDataset:
-    """Windows of a corpus in the run's order."""
+class Batch:
+    """Samples as the model takes them.
 
-    corpus: Corpus
-    sequence_length: int
+    Shapes: B samples, S sequence, C channels, H height, W width.
+    """
+
+    inputs: npt.NDArray[Any]
+    """Tokens, int64 of shape B S; or images, fp32 of shape B C H W."""
+    targets: npt.NDArray[np.int64]
+    """The next tokens, of shape B S, or the labels, of shape B; `IGNORED` where there is none."""
+    documents: npt.NDArray[np.int32] | None = None
+    """Which document of its window each input is of, counted from 0; of shape B S."""
+    positions: npt.NDArray[np.int32] | None = None
+    """Where in (the part in this window of) its document each input stands; of shape B S."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset(ABC):
+    """Windows (of text; or images) in the run's order.
+
+    Reads nothing but the samples that are asked for, and may be used by one thread at a time.
+    """
+
     seed: int
 
     @property
+    @abstractmethod
     def windows(self) -> int:
         """Samples in one epoch."""
-        return (self.corpus.size_bytes - 1) // self.sequence_length
+
+    @abstractmethod
+    def batch(self, samples: range) -> Batch:
+        """These samples, in order."""
+
+    @abstractmethod
+    def target_count(self, samples: range) -> int:
+        """Targets of these samples that count. Reads none of them: any rank may ask for all."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Digest of what the samples are: another one means that the cursor means other samples."""
+
+    @abstractmethod
+    def ahead(self, samples: range) -> None:
+        """Begin to fetch what is far away: these samples are asked for soon."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files, connections and threads; a read that goes on in a thread fails."""
 
     def window_at(self, sample: int) -> int:
         """Which window the run's n-th sample is: each exactly once per epoch."""
@@ -55,23 +94,11 @@ class ByteDataset:
         cuts = [len(whole) * part // parts for part in range(parts + 1)]
         return [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
 
-    def tokens(self, samples: range) -> npt.NDArray[np.int64]:
-        """Bytes of the samples, one row of sequence_length + 1 each."""
-        length = self.sequence_length + 1
-        rows = [self.corpus.read(self.window_at(s) * self.sequence_length, length) for s in samples]
-        return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, length).astype(np.int64)
-
-
-def open_dataset(config: DataConfig, *, seed: int) -> ByteDataset:
-    """List the text and check that it fills at least one window.
-
-    Raises:
-        ConfigError: no folder, no files, or less text than one sequence.
-    """
-    corpus = open_corpus(config)
-    if corpus.size_bytes <= config.sequence_length:
-        raise ConfigError(
-            f"data.sequence_length: {corpus.size_bytes} bytes under {corpus.folder} are too few for"
-            f" one sequence of {config.sequence_length}; add text or shorten the sequence"
-        )
-    return ByteDataset(corpus=corpus, sequence_length=config.sequence_length, seed=seed)
+    def step(
+        self, cursor: int, *, batch: int, rank: int, world_size: int, size: int | None
+    ) -> list[Batch]:
+        """This rank's micro-batches of the step at `cursor`; those of the next are on their way."""
+        for start in (cursor, cursor + batch):
+            self.ahead(self.rank_samples(start, batch=batch, rank=rank, world_size=world_size))
+        parts = self.micro_batches(cursor, batch=batch, rank=rank, world_size=world_size, size=size)
+        return [self.batch(samples) for samples in parts]

@@ -11,11 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, DataConfig
 
@@ -30,7 +33,7 @@ class CorpusChangedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files laid end to end."""
+    """Files laid end to end: as `data.text.Text`, a byte is a token and a file a document."""
 
     folder: Path
     paths: tuple[str, ...]
@@ -39,9 +42,24 @@ class Corpus:
     """Byte offset at which each file ends."""
 
     @property
-    def size_bytes(self) -> int:
-        """Length of the whole run of bytes."""
+    def size(self) -> int:
+        """Bytes in all."""
         return self.ends[-1] if self.ends else 0
+
+    def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
+        """`length` bytes from `start`, as numbers. Raises as `read`."""
+        return np.frombuffer(self.read(start, length), dtype=np.uint8).astype(np.int64)
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions in start..stop-1 at which a file begins."""
+        first, last = bisect_left(self.ends, start), bisect_left(self.ends, stop)
+        return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
+
+    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Nothing: the operating system reads ahead."""
+
+    def close(self) -> None:
+        """Nothing: no file stays open."""
 
     def fingerprint(self) -> str:
         """Digest of the names and sizes: another one means that samples mean other text."""

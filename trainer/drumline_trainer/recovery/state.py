@@ -11,21 +11,21 @@ from typing import Any
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.data.batches import ByteDataset
+from drumline_trainer.data.batches import Dataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.recovery.savepoints import StartingPoint
 
 
 def trainer_state(
-    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: ByteDataset
+    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
     """JSON values, the same on every rank."""
     return {
         "cursor": cursor,
         "seed": config.seed,
         "loss": totals.loss,
-        "data": dataset.corpus.fingerprint(),
+        "data": dataset.fingerprint(),
         "config": config.to_dict(),
     }
 
@@ -43,7 +43,7 @@ def cursor_of(start: StartingPoint) -> int:
 
 
 def announce(
-    start: StartingPoint, *, config: TrainerConfig, dataset: ByteDataset, reporter: Reporter
+    start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: Reporter
 ) -> None:
     """Say where training goes on, and whether the samples still mean the same text."""
     saved = start.trainer
@@ -58,6 +58,6 @@ def announce(
     if start.tier is RestoreTier.STORAGE:
         reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
     reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
-    same_text = saved.get("data") == dataset.corpus.fingerprint()
+    same_text = saved.get("data") == dataset.fingerprint()
     if saved.get("seed") != config.seed or not same_text:
         reporter.say("the text or the seed changed: samples before and after may overlap")

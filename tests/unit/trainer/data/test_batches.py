@@ -4,60 +4,121 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.data.batches import ByteDataset, open_dataset
+from drumline_trainer.config import DataConfig
+from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.opening import open_dataset
 
 TEXT = bytes(range(1, 203))
+WINDOWS = 20
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> ByteDataset:
-    (tmp_path / "a.py").write_bytes(TEXT)
-    return open_dataset(DataConfig(source=str(tmp_path), sequence_length=10), seed=3)
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "a.py").write_bytes(TEXT)
+    return open_dataset(DataConfig(source=str(folder), sequence_length=10), seed=3)
 
 
-def consumed(dataset: ByteDataset, cursor: int, *, batches: int, world_size: int) -> list[int]:
-    """Windows of consecutive global batches of 12, rank after rank."""
+def consumed(dataset: Dataset, cursor: int, *, batch: int, world_size: int) -> list[int]:
+    """Windows of one global batch, rank after rank."""
     return [
         dataset.window_at(sample)
-        for start in range(cursor, cursor + 12 * batches, 12)
         for rank in range(world_size)
-        for sample in dataset.rank_samples(start, batch=12, rank=rank, world_size=world_size)
+        for sample in dataset.rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
     ]
 
 
-def test_each_byte_is_a_target_once_per_epoch(dataset: ByteDataset) -> None:
-    assert dataset.windows == 20
-    rows = dataset.tokens(range(dataset.windows))
-    assert rows.shape == (20, 11)
-    assert sorted(rows[:, 1:].flatten().tolist()) == list(TEXT[1:201])
-    assert (rows[:, 1:] == rows[:, :-1] + 1).all()
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 4, 6, 12])
-def test_the_stream_does_not_depend_on_the_number_of_ranks(
-    dataset: ByteDataset, world_size: int
+def test_the_order_is_the_one_that_checkpoints_of_older_versions_count_on(
+    dataset: Dataset,
 ) -> None:
-    alone = consumed(dataset, 0, batches=5, world_size=1)
-    assert consumed(dataset, 0, batches=5, world_size=world_size) == alone
+    order = [dataset.window_at(sample) for sample in range(2 * WINDOWS)]
+    # written down when the trainer read nothing but bytes
+    assert order == [
+        13,
+        10,
+        3,
+        11,
+        18,
+        2,
+        17,
+        19,
+        0,
+        15,
+        7,
+        8,
+        5,
+        16,
+        14,
+        1,
+        12,
+        6,
+        4,
+        9,
+        14,
+        12,
+        3,
+        15,
+        4,
+        11,
+        1,
+        9,
+        19,
+        0,
+        10,
+        7,
+        16,
+        2,
+        8,
+        13,
+        5,
+        6,
+        18,
+        17,
+    ]
 
 
-def test_exactly_once_over_a_restart_with_other_ranks(dataset: ByteDataset) -> None:
+LIFE = st.lists(
+    st.tuples(st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 4), st.integers(1, 3)),
+    min_size=1,
+    max_size=6,
+)
+"""Memberships of a gang: ranks, samples of each rank in a step, steps until the next restart."""
+
+
+@settings(deadline=None)
+@given(life=LIFE, size=st.one_of(st.none(), st.integers(1, 4)))
+def test_each_window_once_over_restarts_ranks_and_micro_batches(
+    dataset: Dataset, life: list[tuple[int, int, int]], size: int | None
+) -> None:
+    cursor = 0
+    stream: list[int] = []
+    for world_size, share, steps in life:
+        for _ in range(steps):
+            shape = {"batch": world_size * share, "world_size": world_size, "size": size}
+            for rank in range(world_size):
+                parts = dataset.micro_batches(cursor, rank=rank, **shape)
+                stream += [sample for part in parts for sample in part]
+            cursor += world_size * share
+    assert stream == list(range(cursor))
+    read = [dataset.window_at(sample) for sample in stream]
+    epochs = [read[start : start + WINDOWS] for start in range(0, cursor, WINDOWS)]
+    for epoch in epochs:
+        assert max(Counter(epoch).values()) == 1
+    for whole in epochs[: cursor // WINDOWS]:
+        assert sorted(whole) == list(range(WINDOWS))
+
+
+def test_a_restart_with_other_ranks_goes_on_with_the_next_sample(dataset: Dataset) -> None:
     stream = (
-        consumed(dataset, 0, batches=2, world_size=4)
-        + consumed(dataset, 24, batches=1, world_size=2)
-        + consumed(dataset, 36, batches=2, world_size=3)
+        consumed(dataset, 0, batch=24, world_size=4)
+        + consumed(dataset, 24, batch=12, world_size=2)
+        + consumed(dataset, 36, batch=24, world_size=3)
     )
-    assert stream == consumed(dataset, 0, batches=5, world_size=1)
-    assert Counter(stream) == Counter(dict.fromkeys(range(20), 3))
-
-
-def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_bytes(b"0123456789")
-    config = DataConfig(source=str(tmp_path), sequence_length=10)
-    with pytest.raises(ConfigError, match=r"data\.sequence_length: 10 bytes under"):
-        open_dataset(config, seed=0)
+    assert stream == consumed(dataset, 0, batch=60, world_size=1)
+    assert Counter(stream) == Counter(dict.fromkeys(range(WINDOWS), 3))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +126,13 @@ def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
     [(None, [6]), (6, [6]), (4, [3, 3]), (5, [3, 3]), (2, [2, 2, 2]), (1, [1] * 6)],
 )
 def test_a_share_in_the_fewest_parts_that_fit(
-    dataset: ByteDataset, size: int | None, sizes: list[int]
+    dataset: Dataset, size: int | None, sizes: list[int]
 ) -> None:
     asked = {"batch": 12, "rank": 1, "world_size": 2}
     parts = dataset.micro_batches(24, **asked, size=size)
     assert [len(part) for part in parts] == sizes
     assert [n for part in parts for n in part] == list(dataset.rank_samples(24, **asked))
+    step = dataset.step(24, **asked, size=size)
+    assert [batch.inputs.tolist() for batch in step] == [
+        dataset.batch(part).inputs.tolist() for part in parts
+    ]

@@ -28,7 +28,7 @@ def test_files_lie_end_to_end_in_order_of_their_paths(folder: Path) -> None:
     corpus = open_corpus(folder_config(folder))
     assert corpus.paths == ("a.py", "b.py", "sub/c.py")
     whole = b"aaaaabbbcc"
-    assert corpus.size_bytes == len(whole)
+    assert corpus.size == len(whole)
     for start in range(len(whole)):
         for stop in range(start, len(whole) + 1):
             assert corpus.read(start, stop - start) == whole[start:stop]
@@ -56,7 +56,7 @@ def test_the_standard_library_without_what_others_put_there() -> None:
     assert corpus.folder == Path(sysconfig.get_path("stdlib"))
     assert "argparse.py" in corpus.paths
     assert not any("site-packages" in path or "/test/" in f"/{path}" for path in corpus.paths)
-    assert corpus.size_bytes > 1_000_000
+    assert corpus.size > 1_000_000
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""Documents of text files, with the place at which to go on after each.
+
+A file is a document; of a `.jsonl` file each line is one: an object with the text in one field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.corpus import Corpus
+
+LINES_SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Between two documents."""
+
+    file: int = 0
+    """Files before it in the corpus."""
+    offset: int = 0
+    """Bytes of this file before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A text, and the place behind it."""
+
+    text: str
+    after: Place
+
+
+def documents(corpus: Corpus, *, field: str, start: Place) -> Iterator[Document]:
+    """The documents from `start` on.
+
+    Raises:
+        ConfigError: text that is not UTF-8, or a line that is not such an object.
+    """
+    for number in range(start.file, len(corpus.paths)):
+        path = corpus.folder / corpus.paths[number]
+        if path.suffix == LINES_SUFFIX:
+            offset = start.offset if number == start.file else 0
+            yield from _lines(path, number, offset=offset, field=field)
+        else:
+            yield Document(_decoded(path.read_bytes(), path, at=0), Place(number + 1))
+
+
+def _lines(path: Path, number: int, *, offset: int, field: str) -> Iterator[Document]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            at, offset = offset, offset + len(line)
+            if line.strip():
+                text = _field(_decoded(line, path, at=at), field, path=path, at=at)
+                yield Document(text, Place(number, offset))
+
+
+def _decoded(content: bytes, path: Path, *, at: int) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"source: {path} is not UTF-8 at byte {at + error.start}; convert it, or leave it out"
+            " by --pattern"
+        ) from error
+
+
+def _field(line: str, field: str, *, path: Path, at: int) -> str:
+    try:
+        text = json.loads(line)[field]
+    except (ValueError, TypeError, LookupError) as error:
+        raise ConfigError(
+            f"source: the line of {path} at byte {at} is no JSON object with a field {field!r}"
+        ) from error
+    if not isinstance(text, str):
+        raise ConfigError(f"source: {field!r} of the line of {path} at byte {at} is not a text")
+    return text

@@ -1,0 +1,96 @@
+"""Labelled images for the vision encoder: a folder with `images.npy` and `labels.npy`.
+
+Images are uint8 of shape N H W C, labels whole numbers of shape N; both are memory-mapped. The
+order and the cursor are those of text: an image is a window.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.batches import Batch, Dataset
+
+IMAGES_FILE = "images.npy"
+LABELS_FILE = "labels.npy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageDataset(Dataset):
+    """Images and their labels in the run's order.
+
+    Shapes: N images, B samples, C channels, H height, W width.
+    """
+
+    images: npt.NDArray[np.uint8]
+    """Of shape N H W C."""
+    labels: npt.NDArray[np.integer[Any]]
+
+    @property
+    def windows(self) -> int:
+        """Images in one epoch."""
+        return len(self.labels)
+
+    def batch(self, samples: range) -> Batch:
+        """Images as fp32 from -1 to 1, channels first."""
+        windows = [self.window_at(sample) for sample in samples]
+        images_BHWC = self.images[windows].astype(np.float32) / 127.5 - 1.0
+        return Batch(
+            inputs=np.ascontiguousarray(images_BHWC.transpose(0, 3, 1, 2)),
+            targets=self.labels[windows].astype(np.int64),
+        )
+
+    def target_count(self, samples: range) -> int:
+        """One of each image."""
+        return len(samples)
+
+    def fingerprint(self) -> str:
+        """Digest of the labels and of the images' shape."""
+        digest = hashlib.sha256(f"{self.images.shape}\n".encode())
+        digest.update(self.labels.astype("<i8").tobytes())
+        return digest.hexdigest()[:32]
+
+    def ahead(self, samples: range) -> None:
+        """Nothing: the operating system reads ahead."""
+
+    def close(self) -> None:
+        """Nothing: the maps go with the dataset."""
+
+
+def holds_images(folder: Path) -> bool:
+    """Whether the folder is one of labelled images."""
+    return (folder / IMAGES_FILE).is_file() and (folder / LABELS_FILE).is_file()
+
+
+def open_images(folder: Path, *, seed: int) -> ImageDataset:
+    """Map both files.
+
+    Raises:
+        ConfigError: not such files, or not as many labels as images.
+    """
+    images, labels = _mapped(folder / IMAGES_FILE), _mapped(folder / LABELS_FILE)
+    if images.ndim != 4 or images.dtype != np.uint8:
+        raise ConfigError(
+            f"data.source: {folder / IMAGES_FILE} must be uint8 of shape N H W C, not"
+            f" {images.dtype} of shape {images.shape}"
+        )
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise ConfigError(f"data.source: {folder / LABELS_FILE} must be whole numbers of shape N")
+    if len(images) != len(labels) or not len(labels):
+        raise ConfigError(
+            f"data.source: {folder} holds {len(images)} images and {len(labels)} labels"
+        )
+    return ImageDataset(seed=seed, images=images, labels=labels)
+
+
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"data.source: {file} is not an array: {error}") from error

@@ -1,0 +1,86 @@
+"""From the configuration to a dataset: what lies at `data.source` decides which."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.config.data import S3_SCHEME
+from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.corpus import open_corpus
+from drumline_trainer.data.images import holds_images, open_images
+from drumline_trainer.data.shard_folder import ShardFolder
+from drumline_trainer.data.shard_index import INDEX_FILE
+from drumline_trainer.data.shard_text import ShardText, open_shards
+from drumline_trainer.data.text import Text, TextDataset
+
+_BYTES = 256
+
+
+def open_dataset(config: DataConfig, *, seed: int, vocab_size: int | None = None) -> Dataset:
+    """Open what `config` names and check that it fills at least one window.
+
+    Args:
+        config: where the samples come from.
+        seed: of their order.
+        vocab_size: how many tokens the model knows; None: not checked.
+
+    Raises:
+        ConfigError: nothing there, too little, damaged, or more tokens than the model knows.
+    """
+    if not config.source.startswith(S3_SCHEME) and holds_images(Path(config.source)):
+        return open_images(Path(config.source), seed=seed)
+    text, known = _open_text(config)
+    if vocab_size is not None and known > vocab_size:
+        text.close()
+        raise ConfigError(
+            f"model.vocab_size: {vocab_size} is less than the {known} tokens of {config.source}"
+        )
+    if text.size <= config.sequence_length:
+        text.close()
+        raise ConfigError(
+            f"data.sequence_length: {text.size} tokens in {config.source} are too few for one"
+            f" sequence of {config.sequence_length}; add text or shorten the sequence"
+        )
+    return TextDataset(
+        text=text, sequence_length=config.sequence_length, seed=seed, packing=config.packing
+    )
+
+
+def _open_text(config: DataConfig) -> tuple[Text, int]:
+    """The text, and how many different tokens it may hold."""
+    shards = _open_shards(config)
+    if shards is None:
+        if config.tokenizer is not None:
+            raise ConfigError(
+                f"data.tokenizer: {config.source} holds no token shards ({INDEX_FILE}); make them"
+                f" with python -m drumline_trainer.data.tokenize --source {config.source}"
+                f" --tokenizer {config.tokenizer} --output FOLDER, then set data.source to FOLDER"
+            )
+        return open_corpus(config), _BYTES
+    if config.tokenizer is not None and shards.index.tokenizer_sha256 != _digest(config.tokenizer):
+        shards.close()
+        raise ConfigError(
+            f"data.tokenizer: the shards of {config.source} were made with another tokenizer"
+            f" (SHA-256 {shards.index.tokenizer_sha256}) than {config.tokenizer}"
+        )
+    return shards, shards.index.vocabulary
+
+
+def _open_shards(config: DataConfig) -> ShardText | None:
+    if config.source.startswith(S3_SCHEME):
+        # needs boto3, which not every installation has
+        from drumline_trainer.data.shard_s3 import ShardBucket  # noqa: PLC0415
+
+        return open_shards(ShardBucket(config.source, cache_bytes=config.cache_bytes))
+    if (Path(config.source) / INDEX_FILE).is_file():
+        return open_shards(ShardFolder(Path(config.source)))
+    return None
+
+
+def _digest(file: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error

@@ -1,0 +1,81 @@
+"""What the next step needs is prepared by a thread while this step runs.
+
+The order stays the order of the keys. An error belongs to the key at which it came: it is raised
+when that key's turn has come, not earlier. Leaving the `with` block, however it is left, ends the
+thread: it finishes what it is preparing, unless that fails because what it reads from was closed
+before: `with Prefetch(...) as steps, closing(dataset):` closes the dataset first.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Prepared = TypeVar("Prepared")
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+class _Over:
+    """After the last key."""
+
+
+class Prefetch(Generic[Key, Prepared]):
+    """`prepare(key)` for each key in order, `depth` of them ahead of the one in use."""
+
+    def __init__(
+        self, prepare: Callable[[Key], Prepared], keys: Iterable[Key], *, depth: int = 1
+    ) -> None:
+        self._prepare = prepare
+        self._keys = iter(keys)
+        self._free = threading.Semaphore(depth)
+        self._ready: queue.SimpleQueue[Prepared | _Failed | _Over] = queue.SimpleQueue()
+        self._left = False
+        self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
+
+    def __enter__(self) -> Iterator[Prepared]:
+        """Begin."""
+        self._thread.start()
+        return self._taken()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the thread; what was prepared and not taken is dropped."""
+        self._left = True
+        self._free.release()
+        self._thread.join()
+
+    def _taken(self) -> Iterator[Prepared]:
+        while True:
+            match self._ready.get():
+                case _Failed(error):
+                    raise error
+                case _Over():
+                    return
+                case prepared:
+                    self._free.release()  # the place it took: from here on the next is prepared
+                    yield prepared
+
+    def _work(self) -> None:
+        try:
+            for key in self._keys:
+                self._free.acquire()
+                if self._left:
+                    return
+                self._ready.put(self._prepare(key))
+        except BaseException as error:  # noqa: BLE001 - raised where the key's turn comes
+            self._ready.put(_Failed(error))
+        else:
+            self._ready.put(_Over())

@@ -1,0 +1,166 @@
+"""The index of a folder of token shards: what each file must hold, to the byte.
+
+    shards.json             this index, written last: a folder without it is unfinished
+    shard-00000.bin         tokens, little-endian uint16 or uint32, documents end to end
+    shard-00000.ends        where each document ends, in tokens from the shard's begin, uint32
+    shard-00000.sums        the SHA-256 of each block of `block_bytes` of the .bin, 32 bytes each
+
+The index is believed; everything else is verified against it. Documents do not cross shards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from drumline_trainer.config import ConfigError
+
+INDEX_FILE = "shards.json"
+INDEX_LIMIT_BYTES = 256 * 1024**2
+FORMAT = "drumline-token-shards/1"
+TOKEN_TYPES = {"uint16": 2, "uint32": 4}
+END_BYTES = 4
+SUM_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRecord:
+    """A file and what it must be."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        """Refuse names that leave the folder. Raises ValueError."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is not a plain file name")
+        if not _SHA256.fullmatch(self.sha256):
+            raise ValueError(f"{self.name}: {self.sha256!r} is not a SHA-256 in hexadecimal")
+        if self.bytes < 1:
+            raise ValueError(f"{self.name}: cannot hold {self.bytes} bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardRecord:
+    """The three files of a shard."""
+
+    tokens: FileRecord
+    ends: FileRecord
+    sums: FileRecord
+
+    @property
+    def files(self) -> tuple[FileRecord, FileRecord, FileRecord]:
+        """All of them."""
+        return self.tokens, self.ends, self.sums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardIndex:
+    """What a folder of shards holds."""
+
+    token_type: str
+    vocabulary: int
+    """Different tokens there may be: each is below it."""
+    tokenizer_sha256: str
+    """Of the tokenizer.json."""
+    end_of_text: int | None
+    """Token that ends each document; None: documents end without one."""
+    block_bytes: int
+    made_from: str
+    """Digest of the text and of all that decides how it becomes shards."""
+    shards: tuple[ShardRecord, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse counts that contradict each other. Raises ValueError."""
+        if self.token_type not in TOKEN_TYPES:
+            raise ValueError(f"token_type {self.token_type!r} is neither uint16 nor uint32")
+        if not 1 <= self.vocabulary <= 256**self.token_bytes:
+            raise ValueError(f"vocabulary {self.vocabulary} does not fit {self.token_type}")
+        if self.block_bytes < 1 or self.block_bytes % self.token_bytes:
+            raise ValueError(f"block_bytes {self.block_bytes} is not a number of whole tokens")
+        if not self.shards:
+            raise ValueError("there are no shards")
+        for shard in self.shards:
+            blocks = -(-shard.tokens.bytes // self.block_bytes)
+            if shard.tokens.bytes % self.token_bytes or shard.ends.bytes % END_BYTES:
+                raise ValueError(f"{shard.tokens.name}: not a number of whole tokens")
+            if shard.sums.bytes != blocks * SUM_BYTES:
+                raise ValueError(
+                    f"{shard.sums.name}: {blocks} blocks have other than this many sums"
+                )
+
+    @property
+    def token_bytes(self) -> int:
+        """Of one token."""
+        return TOKEN_TYPES[self.token_type]
+
+    @property
+    def tokens(self) -> int:
+        """In all shards."""
+        return sum(shard.tokens.bytes for shard in self.shards) // self.token_bytes
+
+    @property
+    def documents(self) -> int:
+        """In all shards."""
+        return sum(shard.ends.bytes for shard in self.shards) // END_BYTES
+
+    def encoded(self) -> bytes:
+        """As JSON. The totals are for people: reading computes them again."""
+        totals = {"format": FORMAT, "tokens": self.tokens, "documents": self.documents}
+        return json.dumps({**totals, **asdict(self)}, indent=1).encode() + b"\n"
+
+
+def parsed(encoded: bytes, *, where: str) -> ShardIndex:
+    """The index that `encoded` returned.
+
+    Raises:
+        ConfigError: not such an index, or one that contradicts itself.
+    """
+    try:
+        raw = json.loads(encoded)
+        if raw["format"] != FORMAT:
+            raise ValueError(f"the format is {raw['format']!r}, not {FORMAT!r}")  # noqa: TRY301
+        return _index(raw)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        detail = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ConfigError(
+            f"data.source: {where}/{INDEX_FILE} is not an index of token shards: {detail}"
+        ) from error
+
+
+def _index(raw: Mapping[str, Any]) -> ShardIndex:
+    end_of_text = raw["end_of_text"]
+    shards = cast("list[Mapping[str, Any]]", raw["shards"])
+    index = ShardIndex(
+        token_type=raw["token_type"],
+        vocabulary=_whole(raw["vocabulary"]),
+        tokenizer_sha256=str(raw["tokenizer_sha256"]),
+        end_of_text=None if end_of_text is None else _whole(end_of_text),
+        block_bytes=_whole(raw["block_bytes"]),
+        made_from=str(raw["made_from"]),
+        shards=tuple(
+            ShardRecord(
+                tokens=_file(shard["tokens"]), ends=_file(shard["ends"]), sums=_file(shard["sums"])
+            )
+            for shard in shards
+        ),
+    )
+    if (index.tokens, index.documents) != (raw["tokens"], raw["documents"]):
+        raise ValueError("the totals are not those of the shards")
+    return index
+
+
+def _file(raw: Mapping[str, Any]) -> FileRecord:
+    return FileRecord(name=raw["name"], bytes=_whole(raw["bytes"]), sha256=raw["sha256"])
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value

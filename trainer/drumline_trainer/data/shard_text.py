@@ -1,0 +1,226 @@
+"""Token shards read as one text, verified against their index.
+
+Sizes of all files are compared when the shards are opened. Digests are compared when bytes enter
+the process, in blocks of 256 KiB: a block of a folder at its first read, a streamed one whenever it
+is fetched. So a damaged shard is an error at the first sample that would have been wrong, and no
+rank reads a whole data set only to verify it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.shard_index import (
+    INDEX_FILE,
+    INDEX_LIMIT_BYTES,
+    SUM_BYTES,
+    FileRecord,
+    ShardIndex,
+    ShardRecord,
+    parsed,
+)
+
+_END_TYPE = np.dtype("<u4")
+
+
+class ShardMismatchError(ConfigError):
+    """A file is not what the index says. Trying again does not help; another copy does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A piece of a file, and the SHA-256 it must have."""
+
+    file: str
+    number: int
+    start: int
+    stop: int
+    sha256: str
+
+    def check(self, content: bytes | memoryview, *, where: str) -> None:
+        """Raise ShardMismatchError where this is not the block's content."""
+        found = hashlib.sha256(content).hexdigest()
+        if found != self.sha256:
+            raise ShardMismatchError(
+                f"data.source: {where}/{self.file} is damaged: bytes {self.start} to {self.stop}"
+                f" have the SHA-256 {found} and must have {self.sha256}; copy the file again"
+            )
+
+
+class ShardStore(Protocol):
+    """Where the files of shards lie. Content that it returns as a block has been verified."""
+
+    @property
+    def where(self) -> str:
+        """For messages; without a secret."""
+        ...
+
+    def whole(self, name: str, *, limit: int) -> bytes:
+        """A small file. Raises ConfigError where it is absent or longer than `limit`."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file there is."""
+        ...
+
+    def block(self, block: Block) -> bytes | memoryview:
+        """The content. Raises ShardMismatchError."""
+        ...
+
+    def ahead(self, blocks: Sequence[Block]) -> None:
+        """Begin to fetch these: they are asked for soon."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, connections and threads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardText:
+    """The shards of an index as `data.text.Text`."""
+
+    index: ShardIndex
+    store: ShardStore
+    stops: tuple[int, ...]
+    """Position at which each shard stops."""
+    _sums: dict[str, bytes] = field(default_factory=dict)
+    _ends: dict[str, npt.NDArray[np.uint32]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Tokens in all."""
+        return self.stops[-1]
+
+    def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
+        """`length` tokens from `start`.
+
+        Raises:
+            ShardMismatchError: a block is damaged, or a token is beyond the vocabulary.
+        """
+        pieces: list[bytes | memoryview] = []
+        for shard, first, last in self._parts(start, start + length):
+            for block in self._blocks(shard, first, last):
+                content = memoryview(self.store.block(block))
+                pieces.append(content[max(0, first - block.start) : last - block.start])
+        raw = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        tokens = np.frombuffer(raw, dtype=f"<u{self.index.token_bytes}").astype(np.int64)
+        if tokens.max() >= self.index.vocabulary:
+            raise ShardMismatchError(
+                f"data.source: {self.store.where} holds token {tokens.max()} at {start} or after,"
+                f" beyond its vocabulary of {self.index.vocabulary}; tokenize the text again"
+            )
+        return tokens
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions in start..stop-1 at which a document begins."""
+        found: list[npt.NDArray[np.int64]] = []
+        for number in range(bisect_right(self.stops, start), len(self.stops)):
+            begin = self._begin(number)
+            if begin >= stop:
+                break
+            ends = self._document_ends(self.index.shards[number])
+            low, high = np.searchsorted(ends, [max(0, start - begin), stop - begin])
+            inside = ends[low:high].astype(np.int64) + begin
+            found.append(inside[inside < self.stops[number]])  # the last end is the next's begin
+            if begin >= start:
+                found.insert(len(found) - 1, np.array([begin], dtype=np.int64))
+        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+    def fingerprint(self) -> str:
+        """Digest of the digests of the tokens."""
+        listing = "".join(f"{s.tokens.sha256}\n" for s in self.index.shards)
+        return hashlib.sha256(listing.encode()).hexdigest()[:32]
+
+    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Begin to fetch the blocks of these (start, length)."""
+        self.store.ahead(
+            [
+                block
+                for start, length in ranges
+                for shard, first, last in self._parts(start, start + length)
+                for block in self._blocks(shard, first, last)
+            ]
+        )
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self.store.close()
+
+    def _begin(self, number: int) -> int:
+        return self.stops[number - 1] if number else 0
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[ShardRecord, int, int]]:
+        """Shards of these positions, with the first and the last byte (exclusive) in each."""
+        width = self.index.token_bytes
+        number = bisect_right(self.stops, start)
+        while start < stop:
+            begin, until = self._begin(number), min(stop, self.stops[number])
+            yield self.index.shards[number], (start - begin) * width, (until - begin) * width
+            start, number = until, number + 1
+
+    def _blocks(self, shard: ShardRecord, first: int, last: int) -> Iterator[Block]:
+        size = self.index.block_bytes
+        sums = self._sums_of(shard)
+        for number in range(first // size, -(-last // size)):
+            yield Block(
+                file=shard.tokens.name,
+                number=number,
+                start=number * size,
+                stop=min((number + 1) * size, shard.tokens.bytes),
+                sha256=sums[number * SUM_BYTES : (number + 1) * SUM_BYTES].hex(),
+            )
+
+    def _sums_of(self, shard: ShardRecord) -> bytes:
+        if shard.sums.name not in self._sums:
+            self._sums[shard.sums.name] = self._verified(shard.sums)
+        return self._sums[shard.sums.name]
+
+    def _document_ends(self, shard: ShardRecord) -> npt.NDArray[np.uint32]:
+        if shard.ends.name not in self._ends:
+            content = self._verified(shard.ends)
+            self._ends[shard.ends.name] = np.frombuffer(content, dtype=_END_TYPE)
+        return self._ends[shard.ends.name]
+
+    def _verified(self, record: FileRecord) -> bytes:
+        content = self.store.whole(record.name, limit=record.bytes)
+        whole = Block(file=record.name, number=0, start=0, stop=record.bytes, sha256=record.sha256)
+        whole.check(content, where=self.store.where)
+        return content
+
+
+def open_shards(store: ShardStore) -> ShardText:
+    """Read the index and compare the sizes of all files with it.
+
+    Raises:
+        ConfigError: no index.
+        ShardMismatchError: a file is absent or of another size.
+    """
+    try:
+        index = parsed(store.whole(INDEX_FILE, limit=INDEX_LIMIT_BYTES), where=store.where)
+        sizes = store.sizes()
+        for record in (record for shard in index.shards for record in shard.files):
+            _check_size(record, sizes.get(record.name), where=store.where)
+    except BaseException:
+        store.close()
+        raise
+    tokens = (shard.tokens.bytes // index.token_bytes for shard in index.shards)
+    return ShardText(index=index, store=store, stops=tuple(accumulate(tokens)))
+
+
+def _check_size(record: FileRecord, found: int | None, *, where: str) -> None:
+    if found != record.bytes:
+        what = "is absent" if found is None else f"has {found} bytes"
+        raise ShardMismatchError(
+            f"data.source: {where}/{record.name} {what} and must have {record.bytes} and the"
+            f" SHA-256 {record.sha256}; copy the file again"
+        )

@@ -1,0 +1,98 @@
+"""Writes one shard: tokens, document ends and the digest of every block, in one pass.
+
+Files get their names when they are complete and on the disk; until then they end in `.partial`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from array import array
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from drumline_trainer.data.shard_index import TOKEN_TYPES, FileRecord, ShardRecord
+
+BLOCK_BYTES = 256 * 1024
+PARTIAL = ".partial"
+
+
+class ShardWriter:
+    """A shard in the making. Close it, finished or not, by leaving the `with` block."""
+
+    def __init__(
+        self, folder: Path, number: int, *, token_type: str, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._folder = folder
+        self._stem = f"shard-{number:05d}"
+        self._type = np.dtype(token_type).newbyteorder("<")
+        self._block_bytes = block_bytes
+        self._file = (folder / f"{self._stem}.bin{PARTIAL}").open("wb")
+        self._whole = hashlib.sha256()
+        self._sums: list[bytes] = []
+        self._pending = bytearray()
+        self._ends = array("Q")
+        self.tokens = 0
+
+    def __enter__(self) -> Self:
+        """The shard."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def add(self, document: list[int]) -> None:
+        """Append a document of at least one token."""
+        self._pending += np.array(document, dtype=self._type).tobytes()
+        self.tokens += len(document)
+        self._ends.append(self.tokens)
+        while len(self._pending) >= self._block_bytes:
+            self._write(bytes(self._pending[: self._block_bytes]))
+            del self._pending[: self._block_bytes]
+
+    def finish(self) -> ShardRecord:
+        """Bring everything to the disk, then give the files their names."""
+        if self._pending:
+            self._write(bytes(self._pending))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        ends = self._sidecar("ends", np.array(self._ends, dtype="<u4").tobytes())
+        sums = self._sidecar("sums", b"".join(self._sums))
+        name = f"{self._stem}.bin"
+        (self._folder / f"{name}{PARTIAL}").rename(self._folder / name)
+        tokens = FileRecord(
+            name=name,
+            bytes=self.tokens * TOKEN_TYPES[self._type.name],
+            sha256=self._whole.hexdigest(),
+        )
+        return ShardRecord(tokens=tokens, ends=ends, sums=sums)
+
+    def _write(self, block: bytes) -> None:
+        self._file.write(block)
+        self._whole.update(block)
+        self._sums.append(hashlib.sha256(block).digest())
+
+    def _sidecar(self, suffix: str, content: bytes) -> FileRecord:
+        name = f"{self._stem}.{suffix}"
+        write_durably(self._folder / name, content)
+        return FileRecord(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """All of it or what was there before, whatever happens in between."""
+    partial = path.with_name(path.name + PARTIAL)
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)

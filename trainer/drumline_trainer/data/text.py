@@ -1,0 +1,120 @@
+"""Windows of text: bytes or tokens laid end to end, cut every `sequence_length`.
+
+A window is `sequence_length + 1` tokens: inputs and, shifted by one, targets. Windows start every
+`sequence_length` tokens, so each token is a target once per epoch. Nothing is padded: a document
+that does not end in a window goes on in the next, which is another sample.
+
+`Packing.DOCUMENTS` changes no window and no order. It leaves the targets out that begin a document,
+and says which document each input is of, so that attention can stay within one (why: Krell et al.
+2021, "Efficient sequence packing without cross-contamination").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config.data import Packing
+from drumline_trainer.data.batches import IGNORED, Batch, Dataset
+
+
+class Text(Protocol):
+    """Documents laid end to end as one run of tokens."""
+
+    @property
+    def size(self) -> int:
+        """Tokens in all."""
+        ...
+
+    def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
+        """`length` tokens from `start`."""
+        ...
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions in start..stop-1 at which a document begins, ascending."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Digest of what the positions mean."""
+        ...
+
+    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Begin to fetch these (start, length): they are asked for soon."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files, connections and threads."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDataset(Dataset):
+    """Windows of a text in the run's order. Shapes: B samples, S sequence, T = S + 1."""
+
+    text: Text
+    sequence_length: int
+    packing: Packing = Packing.STREAM
+
+    @property
+    def windows(self) -> int:
+        """Samples in one epoch."""
+        return (self.text.size - 1) // self.sequence_length
+
+    def tokens(self, samples: range) -> npt.NDArray[np.int64]:
+        """The samples, one row of sequence_length + 1 each."""
+        length = self.sequence_length + 1
+        return np.stack([self.text.tokens(self._start(n), length) for n in samples])
+
+    def batch(self, samples: range) -> Batch:
+        """Inputs and targets, and for `Packing.DOCUMENTS` the documents they are of."""
+        tokens_BT = self.tokens(samples)
+        inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
+        if self.packing is Packing.STREAM:
+            return Batch(inputs=inputs_BS, targets=targets_BS)
+        begins_BT = np.zeros(tokens_BT.shape, dtype=bool)
+        for row, sample in enumerate(samples):
+            begins_BT[row, self._begins(sample)] = True
+        return Batch(
+            inputs=inputs_BS,
+            targets=np.where(begins_BT[:, 1:], IGNORED, targets_BS),
+            documents=np.cumsum(begins_BT[:, :-1], axis=1, dtype=np.int32),
+            positions=_since_begin(begins_BT[:, :-1]),
+        )
+
+    def target_count(self, samples: range) -> int:
+        """Targets of these samples that count."""
+        every = len(samples) * self.sequence_length
+        if self.packing is Packing.STREAM:
+            return every
+        return every - sum(len(self._begins(sample)) for sample in samples)
+
+    def fingerprint(self) -> str:
+        """Digest of the text alone: a longer sequence or another packing changes no text."""
+        return self.text.fingerprint()
+
+    def ahead(self, samples: range) -> None:
+        """Begin to fetch what is far away."""
+        length = self.sequence_length + 1
+        self.text.ahead([(self._start(sample), length) for sample in samples])
+
+    def close(self) -> None:
+        """Let go of the text."""
+        self.text.close()
+
+    def _start(self, sample: int) -> int:
+        return self.window_at(sample) * self.sequence_length
+
+    def _begins(self, sample: int) -> npt.NDArray[np.int64]:
+        """Places 1..S of the window at which a document begins. Its own begin has no target."""
+        start = self._start(sample)
+        return self.text.document_starts(start + 1, start + self.sequence_length + 1) - start
+
+
+def _since_begin(begins_BS: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
+    places_S = np.arange(begins_BS.shape[1], dtype=np.int32)
+    last_begin_BS = np.maximum.accumulate(np.where(begins_BS, places_S, 0), axis=1)
+    return (places_S - last_begin_BS).astype(np.int32)

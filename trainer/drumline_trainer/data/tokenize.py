@@ -1,0 +1,298 @@
+"""`python -m drumline_trainer.data.tokenize`: a folder of text becomes a folder of token shards.
+
+The shards are a function of the text, the tokenizer and the options alone: interrupted and begun
+again, the command goes on after the last complete shard, and the files are those of a run that was
+never interrupted. The index is written last. Memory: one document, one batch and 4 bytes for each
+document of a shard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.corpus import Corpus, open_corpus
+from drumline_trainer.data.documents import Document, Place, documents
+from drumline_trainer.data.shard_index import (
+    INDEX_FILE,
+    FileRecord,
+    ShardIndex,
+    ShardRecord,
+    parsed,
+)
+from drumline_trainer.data.shard_writer import BLOCK_BYTES, PARTIAL, ShardWriter, write_durably
+
+PROGRESS_FILE = "unfinished.json"
+_LOCK_FILE = ".lock"
+_SHARD_TOKENS = 100_000_000
+_LARGEST_SHARD_TOKENS = 2**31
+"""Ends of documents are uint32, and the last document may run beyond the limit."""
+_BATCH_CHARACTERS = 1_000_000
+_SAY_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done."""
+
+    source: Path
+    pattern: str
+    tokenizer: Path
+    output: Path
+    field: str = "text"
+    """Of the lines of .jsonl files."""
+    end_of_text: str | None = None
+    """Token appended to each document."""
+    shard_tokens: int = _SHARD_TOKENS
+    """A shard ends with the document that reaches this."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        if not 1 <= self.shard_tokens <= _LARGEST_SHARD_TOKENS:
+            raise ConfigError(
+                f"shard-tokens: must be from 1 to {_LARGEST_SHARD_TOKENS}, not {self.shard_tokens}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """Complete shards, and where the next one begins."""
+
+    shards: tuple[ShardRecord, ...]
+    place: Place
+
+
+def tokenize(order: Order, *, say: Callable[[str], None]) -> ShardIndex:
+    """Do it, or what is left of it.
+
+    Raises:
+        ConfigError: text, tokenizer or output that cannot work; another order's output.
+    """
+    source = DataConfig(source=str(order.source.resolve()), pattern=order.pattern)
+    corpus = open_corpus(source)
+    tokenizer, digest = _tokenizer(order.tokenizer)
+    frame = _frame(order, corpus, tokenizer, digest)
+    order.output.mkdir(parents=True, exist_ok=True)
+    with _alone(order.output):
+        index_file = order.output / INDEX_FILE
+        if index_file.exists():
+            index = parsed(index_file.read_bytes(), where=str(order.output))
+            _same(index.made_from, frame.made_from, order.output)
+            say(f"{order.output} is complete already: {index.tokens} tokens")
+            return index
+        index = _write_shards(order, corpus, tokenizer, frame, say=say)
+        write_durably(index_file, index.encoded())
+        (order.output / PROGRESS_FILE).unlink(missing_ok=True)
+    say(f"{index.documents} documents, {index.tokens} tokens, {len(index.shards)} shards: done")
+    return index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """The index but for its shards."""
+
+    token_type: str
+    vocabulary: int
+    tokenizer_sha256: str
+    end_of_text: int | None
+    made_from: str
+
+    def filled(self, shards: tuple[ShardRecord, ...]) -> ShardIndex:
+        return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
+
+
+def _frame(order: Order, corpus: Corpus, tokenizer: Any, digest: str) -> _Frame:
+    vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    end = None
+    if order.end_of_text is not None:
+        end = tokenizer.token_to_id(order.end_of_text)
+        if end is None:
+            raise ConfigError(
+                f"end-of-text: {order.end_of_text!r} is no token of {order.tokenizer}"
+            )
+    parts = (corpus.fingerprint(), digest, order.field, end, order.shard_tokens, BLOCK_BYTES)
+    return _Frame(
+        token_type="uint16" if vocabulary <= 2**16 else "uint32",
+        vocabulary=vocabulary,
+        tokenizer_sha256=digest,
+        end_of_text=end,
+        made_from=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+    )
+
+
+def _write_shards(
+    order: Order, corpus: Corpus, tokenizer: Any, frame: _Frame, *, say: Callable[[str], None]
+) -> ShardIndex:
+    done = _resumed(order.output, frame.made_from, say=say)
+    progress = _Progress(corpus, say=say)
+    stream = _encoded(order, corpus, tokenizer, frame, start=done.place)
+    document = next(stream, None)
+    while document is not None:
+        with ShardWriter(order.output, len(done.shards), token_type=frame.token_type) as shard:
+            while document is not None and shard.tokens < order.shard_tokens:
+                tokens, place = document
+                shard.add(tokens)
+                progress.add(len(tokens), place)
+                done = replace(done, place=place)
+                document = next(stream, None)
+            done = replace(done, shards=(*done.shards, shard.finish()))
+        _save(order.output, frame.made_from, done)
+    if not done.shards:
+        raise ConfigError(f"source: the text under {corpus.folder} makes no token")
+    return frame.filled(done.shards)
+
+
+def _encoded(
+    order: Order, corpus: Corpus, tokenizer: Any, frame: _Frame, *, start: Place
+) -> Iterator[tuple[list[int], Place]]:
+    """Tokens of each document that has any, and the place behind it."""
+    end = [] if frame.end_of_text is None else [frame.end_of_text]
+    for batch in _batches(documents(corpus, field=order.field, start=start)):
+        texts = [document.text for document in batch]
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
+        for document, encoding in zip(batch, encodings, strict=True):
+            if encoding.ids:
+                yield [*encoding.ids, *end], document.after
+
+
+def _batches(stream: Iterator[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    characters = 0
+    for document in stream:
+        batch.append(document)
+        characters += len(document.text)
+        if characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _resumed(output: Path, made_from: str, *, say: Callable[[str], None]) -> _Done:
+    """What an interrupted run of the same order left; half a shard is thrown away."""
+    for partial in output.glob(f"*{PARTIAL}"):
+        partial.unlink()
+    try:
+        raw = json.loads((output / PROGRESS_FILE).read_bytes())
+    except FileNotFoundError:
+        return _Done((), Place())
+    _same(raw["made_from"], made_from, output)
+    shards = tuple(
+        ShardRecord(**{name: FileRecord(**record) for name, record in shard.items()})
+        for shard in raw["shards"]
+    )
+    say(f"going on after {len(shards)} complete shards")
+    return _Done(shards, Place(**raw["place"]))
+
+
+def _save(output: Path, made_from: str, done: _Done) -> None:
+    content = json.dumps({"made_from": made_from, **asdict(done)})
+    write_durably(output / PROGRESS_FILE, content.encode())
+
+
+def _same(found: str, wanted: str, output: Path) -> None:
+    if found != wanted:
+        raise ConfigError(
+            f"output: {output} holds shards of other text, another tokenizer or other options;"
+            " name another folder, or delete it"
+        )
+
+
+def _tokenizer(file: Path) -> tuple[Any, str]:
+    try:
+        from tokenizers import Tokenizer  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            "data.tokenizer: needs the package tokenizers; install drumline[trainer-more]"
+        ) from error
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises nothing more exact
+        raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer, hashlib.sha256(content).hexdigest()
+
+
+@contextmanager
+def _alone(output: Path) -> Iterator[None]:
+    """Two at once would overwrite each other's shards. Raises ConfigError."""
+    with (output / _LOCK_FILE).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"output: another process writes to {output}") from error
+        yield
+
+
+class _Progress:
+    """A line every ten seconds: how much of the text is done, at which rate, how long it takes."""
+
+    def __init__(self, corpus: Corpus, *, say: Callable[[str], None]) -> None:
+        self._corpus = corpus
+        self._say = say
+        self._tokens = 0
+        self._first_bytes: int | None = None
+        self._begun = self._said = time.monotonic()
+
+    def add(self, tokens: int, place: Place) -> None:
+        """A document is done."""
+        self._tokens += tokens
+        now = time.monotonic()
+        begin = self._corpus.ends[place.file - 1] if place.file else 0
+        done = begin + place.offset
+        if self._first_bytes is None:
+            self._first_bytes = done
+        if now - self._said < _SAY_SECONDS:
+            return
+        self._said = now
+        rate = (done - self._first_bytes) / (now - self._begun)
+        left = f"{(self._corpus.size - done) / rate:.0f} s left" if rate else "no end in sight"
+        self._say(
+            f"{done / self._corpus.size:.1%} of {self._corpus.size} bytes,"
+            f" {self._tokens / (now - self._begun):,.0f} tokens/s, {left}"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and tokenize. Returns 0, or 2 where the order cannot work."""
+    parser = argparse.ArgumentParser(
+        prog="python -m drumline_trainer.data.tokenize",
+        description="Turn a folder of text into token shards for data.source.",
+    )
+    parser.add_argument("--source", type=Path, required=True, help="folder of text")
+    parser.add_argument("--pattern", default="**/*.txt", help="files that are read (**/*.txt)")
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the shards")
+    parser.add_argument("--field", default="text", help="of the lines of .jsonl files (text)")
+    parser.add_argument("--end-of-text", help="token to append to each document")
+    parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
+    options = parser.parse_args(arguments)
+    try:
+        tokenize(Order(**vars(options)), say=_say)
+    except ConfigError as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
