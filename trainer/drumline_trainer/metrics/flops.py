@@ -6,10 +6,10 @@ Convention (PaLM, Chowdhery et al. 2022, appendix B): training costs per token
     6 · N + 12 · L · A · S   where every position sees all (vision transformers)
 
 FLOPs: 2 for each product and sum, forward once and backward twice. N are the weights in products
-that a token takes part in: the output head counts, tied or not, looking up an embedding does not; of
-a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of a head,
-S sequence length. A token of a vision transformer is a patch; its embedding is a product, and its
-classifier, one product per image, is left out.
+that a token takes part in: the output head counts, tied or not, and looking up an embedding does
+not; of a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of
+a head, S sequence length. A token of a vision transformer is a patch; its embedding is a product,
+and its classifier, one product per image, is left out.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
 run; a device we have no figure for has no MFU rather than a wrong one.
