@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.utils import get_total_norm
 
+from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.fsdp import local_gradients
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,68 @@ class Totals:
     """Before clipping."""
     votes: int
     """How many ranks voted for saving now."""
+    non_finite: int = 0
+    """How many slices' gradients hold an infinity or what is not a number, over all ranks."""
+
+
+@torch.no_grad()
+def clip_gradients(
+    slices: Sequence[Slice],
+    gradients: Sequence[Tensor],
+    *,
+    loss: Tensor,
+    world: World,
+    max_norm: float,
+    vote: bool = False,
+    scale: float = 1.0,
+) -> Totals:
+    """Scale the gradients, in place, to a global norm of at most `max_norm`.
+
+    What several ranks hold is counted once: squares are divided by the slice's copies before all
+    ranks sum them. The loss and the votes travel in the same all-reduce, four numbers a step. Waits
+    for the device: all ranks act on the totals before the next step.
+
+    Args:
+        slices: what the gradients are of.
+        gradients: summed over the ranks, one for each slice.
+        loss: this rank's part of the loss of the global batch; 0 on ranks without the last stage.
+            The ranks of a tensor group all have the same part.
+        world: the ranks.
+        max_norm: of the gradient that is left.
+        vote: whether this rank wants to save now.
+        scale: what the loss was multiplied by before its backward pass; gradients and norm are
+            rid of it, `loss` never had it.
+    """
+    held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
+    norms = _norms([gradient for _, gradient in held], like=loss)
+    copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64).to(norms.device)
+    own = [
+        (norms.square() / copies).sum() / scale**2,
+        loss.detach().double() / world.size(Axis.TENSOR),
+        torch.full_like(loss, float(vote), dtype=torch.float64),
+        (~norms.isfinite()).sum().double(),
+    ]
+    sums = torch.stack(own)
+    if world.layout.world_size > 1:
+        dist.all_reduce(sums)
+    factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
+    if held:
+        torch._foreach_mul_([g for _, g in held], factor.float())  # pyright: ignore[reportPrivateImportUsage]
+    squared_norm, total_loss, votes, non_finite = sums.tolist()
+    return Totals(
+        loss=total_loss,
+        gradient_norm=math.sqrt(squared_norm),
+        votes=round(votes),
+        non_finite=round(non_finite),
+    )
+
+
+def _norms(gradients: list[Tensor], *, like: Tensor) -> Tensor:
+    """Of each, in fp64."""
+    if not gradients:
+        return like.new_zeros(0, dtype=torch.float64)
+    norms = torch._foreach_norm(gradients)  # noqa: SLF001 # pyright: ignore[reportPrivateImportUsage]
+    return torch.stack(norms).double()
 
 
 @torch.no_grad()
