@@ -61,7 +61,8 @@ def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_
     ours = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "ours")
     assert ours.code == 0, ours.errors
     pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
-    lines = ours.output.splitlines()
+    *lines, verdict = ours.output.splitlines()
+    assert verdict.startswith("verdict: ")
     assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
     theirs = ran(torchrun, *THEIRS, gangs=gangs, config=config, folder=tmp_path / "theirs")
     assert theirs.code == 0, theirs.errors

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -59,6 +60,10 @@ class Heartbeat:
     """Over all ranks, since the last logged step."""
     step_seconds: float | None = None
     """Mean since the last logged step, checkpoints excluded."""
+    step_parts: Mapping[str, float] | None = None
+    """Mean seconds of a step by what it was spent on (`metrics.timer`), with what was saved."""
+    memory_bytes: Mapping[str, int] | None = None
+    """Of this rank by category (`metrics.memory`)."""
     mfu: float | None = None
     """Model FLOP utilization (`metrics.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None

@@ -62,6 +62,36 @@ def _training(newest: Heartbeat) -> list[str]:
             "How long training stood still for the newest snapshot.",
             newest.snapshot_seconds,
         ),
+        *_parts(newest),
+        *_memory(newest),
+    ]
+
+
+def _parts(newest: Heartbeat) -> list[str]:
+    """A collective is named with the axis it runs on, which is empty for all else."""
+    if not newest.step_parts:
+        return []
+    split = [(*name.partition("/")[::2], value) for name, value in newest.step_parts.items()]
+    return [
+        "# HELP drumline_trainer_step_part_seconds Mean seconds of a step by what it is spent on.",
+        "# TYPE drumline_trainer_step_part_seconds gauge",
+        *(
+            f'drumline_trainer_step_part_seconds{{part="{part}",axis="{axis}"}} {value!r}'
+            for part, axis, value in sorted(split)
+        ),
+    ]
+
+
+def _memory(newest: Heartbeat) -> list[str]:
+    if not newest.memory_bytes:
+        return []
+    return [
+        "# HELP drumline_trainer_memory_bytes Memory of the rank by what it is used for.",
+        "# TYPE drumline_trainer_memory_bytes gauge",
+        *(
+            f'drumline_trainer_memory_bytes{{category="{name}"}} {value}'
+            for name, value in sorted(newest.memory_bytes.items())
+        ),
     ]
 
 

@@ -9,6 +9,7 @@ alone; what only several sections and the number of ranks decide is `layout.Layo
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
@@ -23,10 +24,13 @@ __all__ = [
     "DataConfig",
     "DataParallel",
     "Family",
+    "LogRanks",
+    "MetricsConfig",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelismConfig",
     "Precision",
+    "ProfileConfig",
     "Schedule",
     "TrainerConfig",
     "merge",

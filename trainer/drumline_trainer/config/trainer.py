@@ -9,6 +9,7 @@ from typing import Any
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.config.parallelism import ParallelismConfig
@@ -31,6 +32,8 @@ class TrainerConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     parallelism: ParallelismConfig = field(default_factory=ParallelismConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
     steps: int = 100
     global_batch_size: int = 16
     """Sequences per optimizer step over all ranks; split evenly."""

@@ -11,11 +11,13 @@ def progress_line(
     gradient_norm: float,
     tokens_per_second: float,
     eta_seconds: float,
+    mfu: float | None = None,
 ) -> str:
-    """One line for standard output."""
+    """One line for standard output; without MFU where it is not known."""
+    efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     return (
         f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:.3g}"
-        f"  {short_count(tokens_per_second)} tok/s  eta {clock(eta_seconds)}"
+        f"  {short_count(tokens_per_second)} tok/s{efficiency}  eta {clock(eta_seconds)}"
     )
 
 

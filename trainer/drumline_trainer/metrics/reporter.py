@@ -1,24 +1,32 @@
 """From the training loop to whoever listens: heartbeats, progress lines, the losses file.
 
-The reduced loss is the same on every rank; rank 0 alone writes lines and files, at log cadence.
+The reduced loss is the same on every rank; rank 0 alone writes files, and lines unless all ranks
+are to (`metrics.log_ranks`), at log cadence.
 Losses that are in no file yet travel with the snapshots (`unwritten`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.metrics.flops import flops_per_token, mfu
+from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
+from drumline_trainer.metrics.memory import Memory
 from drumline_trainer.metrics.progress import progress_line
 from drumline_trainer.metrics.pulse import Pulse
+from drumline_trainer.metrics.record import StepRecord
+from drumline_trainer.metrics.verdict import Verdict, judge
 from drumline_trainer.placement import Placement
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,16 +38,25 @@ class Reporter:
     pulse: Pulse | None
     """Takes heartbeats and events."""
     write: Callable[[str], None]
-    """Receives lines for people; called on rank 0 only."""
+    """Receives lines for people; called on the ranks that print."""
     losses_file: Path | None
     peak_flops: float | None
     """Of one device, None where unknown."""
+    show: Callable[[str], None] | None = None
+    """Receives progress lines, which may replace each other; None: `write` does."""
+    instruments: Instruments = field(default_factory=Instruments)
+    bubble_share: float | None = None
+    """What the pipeline's schedule leaves idle of a step; None where there is no pipeline."""
     step: int = 0
     micro_batch: int = 0
     loss: float | None = None
     gradient_norm: float | None = None
     tokens_per_second: float | None = None
     step_seconds: float | None = None
+    step_parts: dict[str, float] | None = None
+    memory: Memory | None = None
+    learning_rate: float | None = None
+    skipped_steps: int = 0
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     checkpoint_seconds: float | None = None
@@ -57,8 +74,8 @@ class Reporter:
     """The next heartbeat dates something: joined, restored, or the first step done."""
 
     def say(self, line: str) -> None:
-        """A line for people, from rank 0."""
-        if self.placement.rank == 0:
+        """A line for people, from the ranks that print."""
+        if self._prints:
             self.write(line)
 
     def tell(self, word: Word) -> None:
@@ -69,6 +86,7 @@ class Reporter:
     def rejoin(self, placement: Placement) -> None:
         """Go on under another placement; what was not written down belongs to abandoned steps."""
         self.placement = placement
+        self.instruments.rejoin(placement)
         self.restored_step = self.restored_from = None
         self.micro_batch = 0
         self.unwritten.clear()
@@ -88,24 +106,36 @@ class Reporter:
         self.loss = loss
         self.unwritten = dict(unwritten)
         self._window_start = time.monotonic()
+        self.instruments.begin(step)
         self._mark = True
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
         """Say what is done next."""
         if micro_batch is not None:
             self.micro_batch = micro_batch
+        self.instruments.enter(phase, logged=self._reports(self.step + 1))
         before_training = phase in (Phase.STARTING, Phase.RESTORING)
         self._beat(phase, now=self._mark or before_training)
         if not before_training:
             self._mark = False
 
-    def finish_step(self, step: int, *, loss: float, gradient_norm: float) -> None:
-        """Count a finished step; report at log cadence."""
+    def finish_step(
+        self,
+        step: int,
+        *,
+        loss: float,
+        gradient_norm: float,
+        learning_rate: float | None = None,
+        skipped_steps: int = 0,
+    ) -> None:
+        """Count a finished step; report at log cadence. `skipped_steps` are those of the run."""
         self._mark = self._mark or self.step == self.restored_step
         self.step, self.loss, self.gradient_norm = step, loss, gradient_norm
+        self.learning_rate, self.skipped_steps = learning_rate, skipped_steps
         self.micro_batch = 0
         self.unwritten[step] = loss
-        if step % self.config.log_every_steps == 0 or step == self.config.steps:
+        self.instruments.stepped(step)
+        if self._reports(step):
             self._report()
 
     def checkpointed(self, *, step: int, digest: str, seconds: float | None) -> None:
@@ -121,8 +151,11 @@ class Reporter:
         self.snapshot_every_steps, self.snapshot_seconds = every_steps, seconds
 
     def done(self) -> None:
-        """The last heartbeat."""
+        """The last heartbeat, and what limited the run."""
         self._beat(Phase.DONE, now=True)
+        self.instruments.enter(Phase.DONE, logged=False)
+        if any(self.instruments.totals.values()):
+            self.say(f"verdict: {self._judge(self.instruments.totals).sentence}")
 
     def flush_losses(self) -> None:
         """Write down the losses."""
@@ -130,23 +163,67 @@ class Reporter:
             append_losses(self.losses_file, self.unwritten)
         self.unwritten.clear()
 
+    @property
+    def _prints(self) -> bool:
+        return self.placement.rank == 0 or self.config.metrics.log_ranks is LogRanks.ALL
+
+    def _reports(self, step: int) -> bool:
+        return step % self.config.log_every_steps == 0 or step == self.config.steps
+
     def _report(self) -> None:
         self.flush_losses()
         elapsed = max(time.monotonic() - self._window_start, 1e-9)
         self._window_start += elapsed
-        self.step_seconds = elapsed / (self.step - self._window_first)
+        steps = self.step - self._window_first
+        self.step_seconds = elapsed / steps
         self._window_first = self.step
         batch_tokens = self.config.global_batch_size * self.config.data.sequence_length
         self.tokens_per_second = batch_tokens / self.step_seconds
-        self.say(
-            progress_line(
-                step=self.step,
-                total_steps=self.config.steps,
-                loss=self.loss or 0.0,
-                gradient_norm=self.gradient_norm or 0.0,
-                tokens_per_second=self.tokens_per_second,
-                eta_seconds=(self.config.steps - self.step) * self.step_seconds,
-            )
+        self.step_parts, self.memory = self.instruments.take(steps=steps)
+        self._publish()
+        if self._prints:
+            (self.show or self.write)(self._progress())
+
+    def _progress(self) -> str:
+        return progress_line(
+            step=self.step,
+            total_steps=self.config.steps,
+            loss=self.loss or 0.0,
+            gradient_norm=self.gradient_norm or 0.0,
+            tokens_per_second=self.tokens_per_second or 0.0,
+            eta_seconds=(self.config.steps - self.step) * (self.step_seconds or 0.0),
+            mfu=self._mfu(),
+        )
+
+    def _publish(self) -> None:
+        """Give the figures of this window to the sinks."""
+        parts = self.step_parts
+        if not parts or not any(parts.values()) or self.memory is None:
+            return
+        verdict = self._judge(parts)
+        logger.info("step %d: %s", self.step, verdict.sentence)
+        record = StepRecord(
+            step=self.step,
+            loss=self.loss or 0.0,
+            learning_rate=self.learning_rate,
+            gradient_norm=self.gradient_norm or 0.0,
+            tokens_per_second=self.tokens_per_second or 0.0,
+            step_seconds=self.step_seconds or 0.0,
+            mfu=self._mfu(),
+            skipped_steps=self.skipped_steps,
+            parts=parts,
+            memory=self.memory.by_category(),
+            bound=verdict.bound,
+            verdict=verdict.sentence,
+        )
+        self.instruments.publish(record)
+
+    def _judge(self, parts: Mapping[str, float]) -> Verdict:
+        return judge(
+            parts,
+            mfu=self._mfu(),
+            memory_share=None if self.memory is None else self.memory.share,
+            bubble_share=self.bubble_share,
         )
 
     def _beat(self, phase: Phase, *, now: bool) -> None:
@@ -165,6 +242,8 @@ class Reporter:
                 gradient_norm=self.gradient_norm,
                 tokens_per_second=self.tokens_per_second,
                 step_seconds=self.step_seconds,
+                step_parts=self.step_parts,
+                memory_bytes=None if self.memory is None else self.memory.by_category(),
                 mfu=self._mfu(),
                 checkpoint_step=self.checkpoint_step,
                 checkpoint_digest=self.checkpoint_digest,

@@ -17,6 +17,19 @@ def test_the_line() -> None:
     assert line == "step 40/200  loss 2.613  grad 0.81  18.2k tok/s  eta 0:42"
 
 
+def test_the_line_of_a_device_whose_peak_is_known() -> None:
+    line = progress_line(
+        step=1,
+        total_steps=2,
+        loss=1.0,
+        gradient_norm=1.0,
+        tokens_per_second=5.0,
+        eta_seconds=1.0,
+        mfu=0.4126,
+    )
+    assert line == "step 1/2  loss 1.000  grad 1  5 tok/s  mfu 41.3%  eta 0:01"
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(7.4, "7"), (950.0, "950"), (1000.0, "1.00k"), (1_250_000.0, "1.25M")]
 )

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import time
+import weakref
+from collections.abc import Callable
 
 import pytest
+import torch
+from torch import nn
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.heartbeat import Heartbeat
+from drumline_trainer.heartbeat import Heartbeat, Phase, said
+from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.timer import StepTimer
 from drumline_trainer.placement import Placement
+from tests.unit.trainer.metrics.test_timer import Clock
 
 
 def test_step_seconds_count_the_steps_since_the_last_report(
@@ -37,7 +44,77 @@ def test_step_seconds_count_the_steps_since_the_last_report(
             reporter.checkpointed(step=9, digest="d", seconds=60.0)
     reporter.done()
 
+    assert lines.pop().startswith("verdict: host-bound")
     assert [line.split("  ")[0] for line in lines] == ["step 10/25", "step 20/25", "step 25/25"]
     tokens = 16 * 128 / 2.0
     assert {line.split("  ")[3] for line in lines} == {f"{tokens / 1000:.2f}k tok/s"}
     assert (beats[-1].step_seconds, beats[-1].checkpoint_seconds) == (2.0, 60.0)
+
+
+def trained(
+    *, rank: int = 0, log_ranks: str = "first", show: Callable[[str], None] | None = None
+) -> tuple[list[Heartbeat], list[str]]:
+    """Two steps of a rank, on a clock that only this test moves."""
+    beats: list[Heartbeat] = []
+    lines: list[str] = []
+    clock = Clock()
+    config = {"steps": 2, "log_every_steps": 1, "metrics": {"log_ranks": log_ranks}}
+    reporter = Reporter(
+        config=TrainerConfig.from_dict(config),
+        placement=Placement(rank=rank, world_size=4),
+        pulse=Pulse(beats.append, seconds=1e-9),
+        write=lines.append,
+        show=show,
+        losses_file=None,
+        peak_flops=None,
+        instruments=Instruments(timer=StepTimer(clock)),
+    )
+    model = nn.Linear(2, 2, bias=False)
+    reporter.instruments.hold(model, {"exp_avg": torch.zeros(2, 2)})
+    reporter.begin(0, tier=RestoreTier.INITIAL)
+    for step in (1, 2):
+        for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
+            reporter.enter(phase)
+            clock.now += 4.0 if phase is Phase.DATA else 1.0
+            if phase is Phase.BACKWARD:
+                model(torch.ones(1, 2)).sum().backward()
+        reporter.finish_step(step, loss=1.0, gradient_norm=1.0, learning_rate=0.1)
+    reporter.done()
+    return beats, lines
+
+
+def test_heartbeats_carry_step_parts_and_memory() -> None:
+    beats, lines = trained()
+    assert beats[-1].step_parts == {
+        "data": 4.0,
+        "backward": 1.0,
+        "forward": 1.0,
+        "optimizer": 1.0,
+        "other": 0.0,
+    }
+    assert beats[-1].memory_bytes is not None
+    kept = {name: beats[-1].memory_bytes[name] for name in ("weights", "gradients", "optimizer")}
+    assert kept == {"weights": 16, "gradients": 16, "optimizer": 16}
+    assert said(beats[-1].to_json()) == beats[-1]
+    assert lines[-1].startswith("verdict: data-bound: 57% of a step waits for samples; ")
+
+
+def test_rank_0_prints_unless_all_are_to() -> None:
+    assert trained(rank=3)[1] == []
+    assert len(trained(rank=3, log_ranks="all")[1]) == 3
+
+
+def test_progress_goes_where_it_is_shown() -> None:
+    shown: list[str] = []
+    lines = trained(show=shown.append)[1]
+    assert [line.partition("  ")[0] for line in shown] == ["step 1/2", "step 2/2"]
+    assert [line.partition(":")[0] for line in lines] == ["verdict"]
+
+
+def test_a_model_that_was_left_is_not_kept_alive() -> None:
+    instruments = Instruments()
+    model = nn.Linear(2, 2)
+    alive = weakref.ref(model)
+    instruments.hold(model, {})
+    del model
+    assert alive() is None

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.metrics.record import StepRecord
+from drumline_trainer.metrics.sinks import open_sinks
+
+
+def record(step: int, **changed: Any) -> StepRecord:
+    return StepRecord(
+        **{
+            "step": step,
+            "loss": 2.5,
+            "learning_rate": 1e-3,
+            "gradient_norm": 0.5,
+            "tokens_per_second": 1000.0,
+            "step_seconds": 0.25,
+            "mfu": None,
+            "skipped_steps": 1,
+            "parts": {"forward": 0.125, "all_reduce/dp": 0.125},
+            "memory": {"weights": 400, "peak": 1000},
+            "bound": "network",
+            "verdict": "network-bound: 50% of a step",
+            **changed,
+        }
+    )
+
+
+def configured(**metrics: Any) -> TrainerConfig:
+    return TrainerConfig.from_dict({"metrics": metrics})
+
+
+def test_json_lines_say_everything_and_are_appended_to(tmp_path: Path) -> None:
+    for step in (10, 20):
+        (sink,) = open_sinks(configured(), folder=tmp_path / "metrics")
+        sink.write(record(step, loss=float("nan")))
+        sink.close()
+    lines = (tmp_path / "metrics" / "steps.jsonl").read_text().splitlines()
+    first, second = map(json.loads, lines)
+    assert (first["step"], second["step"]) == (10, 20)
+    assert first["loss"] is None
+    assert first["mfu_formula"].startswith("tokens/s per device x (6 x weights")
+    assert first["parts"] == {"forward": 0.125, "all_reduce/dp": 0.125}
+    assert first["memory"] == {"weights": 400, "peak": 1000}
+    assert first.keys() >= {
+        "learning_rate",
+        "gradient_norm",
+        "tokens_per_second",
+        "step_seconds",
+        "mfu",
+        "skipped_steps",
+        "bound",
+        "verdict",
+    }
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    sinks = open_sinks(configured(tensorboard=True, json_lines=False), folder=tmp_path)
+    for step in (10, 20):
+        sinks[0].write(record(step, loss=step / 10))
+    sinks[0].close()
+    accumulators = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    read = accumulators.EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    assert [(one.step, one.value) for one in read.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
+    assert read.Scalars("step_seconds/all_reduce/dp")[0].value == 0.125
+    assert "speed/mfu" not in read.Tags()["scalars"]
+
+
+def test_files_need_a_folder() -> None:
+    assert open_sinks(configured(), folder=None) == []
+    with pytest.raises(ConfigError, match=r"metrics\.folder"):
+        open_sinks(configured(tensorboard=True), folder=None)
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_a_missing_package_is_named_with_the_extra(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=f"{name} is not installed.*trainer-more"):
+        open_sinks(configured(**{name: True}), folder=tmp_path)

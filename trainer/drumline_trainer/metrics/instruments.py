@@ -1,0 +1,177 @@
+"""Everything that watches one rank's run, behind a few calls of the reporter.
+
+None of it is collective, and none of it can end a run: what cannot be written is said in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.heartbeat import Phase
+from drumline_trainer.metrics.cuda_clock import CudaClock
+from drumline_trainer.metrics.memory import Memory, MemoryMeter, state_bytes
+from drumline_trainer.metrics.record import StepRecord
+from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
+from drumline_trainer.metrics.timer import OTHER, Observer, StepTimer, observe, per_step
+from drumline_trainer.placement import Placement
+from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal
+from drumline_trainer.profiling.profiler import Profiler
+
+FOLDER = "metrics"
+"""In the checkpoint folder."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Instruments:
+    """Of one rank process, over all its memberships. As it is made here, it only takes times."""
+
+    timer: StepTimer = field(default_factory=StepTimer)
+    flight: FlightRecorder = field(default_factory=FlightRecorder)
+    memory: MemoryMeter = field(default_factory=lambda: MemoryMeter(device=torch.device("cpu")))
+    profiler: Profiler | None = None
+    folder: Path | None = None
+    """Of figures, traces and dumps; None: none are written."""
+    config: TrainerConfig | None = None
+    """Of the sinks; None: there are none."""
+    totals: Counter[str] = field(default_factory=Counter[str])
+    """Seconds by part, without the first window: it warms up."""
+    _sinks: list[Sink] | None = None
+    _placement: Placement | None = None
+    _model: weakref.ref[nn.Module] | None = None
+    """Weak: a model that was left must be freed before the next one is made."""
+    _windows: int = 0
+
+    @classmethod
+    def open(
+        cls, config: TrainerConfig, *, placement: Placement, device: torch.device
+    ) -> Instruments:
+        """What the configuration asks for, and the process's observers.
+
+        Raises:
+            ConfigError: a package is missing, or a folder.
+        """
+        check_packages(config)
+        folder = metrics_folder(config, placement=placement)
+        on_gpu = device.type == "cuda"
+        made = cls(
+            timer=StepTimer(CudaClock()) if on_gpu else StepTimer(),
+            memory=MemoryMeter(device=device),
+            folder=folder,
+            config=config,
+            profiler=Profiler(
+                config.profile, device=device, folder=folder, look_every=config.log_every_steps
+            ),
+        )
+        made.rejoin(placement)
+        observe(*made._observers)
+        dump_on_signal(made.dump)
+        return made
+
+    def rejoin(self, placement: Placement) -> None:
+        """Another membership; rank 0 writes the figures, whoever that is now."""
+        self._placement, self._model = placement, None
+        self.flight.restart()
+        if placement.rank != 0:
+            self._close_sinks()
+        elif self._sinks is None and self.config is not None:
+            self._sinks = open_sinks(self.config, folder=self.folder)
+
+    def hold(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """These stay for the whole membership: the model, and what the optimizer keeps."""
+        self._model = weakref.ref(model)
+        weights, optimizer = state_bytes(model, state)
+        self.memory.hold(weights=weights, optimizer=optimizer)
+
+    def begin(self, step: int) -> None:
+        """Training goes on after so many finished steps."""
+        self.timer.restart()
+        self._boundary(step)
+
+    def enter(self, phase: Phase, *, logged: bool) -> None:
+        """This phase runs from now on; `logged`: of a step that is reported."""
+        for observer in self._observers:
+            observer.enter(phase)
+        self.memory.enter(phase)
+        model = self._model() if self._model is not None else None
+        if logged and phase is Phase.OPTIMIZER and model is not None:
+            gradients = [one.grad for one in model.parameters() if one.grad is not None]
+            self.memory.count_gradients(gradients)
+
+    def stepped(self, step: int) -> None:
+        """A step is over."""
+        for observer in self._observers:
+            observer.enter(OTHER)
+        self._boundary(step)
+
+    def take(self, *, steps: int) -> tuple[dict[str, float], Memory]:
+        """Mean seconds of a step by part since the last time, and the memory."""
+        seconds = self.timer.take()
+        self._windows += 1
+        if self._windows == 2:
+            self.totals.clear()
+        self.totals.update(seconds)
+        return per_step(seconds, steps=steps), self.memory.take()
+
+    def publish(self, record: StepRecord) -> None:
+        """Give a record to the sinks; a sink that fails is closed and said to be."""
+        for sink in list(self._sinks or []):
+            try:
+                sink.write(record)
+            except OSError as error:
+                logger.warning("%s takes no more figures: %s", type(sink).__name__, error)
+                assert self._sinks is not None  # noqa: S101 - it is one of them
+                self._sinks.remove(sink)
+
+    def dump(self) -> Path | None:
+        """Write down what this rank does now; from any thread."""
+        if self.folder is None or self._placement is None:
+            return None
+        try:
+            return self.flight.dump(self.folder, placement=self._placement)
+        except OSError as error:
+            logger.warning("no record of what this rank does: %s", error)
+            return None
+
+    def close(self) -> None:
+        """Leave everything on disk."""
+        observe()
+        self._close_sinks()
+        if self.profiler is not None:
+            self.profiler.close()
+
+    @property
+    def _observers(self) -> tuple[Observer, ...]:
+        return (
+            self.timer,
+            self.flight,
+            *([] if self.profiler is None else [self.profiler.ranges]),
+        )
+
+    def _boundary(self, step: int) -> None:
+        self.flight.step = step
+        if self.profiler is not None and self._placement is not None:
+            self.profiler.boundary(step, rank=self._placement.rank)
+
+    def _close_sinks(self) -> None:
+        for sink in self._sinks or []:
+            sink.close()
+        self._sinks = None
+
+
+def metrics_folder(config: TrainerConfig, *, placement: Placement) -> Path | None:
+    """Where figures, traces and dumps of a run go."""
+    if config.metrics.folder is not None:
+        return Path(config.metrics.folder)
+    checkpoints = placement.checkpoint_folder
+    return None if checkpoints is None else checkpoints / FOLDER

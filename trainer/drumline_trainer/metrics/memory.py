@@ -1,0 +1,129 @@
+"""What memory is used for, in bytes, on this rank.
+
+Weights, gradients and optimizer state are counted from the tensors themselves, exactly, every
+storage once, on any device. On a GPU the allocator tells the rest: activations are what forward
+left allocated when the first backward began; `other` is the peak without all of these (gathered
+weights, workspaces, communication buffers). On a CPU the peak is that of the process, with the
+interpreter and all libraries, so nothing is made up from it.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes."""
+
+    weights: int
+    gradients: int
+    """When the optimizer begins: none are freed yet."""
+    optimizer: int
+    activations: int | None = None
+    """None where no allocator counts them."""
+    other: int | None = None
+    peak: int
+    """Of the allocator since the last report; on a CPU the largest resident size of the process."""
+    capacity: int | None = None
+    """Of the device."""
+
+    def by_category(self) -> dict[str, int]:
+        """What is known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @property
+    def share(self) -> float | None:
+        """Peak over capacity."""
+        return None if self.capacity is None else self.peak / self.capacity
+
+
+@dataclass(slots=True, kw_only=True)
+class MemoryMeter:
+    """Reads the memory of one device around the phases of a step."""
+
+    device: torch.device
+    _weights: int = 0
+    _optimizer: int = 0
+    _gradients: int = 0
+    _at_forward: int | None = None
+    _activations: int | None = None
+
+    def hold(self, *, weights: int, optimizer: int) -> None:
+        """These bytes stay for the whole run."""
+        self._weights, self._optimizer = weights, optimizer
+
+    def enter(self, phase: str) -> None:
+        """Look at the allocator where this phase begins; no synchronization."""
+        if self.device.type != "cuda":
+            return
+        if phase == "forward" and self._at_forward is None:
+            self._at_forward = torch.cuda.memory_allocated(self.device)
+        elif phase == "backward" and self._at_forward is not None and self._activations is None:
+            allocated = torch.cuda.memory_allocated(self.device)
+            self._activations = max(0, allocated - self._at_forward)
+
+    def count_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """To be told before they are freed."""
+        self._gradients = bytes_of(gradients)
+
+    def take(self) -> Memory:
+        """Since the last time; a new peak begins."""
+        if self.device.type != "cuda":
+            return Memory(
+                weights=self._weights,
+                gradients=self._gradients,
+                optimizer=self._optimizer,
+                peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            )
+        peak = torch.cuda.max_memory_allocated(self.device)
+        capacity = torch.cuda.get_device_properties(self.device).total_memory
+        torch.cuda.reset_peak_memory_stats(self.device)
+        activations, self._at_forward, self._activations = self._activations, None, None
+        return split(
+            weights=self._weights,
+            gradients=self._gradients,
+            optimizer=self._optimizer,
+            activations=activations or 0,
+            peak=peak,
+            capacity=capacity,
+        )
+
+
+def split(
+    *, weights: int, gradients: int, optimizer: int, activations: int, peak: int, capacity: int
+) -> Memory:
+    """The allocator's peak by category. What is offloaded lies elsewhere, so `other` is not < 0."""
+    return Memory(
+        weights=weights,
+        gradients=gradients,
+        optimizer=optimizer,
+        activations=activations,
+        other=max(0, peak - weights - gradients - optimizer - activations),
+        peak=peak,
+        capacity=capacity,
+    )
+
+
+def state_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> tuple[int, int]:
+    """Bytes of weights with buffers, and of the optimizer's tensors that are not weights."""
+    held = [*model.parameters(), *model.buffers()]
+    weights = {_storage(tensor) for tensor in held}
+    own = [tensor for tensor in state.values() if _storage(tensor) not in weights]
+    return bytes_of(held), bytes_of(own)
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Of what this rank holds of them; a storage that several share counts once."""
+    return sum(dict(map(_storage, tensors)).values())
+
+
+def _storage(tensor: Tensor) -> tuple[int, int]:
+    """Address and bytes; of a DTensor, the local part."""
+    storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
+    return storage.data_ptr(), storage.nbytes()

@@ -1,0 +1,64 @@
+"""What is written down of a logged step. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+MFU_FORMULA = (
+    "tokens/s per device x (6 x weights in matrix products + 6 x layers x hidden size x sequence"
+    " length, causal) / dense bf16 peak of the device"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """Figures of the steps since the last record; what is not known is None."""
+
+    step: int
+    """Finished optimizer steps."""
+    loss: float
+    """Mean over the global batch of the last step."""
+    learning_rate: float | None
+    gradient_norm: float
+    """Before clipping."""
+    tokens_per_second: float
+    """Over all ranks, checkpoints excluded."""
+    step_seconds: float
+    """Mean, checkpoints excluded."""
+    mfu: float | None
+    skipped_steps: int
+    """Of the whole run: steps that a gradient out of fp16's range cost."""
+    parts: Mapping[str, float]
+    """Mean seconds of a step by part (`timer`), with what was saved in between."""
+    memory: Mapping[str, int]
+    """Bytes by category (`memory`)."""
+    bound: str
+    """By what the run is limited (`verdict`)."""
+    verdict: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; a figure that is not finite becomes null."""
+        whole = {**asdict(self), "mfu_formula": MFU_FORMULA}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in whole.items()
+        }
+
+    def scalars(self) -> Iterator[tuple[str, float]]:
+        """Names and numbers for what draws curves."""
+        for name in ("loss", "learning_rate", "gradient_norm", "skipped_steps"):
+            yield from _known(f"train/{name}", getattr(self, name))
+        for name in ("tokens_per_second", "step_seconds", "mfu"):
+            yield from _known(f"speed/{name}", getattr(self, name))
+        for name, seconds in self.parts.items():
+            yield f"step_seconds/{name}", seconds
+        for name, size in self.memory.items():
+            yield f"memory_bytes/{name}", float(size)
+
+
+def _known(name: str, value: float | None) -> Iterator[tuple[str, float]]:
+    if value is not None:
+        yield name, float(value)

@@ -1,0 +1,133 @@
+"""Where records of steps go. Rank 0 opens them; a package is imported when it is asked for.
+
+Nothing here speaks to a network: TensorBoard and W&B get files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.metrics.record import StepRecord
+
+STEPS_FILE = "steps.jsonl"
+
+
+class Sink(Protocol):
+    """Takes records of one run, in the order of their steps."""
+
+    def write(self, record: StepRecord) -> None:
+        """Take one."""
+        ...
+
+    def close(self) -> None:
+        """Leave everything on disk."""
+        ...
+
+
+class JsonLines:
+    """A line a record. A run that goes on appends; where a step is there twice the later counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, record: StepRecord) -> None:
+        """One write, so that readers see whole lines."""
+        with self._path.open("ab") as file:
+            file.write(json.dumps(record.to_dict()).encode() + b"\n")
+
+    def close(self) -> None:
+        """Every line is written already."""
+
+
+class TensorBoard:
+    """Event files for TensorBoard."""
+
+    def __init__(self, folder: Path) -> None:
+        writers = importlib.import_module("torch.utils.tensorboard")
+        self._writer = writers.SummaryWriter(log_dir=str(folder))
+
+    def write(self, record: StepRecord) -> None:
+        """One scalar a figure."""
+        for name, value in record.scalars():
+            self._writer.add_scalar(name, value, record.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+class WandbOffline:
+    """An offline run of W&B: no login, no network, no code, no host's details beyond its own."""
+
+    def __init__(self, folder: Path, *, config: TrainerConfig) -> None:
+        wandb = importlib.import_module("wandb")
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = wandb.Settings(
+            mode="offline",
+            silent=True,
+            console="off",
+            save_code=False,
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_stats=True,
+        )
+        self._run: Any = wandb.init(
+            project=config.metrics.wandb_project,
+            dir=str(folder),
+            config=config.to_dict(),
+            settings=settings,
+        )
+
+    def write(self, record: StepRecord) -> None:
+        """One row a record."""
+        self._run.log(dict(record.scalars()), step=record.step)
+
+    def close(self) -> None:
+        """Finish the run's files."""
+        self._run.finish(quiet=True)
+
+
+def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
+    """What the configuration asks for; made at once, so that what is missing is said at the start.
+
+    Raises:
+        ConfigError: a package is missing, or there is no folder for files that are asked for.
+    """
+    check_packages(config)
+    wanted = config.metrics
+    if folder is None:
+        if wanted.tensorboard or wanted.wandb:
+            raise ConfigError(
+                "metrics.folder: TensorBoard and W&B need one, or a checkpoint folder"
+            )
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    sinks: list[Sink] = []
+    if wanted.json_lines:
+        sinks.append(JsonLines(folder / STEPS_FILE))
+    if wanted.tensorboard:
+        sinks.append(TensorBoard(folder / "tensorboard"))
+    if wanted.wandb:
+        sinks.append(WandbOffline(folder, config=config))
+    return sinks
+
+
+def check_packages(config: TrainerConfig) -> None:
+    """On every rank alike, so that none waits for one that cannot start; imports nothing.
+
+    Raises:
+        ConfigError: a package is missing.
+    """
+    wanted = {"tensorboard": config.metrics.tensorboard, "wandb": config.metrics.wandb}
+    for name, asked in wanted.items():
+        if asked and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"metrics.{name}: package {name} is not installed; it comes with the extra"
+                " trainer-more"
+            )

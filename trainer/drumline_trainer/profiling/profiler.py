@@ -1,0 +1,100 @@
+"""A trace of a window of steps, by rank, for Perfetto or chrome://tracing.
+
+`traces/step-00000120/rank-3.json` begins after 120 steps. On a GPU a snapshot of the allocator's
+history lies beside it (`rank-3.memory.pickle`, for PyTorch's memory viewer). Every rank profiles on
+its own: nothing here is collective.
+
+With `profile.nvtx` the window is nsys's: we only say where it begins and ends, since two profilers
+cannot have CUPTI at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from drumline_trainer.config import ProfileConfig
+from drumline_trainer.profiling.ranges import Ranges
+from drumline_trainer.profiling.window import Turn, Window
+
+MOST_MEMORY_EVENTS = 100_000
+
+logger = logging.getLogger(__name__)
+
+
+class Profiler:
+    """Of one rank; `ranges` is to observe the run."""
+
+    def __init__(
+        self,
+        config: ProfileConfig,
+        *,
+        device: torch.device,
+        folder: Path | None,
+        look_every: int,
+    ) -> None:
+        self._window = Window(config, folder=folder, look_every=look_every)
+        self._folder = folder
+        self._on_gpu = device.type == "cuda"
+        self._for_nsys = config.nvtx
+        self._profile: profile | None = None
+        self._began = 0
+        self.ranges = Ranges(nvtx=True)
+        self.ranges.switch(on=config.nvtx)
+
+    def boundary(self, step: int, *, rank: int) -> None:
+        """After every step, and once before the first."""
+        match self._window.at(step):
+            case Turn.BEGIN if self._for_nsys:
+                self._tell_nsys(begin=True)
+            case Turn.END if self._for_nsys:
+                self._tell_nsys(begin=False)
+            case Turn.BEGIN if self._folder is not None:
+                self._begin(step)
+            case Turn.END if self._profile is not None:
+                self._write(rank=rank)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Throw away what an error has cut short."""
+        if self._profile is not None:
+            self._stop()
+
+    def _begin(self, step: int) -> None:
+        activities = [ProfilerActivity.CPU]
+        if self._on_gpu:
+            activities.append(ProfilerActivity.CUDA)
+            torch.cuda.memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)  # noqa: SLF001
+        self._began = step
+        self._profile = profile(activities=activities, record_shapes=True)
+        self._profile.start()
+        self.ranges.switch(on=True)
+
+    def _write(self, *, rank: int) -> None:
+        assert self._folder is not None  # noqa: S101 - there was one to begin
+        folder = self._folder / "traces" / f"step-{self._began:08d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._on_gpu:
+            snapshot = folder / f"rank-{rank}.memory.pickle"
+            torch.cuda.memory._dump_snapshot(str(snapshot))  # noqa: SLF001
+        stopped = self._stop()
+        trace = folder / f"rank-{rank}.json"
+        stopped.export_chrome_trace(str(trace))
+        logger.info("trace of rank %d: %s", rank, trace)
+
+    def _stop(self) -> profile:
+        assert self._profile is not None  # noqa: S101 - asked by the callers
+        stopped, self._profile = self._profile, None
+        self.ranges.switch(on=False)
+        stopped.stop()
+        if self._on_gpu:
+            torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+        return stopped
+
+    def _tell_nsys(self, *, begin: bool) -> None:
+        if self._on_gpu:
+            (torch.cuda.profiler.start if begin else torch.cuda.profiler.stop)()
