@@ -1,0 +1,219 @@
+"""What ranks do in the tests of tensor parallelism: train beside the plain model and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from multiprocessing.connection import Connection
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.layout import Axis, Layout
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.parallelism import tensor_communications as communications
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Cut
+from drumline_trainer.parallelism.tensor import tensor_parallel
+from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
+from drumline_trainer.parallelism.world import World
+from drumline_trainer.placement import Placement
+from drumline_trainer.rank import join
+
+CPU = torch.device("cpu")
+SAMPLES, LENGTH, STEPS, RATE = 3, 8, 3, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One model, cut in one way."""
+
+    model: ModelConfig
+    sequence_parallel: bool
+    dtype: torch.dtype = torch.float32
+    stages: int = 1
+    """Into how many parts the model is cut before; a rank holds all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """What a rank had of one parameter, and how far it was from the plain model's."""
+
+    cut: Cut
+    gradient_error: float
+    weight_error: float
+    gradient_digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Of one case on one rank."""
+
+    losses: list[float]
+    expected_losses: list[float]
+    held: dict[str, Held]
+
+
+def compare(placement: Placement, pipe: Connection, cases: list[Case]) -> None:
+    """Train every case's model cut and whole; send the outcomes."""
+    torch.set_num_threads(1)
+    join(placement, device=CPU)
+    layout = Layout(tensor=placement.world_size)
+    world = World.join(layout, device=CPU)
+    pipe.send([outcome_of(case, world) for case in cases])
+    dist.destroy_process_group()
+
+
+def outcome_of(case: Case, world: World) -> Outcome:
+    plain = with_values(case)
+    stages, cuts = cut_stages(case, world, plain)
+    inputs, targets = batch(case.model)
+    group = world.group(Axis.TENSOR)
+    assert group is not None
+    words = case.model.classes if case.model.family is Family.VIT else case.model.vocab_size
+    expected, losses = [], []
+    for _ in range(STEPS):
+        expected.append(step([plain], inputs, targets, token_losses_sum))
+        losses.append(
+            step(
+                stages,
+                inputs,
+                targets,
+                lambda x, t: vocabulary_parallel_loss(x, t, group=group, vocabulary=words),
+            )
+        )
+    whole = dict(plain.named_parameters())
+    length = torch.cat([w.grad.flatten() for w in whole.values() if w.grad is not None]).norm()
+    held = {
+        name: held_of(parameter, whole[name], cuts[name], length=float(length))
+        for stage in stages
+        for name, parameter in stage.named_parameters()
+    }
+    return Outcome(losses=losses, expected_losses=expected, held=held)
+
+
+def with_values(case: Case) -> nn.Module:
+    """The whole model, the same on every rank and no weight at a value that hides mistakes."""
+    plain = build_on_meta(case.model).to_empty(device=CPU)
+    generator = torch.Generator().manual_seed(5)
+    for name, parameter in plain.named_parameters():
+        values = torch.randn(parameter.shape, generator=generator) * 0.1
+        is_scale = "norm" in name and name.endswith("weight")
+        parameter.data.copy_(values + 1 if is_scale else values)
+    return plain.to(case.dtype)
+
+
+def cut_stages(
+    case: Case, world: World, plain: nn.Module
+) -> tuple[list[nn.Module], dict[str, Cut]]:
+    """The model's stages, cut on the meta device and filled from the plain model by their boxes."""
+    stages, cuts = [], {}
+    for number in range(case.stages):
+        stage = build_on_meta(case.model).to(case.dtype)
+        keep_stage(stage, number=number, stages=case.stages)
+        mine = tensor_parallel(stage, world, sequence_parallel=case.sequence_parallel)
+        stage.to_empty(device=CPU)
+        for name, parameter in stage.named_parameters():
+            parameter.data.copy_(part(plain.get_parameter(name).detach(), mine[name].box))
+        stages.append(stage)
+        cuts |= mine
+    return stages, cuts
+
+
+def keep_stage(model: nn.Module, *, number: int, stages: int) -> None:
+    """Drop what other stages have."""
+    layers = model.layers
+    assert isinstance(layers, nn.ModuleDict)
+    for index in list(layers)[: number * len(layers) // stages]:
+        del layers[index]
+    for index in list(layers)[len(layers) // (stages - number) :]:
+        del layers[index]
+    if number:
+        model.embedding = None
+    if number < stages - 1:
+        model.norm = model.output = None
+
+
+def batch(model: ModelConfig) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(11)
+    if model.family is Family.VIT:
+        side = model.image_size
+        images = torch.randint(256, (SAMPLES, model.channels, side, side), generator=generator)
+        return images, torch.randint(model.classes, (SAMPLES,), generator=generator)
+    tokens = torch.randint(model.vocab_size, (SAMPLES, LENGTH + 1), generator=generator)
+    tokens[:, -1] = model.vocab_size - 1  # the last word is on the last rank
+    targets = tokens[:, 1:].clone()
+    targets[0, 2:4] = -100
+    return tokens[:, :-1], targets
+
+
+def step(
+    stages: list[nn.Module],
+    inputs: Tensor,
+    targets: Tensor,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
+) -> float:
+    """One step of gradient descent; the gradients stay."""
+    x = inputs
+    for stage in stages:
+        stage.zero_grad()
+        set_loss_scale(stage, 1 / targets.numel())
+        x = stage(x)
+    loss = loss_of(x, targets) / targets.numel()
+    loss.backward()
+    with torch.no_grad():
+        for stage in stages:
+            for parameter in stage.parameters():
+                assert parameter.grad is not None
+                parameter.sub_(parameter.grad, alpha=RATE)
+    return loss.item()
+
+
+def held_of(parameter: nn.Parameter, whole: nn.Parameter, cut: Cut, *, length: float) -> Held:
+    """`length` is that of the whole gradient: some of its parts are zero but for rounding."""
+    assert parameter.grad is not None
+    assert whole.grad is not None
+    return Held(
+        cut=cut,
+        gradient_error=distance(parameter.grad, whole.grad, cut.box) / length,
+        weight_error=distance(parameter.detach(), whole.detach(), cut.box)
+        / float(whole.detach().norm()),
+        gradient_digest=blake2b(parameter.grad.float().numpy().tobytes()).hexdigest(),
+    )
+
+
+def distance(mine: Tensor, whole: Tensor, box: Box) -> float:
+    return float((mine.double() - part(whole, box).double()).norm())
+
+
+def part(whole: Tensor, box: Box) -> Tensor:
+    everything = Box(offsets=(0,) * whole.dim(), shape=tuple(whole.shape))
+    return whole[box.slices_within(everything)]
+
+
+def go_back(placement: Placement, pipe: Connection) -> None:
+    """Send what each communication makes of known tensors, and of gradients that come back."""
+    join(placement, device=CPU)
+    group = dist.group.WORLD
+    assert group is not None
+    pipe.send(dict(_forward_and_back(group)))
+    dist.destroy_process_group()
+
+
+def _forward_and_back(group: ProcessGroup) -> Iterator[tuple[str, tuple[list, list]]]:
+    for name in (
+        *("replicated", "total", "gathered"),
+        *("scattered_total", "own_positions", "shared_gradient"),
+    ):
+        positions = torch.arange(4.0).reshape(1, 4, 1)
+        x = (positions + 10.0 ** group.rank()).requires_grad_()
+        y = getattr(communications, name)(x, group)
+        y.backward(torch.arange(float(y.numel())).reshape(y.shape) * 10.0 ** group.rank())
+        assert x.grad is not None
+        yield name, (y.flatten().tolist(), x.grad.flatten().tolist())

@@ -1,0 +1,155 @@
+"""The collectives of tensor parallelism as functions that autograd can go back through.
+
+Each is linear; its backward is its adjoint, so a gradient is right whatever lies between them:
+
+| function           | forward                     | backward                    |
+|--------------------|-----------------------------|-----------------------------|
+| `replicated`       | nothing                     | sum over the ranks          |
+| `total`            | sum over the ranks          | nothing                     |
+| `gathered`         | all positions of all ranks  | own positions of the sum    |
+| `scattered_total`  | own positions of the sum    | all positions of all ranks  |
+| `own_positions`    | own positions               | all positions of all ranks  |
+| `shared_gradient`  | nothing                     | divide by the ranks         |
+
+The first four follow Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022). The last two are
+for what every rank does on its own and alike: its gradient is whole on every rank already.
+
+Sequences are cut into equal parts by rank, along the dimension before the last.
+Shapes: B batch, S sequence, D hidden.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.distributed import ProcessGroup
+
+
+def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
+    """The same tensor, known to be equal on all ranks, for work that differs by rank.
+
+    Its gradient is the sum of what the ranks' work contributes. For weights that all ranks hold
+    as well as for activations.
+    """
+    return cast("Tensor", _Replicated.apply(x, group))
+
+
+def total(x: Tensor, group: ProcessGroup) -> Tensor:
+    """The sum over the ranks, on every rank. What is done with it must be the same on all."""
+    return cast("Tensor", _Total.apply(x, group))
+
+
+def gathered(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+    """All positions, from a tensor that has this rank's, for work that differs by rank."""
+    return cast("Tensor", _Gathered.apply(x_BSD, group))
+
+
+def scattered_total(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+    """This rank's positions of the sum over the ranks."""
+    return cast("Tensor", _ScatteredTotal.apply(x_BSD, group))
+
+
+def own_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+    """This rank's positions of what is the same on all ranks."""
+    return cast("Tensor", _OwnPositions.apply(x_BSD, group))
+
+
+def shared_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
+    """The same tensor for work that is the same on all ranks, before a sum over them.
+
+    Beside work that differs by rank, so that one sum is right for both.
+    """
+    return cast("Tensor", _SharedGradient.apply(x, group))
+
+
+class _Replicated(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return summed(gradients[0], ctx.group), None
+
+
+class _Total(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        del ctx
+        return summed(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        del ctx
+        return gradients[0], None
+
+
+class _Gathered(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return all_positions(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return scattered_sum(gradients[0], ctx.group), None
+
+
+class _ScatteredTotal(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return scattered_sum(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return all_positions(gradients[0], ctx.group), None
+
+
+class _OwnPositions(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.chunk(group.size(), dim=-2)[group.rank()].contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return all_positions(gradients[0], ctx.group), None
+
+
+class _SharedGradient(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup) -> Tensor:
+        ctx.ranks = group.size()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] / ctx.ranks, None
+
+
+def summed(x: Tensor, group: ProcessGroup) -> Tensor:
+    """A new tensor, the sum over the ranks. No gradient."""
+    result = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(result, group=group)
+    return result
+
+
+def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+    """The ranks' positions one after the other. No gradient."""
+    parts = x_BSD.new_empty((group.size(), *x_BSD.shape))
+    dist.all_gather_into_tensor(parts.flatten(0, 1), x_BSD.contiguous(), group=group)
+    return parts.movedim(0, -3).flatten(-3, -2)
+
+
+def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+    """This rank's positions of the sum over the ranks. No gradient."""
+    parts = x_BSD.unflatten(-2, (group.size(), -1)).movedim(-3, 0).contiguous()
+    result = torch.empty_like(parts[0])
+    dist.reduce_scatter_tensor(result, parts.flatten(0, 1), group=group)
+    return result
