@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.gpt2 import GPT2
@@ -13,7 +17,7 @@ from drumline_trainer.models.vit import ViT
 
 def build_on_meta(config: ModelConfig) -> nn.Module:
     """A model without storage: cut it, then fill it with `models.initialize` or a checkpoint."""
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutValues():
         match config.family:
             case Family.LLAMA:
                 return Llama(config)
@@ -29,3 +33,24 @@ def layer_modules(model: nn.Module) -> list[nn.Module]:
     if not isinstance(layers, nn.ModuleDict):
         raise TypeError("a model's layers are a ModuleDict")
     return list(layers.values())
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out what torch's modules do to their parameters when they are made.
+
+    Tensors on meta have no values, and the first random one would import torch's compiler, which
+    takes as long as torch itself.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
