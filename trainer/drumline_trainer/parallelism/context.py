@@ -9,10 +9,12 @@ of all context ranks together are the whole sequence's.
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
+from drumline_trainer.models.mixture import Mixture
 from drumline_trainer.models.seams import Attend
 from drumline_trainer.parallelism.ring_attention import ring_attention
 from drumline_trainer.parallelism.world import World
@@ -28,6 +30,8 @@ def context_parallel(model: nn.Module, world: World) -> None:
     if group is None:
         return
     for module in list(model.modules()):
+        if isinstance(module, Mixture):
+            module.sequence_counts = SummedCounts(group=group)
         for name, child in list(module.named_children()):
             if isinstance(child, Attend):
                 setattr(module, name, RingAttend(group=group, causal=child.causal))
@@ -67,3 +71,17 @@ class ZigzagPositions(nn.Module):
         first = self.index * chunk
         last = (2 * self.size - 1 - self.index) * chunk
         return places_S + torch.where(places_S < chunk, first, last - chunk)
+
+
+class SummedCounts(nn.Module):
+    """The `sequence_counts` of a mixture: choices of the ranks that share the sequences add up."""
+
+    def __init__(self, *, group: ProcessGroup) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, counts_BX: Tensor) -> Tensor:
+        """Counts of the whole sequences, the same on all ranks of the group."""
+        summed_BX = counts_BX.clone()
+        dist.all_reduce(summed_BX, group=self.group)
+        return summed_BX

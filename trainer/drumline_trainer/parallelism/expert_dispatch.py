@@ -1,0 +1,86 @@
+"""Rows travel to the ranks that hold their experts, and come back.
+
+Every rank of the group holds X / size experts, in the order of the ranks. A rank's rows are sorted
+by expert, so what goes to a rank is one piece. First the counts are exchanged, so that everyone
+knows how much is coming; then the rows, then the results, back in the order in which they left:
+
+    rank 0: rows of experts 0 0 1 2 3 3          gets 0 0 1 | 0 1 1   →   0 0 0 1 1 1
+    rank 1: rows of experts 0 1 1 3 3 3          gets 2 3 3 | 3 3 3   →   2 3 3 3 3 3
+
+An expert sees its rows in the order of the ranks, and of each rank's tokens: the order of the
+batch, whatever the number of ranks. Any expert, and any rank, may get none.
+
+Shapes: R rows of this rank, D hidden, X experts of all ranks.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.distributed import ProcessGroup
+
+
+class RemoteDispatch(nn.Module):
+    """`models.mixture.Dispatch` where each rank of a group holds a part of the experts."""
+
+    def __init__(self, *, group: ProcessGroup) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, rows_RD: Tensor, counts_X: Tensor, experts: nn.Module) -> Tensor:
+        """What the experts make of rows that are sorted by expert, in the same order.
+
+        Collective over the group. Waits for the counts on the host, once.
+        """
+        sent, received = self._counts(counts_X)
+        sending, receiving = [sum(line) for line in sent], [sum(line) for line in received]
+        rows = _Exchange.apply(rows_RD, sending, receiving, self.group)
+        rows = transposed(rows, received)
+        of_experts = [list(line) for line in zip(*received, strict=True)]
+        counts = torch.tensor([sum(line) for line in of_experts], device=rows.device)
+        rows = experts(rows, counts)
+        rows = transposed(rows, of_experts)
+        return _Exchange.apply(rows, receiving, sending, self.group)
+
+    def _counts(self, counts_X: Tensor) -> tuple[list[list[int]], list[list[int]]]:
+        """Rows by rank and by expert of that rank that we send, and by rank and our expert, get."""
+        sent = counts_X.view(dist.get_world_size(self.group), -1)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent, group=self.group)
+        sent, received = torch.stack((sent, received)).tolist()
+        return sent, received
+
+
+def transposed(rows_RD: Tensor, counts: list[list[int]]) -> Tensor:
+    """Pieces of counts[i][j] rows, from the order (i, j) into the order (j, i)."""
+    lines, columns = len(counts), len(counts[0])
+    pieces = rows_RD.split(list(chain.from_iterable(counts)))
+    return torch.cat([pieces[i * columns + j] for j in range(columns) for i in range(lines)])
+
+
+class _Exchange(Function):
+    """sending[i] rows to rank i and receiving[i] rows from it; gradients the other way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, sending: list[int], receiving: list[int], group: ProcessGroup
+    ) -> Tensor:
+        ctx.sending, ctx.receiving, ctx.group = sending, receiving, group
+        return _exchanged(rows, sending, receiving, group)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _exchanged(grads[0], ctx.receiving, ctx.sending, ctx.group), None, None, None
+
+
+def _exchanged(
+    rows: Tensor, sending: list[int], receiving: list[int], group: ProcessGroup
+) -> Tensor:
+    received = rows.new_empty((sum(receiving), *rows.shape[1:]))
+    dist.all_to_all_single(received, rows.contiguous(), receiving, sending, group=group)
+    return received
