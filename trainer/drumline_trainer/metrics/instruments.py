@@ -6,19 +6,16 @@ None of it is collective, and none of it can end a run: what cannot be written i
 from __future__ import annotations
 
 import logging
-import weakref
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.metrics.cuda_clock import CudaClock
-from drumline_trainer.metrics.memory import Memory, MemoryMeter, state_bytes
+from drumline_trainer.metrics.memory import Memory, MemoryMeter
 from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.timer import OTHER, Observer, StepTimer, observe, per_step
@@ -48,8 +45,6 @@ class Instruments:
     """Seconds by part, without the first window: it warms up."""
     _sinks: list[Sink] | None = None
     _placement: Placement | None = None
-    _model: weakref.ref[nn.Module] | None = None
-    """Weak: a model that was left must be freed before the next one is made."""
     _windows: int = 0
 
     @classmethod
@@ -80,33 +75,23 @@ class Instruments:
 
     def rejoin(self, placement: Placement) -> None:
         """Another membership; rank 0 writes the figures, whoever that is now."""
-        self._placement, self._model = placement, None
+        self._placement = placement
         self.flight.restart()
         if placement.rank != 0:
             self._close_sinks()
         elif self._sinks is None and self.config is not None:
             self._sinks = open_sinks(self.config, folder=self.folder)
 
-    def hold(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-        """These stay for the whole membership: the model, and what the optimizer keeps."""
-        self._model = weakref.ref(model)
-        weights, optimizer = state_bytes(model, state)
-        self.memory.hold(weights=weights, optimizer=optimizer)
-
     def begin(self, step: int) -> None:
         """Training goes on after so many finished steps."""
         self.timer.restart()
         self._boundary(step)
 
-    def enter(self, phase: Phase, *, logged: bool) -> None:
-        """This phase runs from now on; `logged`: of a step that is reported."""
+    def enter(self, phase: Phase) -> None:
+        """This phase runs from now on."""
         for observer in self._observers:
             observer.enter(phase)
         self.memory.enter(phase)
-        model = self._model() if self._model is not None else None
-        if logged and phase is Phase.OPTIMIZER and model is not None:
-            gradients = [one.grad for one in model.parameters() if one.grad is not None]
-            self.memory.count_gradients(gradients)
 
     def stepped(self, step: int) -> None:
         """A step is over."""

@@ -10,7 +10,7 @@ interpreter and all libraries, so nothing is made up from it.
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -21,12 +21,12 @@ from torch import Tensor, nn
 class Memory:
     """Bytes."""
 
-    weights: int
-    gradients: int
+    weights: int | None
+    """None, here and below, where nobody has counted."""
+    gradients: int | None
     """When the optimizer begins: none are freed yet."""
-    optimizer: int
+    optimizer: int | None
     activations: int | None = None
-    """None where no allocator counts them."""
     other: int | None = None
     peak: int
     """Of the allocator since the last report; on a CPU the largest resident size of the process."""
@@ -48,15 +48,18 @@ class MemoryMeter:
     """Reads the memory of one device around the phases of a step."""
 
     device: torch.device
-    _weights: int = 0
-    _optimizer: int = 0
-    _gradients: int = 0
+    _weights: int | None = None
+    _optimizer: int | None = None
+    _gradients: int | None = None
     _at_forward: int | None = None
     _activations: int | None = None
 
-    def hold(self, *, weights: int, optimizer: int) -> None:
-        """These bytes stay for the whole run."""
-        self._weights, self._optimizer = weights, optimizer
+    def hold(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
+        """These stay: weights with buffers, and what of `state` is no weight."""
+        held = [one for stage in stages for one in (*stage.parameters(), *stage.buffers())]
+        weights = {_storage(tensor) for tensor in held}
+        self._weights = bytes_of(held)
+        self._optimizer = bytes_of(one for one in state if _storage(one) not in weights)
 
     def enter(self, phase: str) -> None:
         """Look at the allocator where this phase begins; no synchronization."""
@@ -89,33 +92,32 @@ class MemoryMeter:
             weights=self._weights,
             gradients=self._gradients,
             optimizer=self._optimizer,
-            activations=activations or 0,
+            activations=activations,
             peak=peak,
             capacity=capacity,
         )
 
 
 def split(
-    *, weights: int, gradients: int, optimizer: int, activations: int, peak: int, capacity: int
+    *,
+    weights: int | None,
+    gradients: int | None,
+    optimizer: int | None,
+    activations: int | None,
+    peak: int,
+    capacity: int,
 ) -> Memory:
     """The allocator's peak by category. What is offloaded lies elsewhere, so `other` is not < 0."""
+    known = sum(part or 0 for part in (weights, gradients, optimizer, activations))
     return Memory(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
         activations=activations,
-        other=max(0, peak - weights - gradients - optimizer - activations),
+        other=max(0, peak - known),
         peak=peak,
         capacity=capacity,
     )
-
-
-def state_bytes(model: nn.Module, state: Mapping[str, Tensor]) -> tuple[int, int]:
-    """Bytes of weights with buffers, and of the optimizer's tensors that are not weights."""
-    held = [*model.parameters(), *model.buffers()]
-    weights = {_storage(tensor) for tensor in held}
-    own = [tensor for tensor in state.values() if _storage(tensor) not in weights]
-    return bytes_of(held), bytes_of(own)
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

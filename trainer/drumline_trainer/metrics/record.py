@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 MFU_FORMULA = (
-    "tokens/s per device x (6 x weights in matrix products + 6 x layers x hidden size x sequence"
-    " length, causal) / dense bf16 peak of the device"
+    "tokens/s per device x (6 x weights in the products of a token + 6 x layers x heads x head size"
+    " x sequence length, 12 where attention is not causal) / dense bf16 peak of the device"
 )
 
 

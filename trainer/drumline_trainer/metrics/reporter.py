@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import Tensor, nn
+
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
@@ -113,11 +115,20 @@ class Reporter:
         """Say what is done next."""
         if micro_batch is not None:
             self.micro_batch = micro_batch
-        self.instruments.enter(phase, logged=self._reports(self.step + 1))
+        self.instruments.enter(phase)
         before_training = phase in (Phase.STARTING, Phase.RESTORING)
         self._beat(phase, now=self._mark or before_training)
         if not before_training:
             self._mark = False
+
+    def hold(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
+        """Count the model's bytes and those of `state`: all that the optimizer keeps."""
+        self.instruments.memory.hold(stages, state=state)
+
+    def count_gradients(self, gradients: Iterable[Tensor]) -> None:
+        """Count their bytes, of the steps that are reported; before they are freed."""
+        if self._reports(self.step + 1):
+            self.instruments.memory.count_gradients(gradients)
 
     def finish_step(
         self,
@@ -153,7 +164,7 @@ class Reporter:
     def done(self) -> None:
         """The last heartbeat, and what limited the run."""
         self._beat(Phase.DONE, now=True)
-        self.instruments.enter(Phase.DONE, logged=False)
+        self.instruments.enter(Phase.DONE)
         if any(self.instruments.totals.values()):
             self.say(f"verdict: {self._judge(self.instruments.totals).sentence}")
 

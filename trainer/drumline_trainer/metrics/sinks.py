@@ -90,7 +90,7 @@ class WandbOffline:
 
     def close(self) -> None:
         """Finish the run's files."""
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:

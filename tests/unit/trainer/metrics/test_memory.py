@@ -3,25 +3,31 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from drumline_trainer.metrics.memory import Memory, MemoryMeter, bytes_of, split, state_bytes
+from drumline_trainer.metrics.memory import Memory, MemoryMeter, bytes_of, split
+
+
+def counted(model: nn.Module, state: dict[str, torch.Tensor]) -> Memory:
+    meter = MemoryMeter(device=torch.device("cpu"))
+    meter.hold([model], state=state.values())
+    meter.count_gradients(p.grad for p in model.parameters() if p.grad is not None)
+    return meter.take()
 
 
 def test_weights_gradients_and_optimizer_state_to_the_byte() -> None:
     model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4))
-    weights = 4 * (8 * 4 + 4 + 4 + 4) + (4 * 4 + 4 * 4 + 8)  # parameters; running means and a count
+    parameters, buffers = 4 * (8 * 4 + 4 + 4 + 4), 4 * 4 + 4 * 4 + 8  # running means and a count
     state = {f"exp_avg.{name}": torch.zeros_like(p) for name, p in model.named_parameters()}
     state |= dict(model.named_parameters())
-    assert state_bytes(model, state) == (weights, 4 * (8 * 4 + 4 + 4 + 4))
-
-    meter = MemoryMeter(device=torch.device("cpu"))
-    meter.hold(weights=weights, optimizer=7)
     model(torch.ones(3, 8)).sum().backward()
-    meter.count_gradients(p.grad for p in model.parameters() if p.grad is not None)
-    taken = meter.take()
-    assert (taken.weights, taken.gradients, taken.optimizer) == (weights, 4 * 44, 7)
+    taken = counted(model, state)
+    assert taken.by_category() == {
+        "weights": parameters + buffers,
+        "gradients": parameters,
+        "optimizer": parameters,
+        "peak": taken.peak,
+    }
     assert taken.peak > 10 << 20
     assert taken.share is None
-    assert taken.by_category().keys() == {"weights", "gradients", "optimizer", "peak"}
 
 
 def test_tied_weights_and_slices_of_one_buffer_count_once() -> None:
@@ -29,7 +35,12 @@ def test_tied_weights_and_slices_of_one_buffer_count_once() -> None:
     assert bytes_of([flat[:50], flat[50:], torch.zeros(10)]) == 440
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight
-    assert state_bytes(model, {"master": torch.zeros(16)}) == (64, 64)
+    taken = counted(model, {"master": torch.zeros(16)})
+    assert (taken.weights, taken.optimizer) == (64, 64)
+
+
+def test_what_nobody_counted_is_not_there() -> None:
+    assert MemoryMeter(device=torch.device("cpu")).take().by_category().keys() == {"peak"}
 
 
 def test_the_allocator_s_peak_by_category() -> None:

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import open_sinks
+
+ROOT = Path(__file__).parents[4]
 
 
 def record(step: int, **changed: Any) -> StepRecord:
@@ -86,3 +91,32 @@ def test_a_missing_package_is_named_with_the_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=f"{name} is not installed.*trainer-more"):
         open_sinks(configured(**{name: True}), folder=tmp_path)
+
+
+def test_wandb_writes_an_offline_run_without_a_login_or_a_secret(tmp_path: Path) -> None:
+    secret = "0123456789abcdef" * 2 + "01234567"
+    script = (
+        "import sys; from pathlib import Path;"
+        "from drumline_trainer.metrics.sinks import open_sinks;"
+        "from tests.unit.trainer.metrics.test_sinks import configured, record;"
+        "sinks = open_sinks(configured(wandb=True, json_lines=False), folder=Path(sys.argv[1]));"
+        "sinks[0].write(record(10)); sinks[0].close()"
+    )
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path / "home"),
+        "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in (".", "operator", "trainer")),
+        "WANDB_API_KEY": secret,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "metrics")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "metrics" / "wandb").glob("offline-run-*/run-*.wandb")
+    assert b"step_seconds/all_reduce/dp" in run.read_bytes()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if secret.encode() in path.read_bytes()]
