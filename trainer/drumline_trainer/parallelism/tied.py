@@ -1,0 +1,99 @@
+"""Tied embeddings in a pipeline: one parameter that two stages hold, at both ends of the model.
+
+The first stage looks tokens up in it, the last one scores them with it. Each end only sees its own
+part of the gradient, so both are summed over the two, after data parallelism has summed each over
+its ranks and before the norm: from equal weights, equal gradients and an equal optimizer both ends
+go on being equal to the last bit, as the sum of two numbers knows no order. A V-shaped schedule has
+both ends on one rank, and they meet there. Any other way of cutting (by vocabulary, rows, copies)
+cuts both ends alike: the n-th rank of one end holds what the n-th rank of the other holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.layout import Axis, Layout
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
+
+TIED = "embedding.weight"
+"""The name of the parameter that is tied."""
+
+
+def tied_group(world: World) -> ProcessGroup | None:
+    """The two ranks at the ends of this rank's pipeline, for the two; None for all others.
+
+    Collective over all ranks of the world, also of those that get none. A pipeline whose ends are
+    on one rank needs no group.
+    """
+    mine: ProcessGroup | None = None
+    if _ends_meet(world.layout):
+        return mine
+    for ranks in world.layout.groups(Axis.PIPELINE):
+        group = dist.new_group([ranks[0], ranks[-1]])
+        if isinstance(group, ProcessGroup):  # a rank that is not in it gets a token
+            mine = group
+    return mine
+
+
+def tied_copies(slices: Iterable[Slice], *, layout: Layout, pipeline: int) -> tuple[Slice, ...]:
+    """Slices of a tied model that tell of the other end's copies.
+
+    So the norm counts the parameter once, and checkpoints have it once. Slices come in the order
+    of this rank's stages; `pipeline` is its place.
+    """
+    found: list[Slice] = []
+    at_last = pipeline > 0  # the first slice on the pipeline's first rank is the first stage's
+    for part in slices:
+        if part.name == TIED and layout.pipeline > 1:
+            copy = part.copy + (part.copies if at_last else 0)
+            found.append(replace(part, copies=2 * part.copies, copy=copy))
+            at_last = True
+        else:
+            found.append(part)
+    return tuple(found)
+
+
+def sum_tied_gradients(
+    slices: Sequence[Slice], gradients: Sequence[Tensor], *, group: ProcessGroup | None
+) -> None:
+    """Make both ends' gradients their sum, in place. Collective over the group.
+
+    Args:
+        slices: all of this rank, untied ones too.
+        gradients: theirs, in the same order.
+        group: of `tied_group`.
+    """
+    mine = [g for part, g in zip(slices, gradients, strict=True) if part.name == TIED]
+    if len(mine) > 1:
+        first, last = mine
+        first.add_(last)
+        last.copy_(first)
+    elif mine and group is not None and mine[0].numel():
+        dist.all_reduce(mine[0], group=group)
+
+
+def refuse_unequal_ends(slices: Iterable[Slice], *, group: ProcessGroup | None) -> None:
+    """Raise ValueError unless both ends hold the same elements. Collective over the group."""
+    mine = [part for part in slices if part.name == TIED]
+    boxes = [[*part.box.offsets, *part.box.shape] for part in mine]
+    if group is not None:
+        box = torch.tensor(boxes[0], device=mine[0].tensor.device)
+        both = [torch.empty_like(box) for _ in range(2)]
+        dist.all_gather(both, box, group=group)
+        boxes = [each.tolist() for each in both]
+    if any(box != boxes[0] for box in boxes):
+        raise ValueError(
+            f"the ends of the pipeline hold different parts of {TIED}: (offsets, shape)"
+            f" {boxes[0]} and {boxes[1]}"
+        )
+
+
+def _ends_meet(layout: Layout) -> bool:
+    return layout.pipeline == 1 or layout.schedule.is_v_shaped
