@@ -205,4 +205,6 @@ def _client() -> tuple[Any, _Failures]:
         max_pool_connections=_READERS,
     )
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    return boto3.client("s3", config=config, region_name=region), _Failures()
+    # a session of its own: the library's default one keeps the keys of its first use
+    session = boto3.Session(region_name=region)
+    return session.client("s3", config=config), _Failures()

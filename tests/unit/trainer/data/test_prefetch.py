@@ -50,12 +50,13 @@ def test_an_error_is_raised_where_its_turn_comes() -> None:
 
 
 def test_an_interrupt_leaves_no_thread() -> None:
-    with (
-        pytest.raises(KeyboardInterrupt),
-        Prefetch(lambda key: key, range(1000)) as keys,
-    ):
-        next(keys)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with Prefetch(lambda key: key, range(1000)) as keys:
+            next(keys)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not prefetching()
 
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.opening import open_dataset
+
+IMAGES = np.arange(5 * 2 * 3 * 3, dtype=np.uint8).reshape(5, 2, 3, 3)
+
+
+def write(folder: Path, *, images: object = IMAGES, labels: object = (7, 8, 9, 10, 11)) -> str:
+    np.save(folder / "images.npy", images, allow_pickle=False)
+    np.save(folder / "labels.npy", np.array(labels), allow_pickle=False)
+    return str(folder)
+
+
+def test_images_and_their_labels_each_once_in_an_epoch(tmp_path: Path) -> None:
+    dataset = open_dataset(DataConfig(source=write(tmp_path)), seed=2)
+    assert dataset.windows == 5
+    batch = dataset.batch(range(5))
+    assert batch.inputs.shape == (5, 3, 2, 3)
+    assert batch.inputs.dtype == np.float32
+    assert sorted(batch.targets.tolist()) == [7, 8, 9, 10, 11]
+    for pixels, label in zip(batch.inputs, batch.targets, strict=True):
+        raw = np.rint((pixels + 1) * 127.5).astype(np.uint8)
+        assert (raw.transpose(1, 2, 0) == IMAGES[label - 7]).all()
+    assert dataset.target_count(range(3)) == 3
+
+
+def test_the_fingerprint_tells_labels_apart(tmp_path: Path) -> None:
+    found = set()
+    for labels in ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 5, 4)):
+        found.add(
+            open_dataset(DataConfig(source=write(tmp_path, labels=labels)), seed=0).fingerprint()
+        )
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES.astype(float), range(5), "must be uint8 of shape N H W C, not float64"),
+        (IMAGES[0], range(5), r"not uint8 of shape \(2, 3, 3\)"),
+        (IMAGES, range(4), "holds 5 images and 4 labels"),
+        (IMAGES[:0], np.arange(0), "holds 0 images and 0 labels"),
+        (IMAGES, np.linspace(0, 1, 5), "must be whole numbers of shape N"),
+    ],
+)
+def test_what_are_no_labelled_images_is_refused(
+    tmp_path: Path, images: object, labels: object, message: str
+) -> None:
+    source = write(tmp_path, images=images, labels=labels)
+    with pytest.raises(ConfigError, match=message):
+        open_dataset(DataConfig(source=source), seed=0)
+
+
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    source = write(tmp_path)
+    np.save(tmp_path / "labels.npy", np.array([{}] * 5, dtype=object))
+    with pytest.raises(ConfigError, match=r"labels\.npy is not an array"):
+        open_dataset(DataConfig(source=source), seed=0)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+import drumline_trainer
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.tokenize import tokenize
+from tests.unit.trainer.data.shards import order
+
+PACKAGE = Path(drumline_trainer.__file__).parent
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> DataConfig:
+    asked = order(tmp_path)
+    tokenize(asked, say=lambda _: None)
+    return DataConfig(source=str(asked.output), sequence_length=16, tokenizer=str(asked.tokenizer))
+
+
+def refused(config: DataConfig, *, vocab_size: int | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        open_dataset(config, seed=0, vocab_size=vocab_size)
+    return str(caught.value)
+
+
+def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"0123456789")
+    told = refused(DataConfig(source=str(tmp_path), sequence_length=10))
+    assert told.startswith("data.sequence_length: 10 tokens in ")
+
+
+def test_a_folder_with_an_index_is_read_as_tokens(shards: DataConfig) -> None:
+    dataset = open_dataset(shards, seed=0, vocab_size=300)
+    assert dataset.batch(range(9)).inputs.max() >= 256
+    assert open_dataset(replace(shards, tokenizer=None), seed=0).windows == dataset.windows
+
+
+def test_a_model_that_knows_fewer_tokens_is_refused(shards: DataConfig) -> None:
+    known = Tokenizer.from_file(str(shards.tokenizer)).get_vocab_size()
+    open_dataset(shards, seed=0, vocab_size=known)
+    told = refused(shards, vocab_size=known - 1)
+    assert told.startswith(f"model.vocab_size: {known - 1} is less than the {known} tokens of ")
+
+
+def test_another_tokenizer_than_the_shards_is_refused(shards: DataConfig, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert "were made with another tokenizer" in refused(replace(shards, tokenizer=str(other)))
+    absent = refused(replace(shards, tokenizer=str(tmp_path / "absent.json")))
+    assert absent == f"data.tokenizer: {tmp_path}/absent.json: No such file or directory"
+
+
+def test_text_with_a_tokenizer_names_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x" * 1000)
+    told = refused(DataConfig(source=str(tmp_path), tokenizer="/t.json"))
+    assert told.startswith("data.tokenizer: ")
+    assert f"tokenize --source {tmp_path} --tokenizer /t.json --output FOLDER" in told
+
+
+def test_no_data_module_loads_what_its_configuration_may_not_ask_for() -> None:
+    modules = [
+        f"drumline_trainer.data.{path.stem}" for path in (PACKAGE / "data").glob("[a-z]*.py")
+    ]
+    assert "drumline_trainer.data.shard_s3" in modules
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {', '.join(modules)}; print(*sys.modules)"],
+        env={"PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not {"torch", "boto3", "botocore", "tokenizers"} & set(done.stdout.split())

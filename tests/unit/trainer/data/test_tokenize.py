@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data import tokenize as module
+from drumline_trainer.data.shard_folder import ShardFolder
+from drumline_trainer.data.shard_text import open_shards
+from drumline_trainer.data.tokenize import Order, main, tokenize
+from tests.unit.trainer.data.shards import END, order, text_of
+
+
+def silent(_: str) -> None: ...
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_shards_are_the_documents_in_order_each_with_its_end(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    index = tokenize(asked, say=silent)
+    assert (index.documents, len(index.shards)) == (40, 5)
+    assert index.token_bytes == 2
+    tokenizer = Tokenizer.from_file(str(asked.tokenizer))
+    end = tokenizer.token_to_id(END)
+    assert index.end_of_text == end
+    text = open_shards(ShardFolder(asked.output))
+    tokens = text.tokens(0, text.size)
+    starts = text.document_starts(0, text.size).tolist()
+    pieces = np.split(tokens, starts[1:])
+    assert [tokenizer.decode(p[:-1].tolist()) for p in pieces] == [text_of(n) for n in range(40)]
+    assert {int(piece[-1]) for piece in pieces} == {end}
+
+
+def test_every_file_has_the_size_and_the_digest_of_the_index(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    index = tokenize(asked, say=silent)
+    files = contents(asked.output)
+    for record in (record for shard in index.shards for record in shard.files):
+        assert len(files[record.name]) == record.bytes
+        assert hashlib.sha256(files[record.name]).hexdigest() == record.sha256
+    raw = json.loads(files["shards.json"])
+    assert (raw["documents"], raw["tokens"]) == (index.documents, index.tokens)
+
+
+def refused(asked: Order) -> str:
+    with pytest.raises(ConfigError) as caught:
+        tokenize(asked, say=silent)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("after", [0, 3, 12, 25, 39])
+def test_interrupted_and_begun_again_it_makes_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    asked = order(tmp_path)
+    tokenize(asked, say=silent)
+    again = replace(asked, output=tmp_path / "again")
+    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
+    file = asked.source / f"{after:03d}.txt"
+    intact = file.read_bytes()
+    file.write_bytes(b"\xff" * len(intact))
+    assert "is not UTF-8" in refused(again)
+    assert "shards.json" not in contents(again.output)
+    file.write_bytes(intact)
+    said: list[str] = []
+    tokenize(again, say=said.append)
+    assert contents(again.output) == contents(asked.output)
+    assert (after >= 12) == any("going on after" in line for line in said)
+
+
+def test_what_is_complete_is_not_made_again(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    tokenize(asked, say=silent)
+    before = contents(asked.output)
+    said: list[str] = []
+    tokenize(asked, say=said.append)
+    assert "complete already" in said[0]
+    assert contents(asked.output) == before
+
+
+def test_another_order_s_output_is_refused(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    tokenize(asked, say=silent)
+    with pytest.raises(ConfigError, match=r"output: .* of other text, another tokenizer or other"):
+        tokenize(replace(asked, shard_tokens=50), say=silent)
+
+
+def test_lines_of_jsonl_are_documents_and_their_places_resume(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    tokenize(asked, say=silent)
+    lines = "".join(json.dumps({"text": text_of(n)}) + "\n\n" for n in range(40))
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "a.jsonl").write_text(lines)
+    other = replace(
+        asked, source=tmp_path / "lines", pattern="*.jsonl", output=tmp_path / "from-lines"
+    )
+    tokenize(other, say=silent)
+    for name, content in contents(asked.output).items():
+        if name.startswith("shard-"):
+            assert (other.output / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("a.txt", b"abc\xff", r"source: .*a\.txt is not UTF-8 at byte 3"),
+        ("a.jsonl", b'{"text": "x"}\n{"texts": 1}\n', "at byte 14 is no JSON object with a field"),
+        ("a.jsonl", b'{"text": 1}\n', "'text' of the line of .* at byte 0 is not a text"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:
+    asked = order(tmp_path, files=0)
+    (asked.source / file).write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        tokenize(replace(asked, pattern="*"), say=silent)
+
+
+def test_a_tokenizer_that_cannot_work_is_named(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    assert "is no token of" in refused(replace(asked, end_of_text="<none>"))
+    assert "No such file" in refused(replace(asked, tokenizer=tmp_path / "absent.json"))
+    (tmp_path / "broken.json").write_text("{}")
+    assert "is not a tokenizer.json" in refused(replace(asked, tokenizer=tmp_path / "broken.json"))
+
+
+def test_without_the_package_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = order(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert "install drumline[trainer-more]" in refused(asked)
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    messages: list[str] = []
+
+    def second(_: str) -> None:
+        if not messages:
+            messages.append(refused(asked))
+
+    tokenize(asked, say=silent)
+    tokenize(asked, say=second)  # said while the folder is held
+    assert "another process writes to" in messages[0]
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = order(tmp_path)
+    options = ["--source", str(asked.source), "--tokenizer", str(asked.tokenizer)]
+    assert main([*options, "--output", str(asked.output), "--end-of-text", END]) == 0
+    assert "40 documents, " in capsys.readouterr().err
+    assert main([*options, "--output", str(asked.output)]) == 2
+    assert "of other text, another tokenizer" in capsys.readouterr().err
