@@ -1,4 +1,7 @@
-"""`python -m drumline_trainer`: train on this machine, or as a rank that torchrun started."""
+"""`python -m drumline_trainer`: train on this machine, or as a rank that a launcher started.
+
+Torch is imported only once a command line holds: a typing error should not cost ten seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,64 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.launchers import Launched, launched
+from drumline_trainer.legality import checked_layout
+
+if TYPE_CHECKING:
+    from drumline_trainer.launch import Work
+    from drumline_trainer.placement import Placement
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and train. Returns an exit code of the contract."""
-    options = _parser().parse_args(arguments)
+    """Run a command; `train` where none is named. Returns an exit code of the contract."""
+    words = sys.argv[1:] if arguments is None else arguments
+    name = words[0] if words and words[0] in COMMANDS else ""
+    command = COMMANDS[name or "train"]
     try:
-        config = configured(options.config, preset=options.preset, settings=options.set)
-        config.check_world_size(options.ranks)
-        _check_folder_of(options.metrics_file)
+        return command(words[1:] if name else words)
     except ConfigError as error:
         sys.stderr.write(f"drumline_trainer: {error}\n")
         return ExitCode.CONFIG
-    # read by torch as it is imported: else c10d warns of every address without a name
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # torch is imported only now: a typing error should not cost ten seconds
-    from drumline_trainer.launch import launch, torchrun_rank  # noqa: PLC0415
 
-    if "RANK" in os.environ:
-        return torchrun_rank(
-            config, checkpoint_folder=options.checkpoint_folder, losses_file=options.metrics_file
-        )
-    return launch(
-        config,
-        ranks=options.ranks,
+
+def train(arguments: list[str]) -> int:
+    """Train, from the newest checkpoint where there is one."""
+    options = _train_parser().parse_args(arguments)
+    config = configured(options.config, preset=options.preset, settings=options.set)
+    started = started_as(options.ranks)
+    checked_layout(config, world_size=_world_size(started))
+    if options.metrics_file is not None and not options.metrics_file.parent.is_dir():
+        raise ConfigError(f"--metrics-file: {options.metrics_file.parent} is not a folder")
+    work = partial(
+        _train_rank,
+        config=config,
         checkpoint_folder=options.checkpoint_folder,
         losses_file=options.metrics_file,
     )
+    return _run(work, started)
+
+
+def bench_collectives(arguments: list[str]) -> int:
+    """Measure collectives by size over every axis of a layout."""
+    options = BenchOptions.parse(arguments)
+    started = started_as(options.ranks)
+    options.layout(world_size=_world_size(started))  # raises now what every rank would
+    return _run(partial(_bench_rank, options=options), started)
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "train": train,
+    "bench-collectives": bench_collectives,
+}
 
 
 def configured(file: Path | None, *, preset: str | None, settings: list[str]) -> TrainerConfig:
@@ -61,6 +90,62 @@ def configured(file: Path | None, *, preset: str | None, settings: list[str]) ->
     return TrainerConfig.from_dict(raw)
 
 
+def started_as(ranks: int | None) -> Launched | int:
+    """Which rank a launcher made of this process, or how many ranks to fork here.
+
+    Args:
+        ranks: what the command line asks for. It stands against a launcher of one process, as an
+            interactive job is.
+
+    Raises:
+        ConfigError: the launcher started another number of ranks, or its variables do not fit.
+    """
+    asked = 1 if ranks is None else ranks
+    if asked < 1:
+        raise ConfigError(f"ranks: must be at least 1, not {asked}")
+    rank = launched(os.environ)
+    if rank is None or (rank.world_size == 1 and asked > 1):
+        return asked
+    if ranks not in (None, rank.world_size):
+        raise ConfigError(
+            f"--ranks {ranks}: {rank.launcher} has started {rank.world_size}; leave --ranks out"
+        )
+    return rank
+
+
+def _world_size(started: Launched | int) -> int:
+    return started if isinstance(started, int) else started.world_size
+
+
+def _run(work: Work, started: Launched | int) -> int:
+    # read by torch as it is imported: else c10d warns of every address without a name
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from drumline_trainer.launch import be_rank, fork_ranks  # noqa: PLC0415
+
+    if isinstance(started, int):
+        return fork_ranks(work, ranks=started)
+    return be_rank(work, launched=started)
+
+
+def _train_rank(
+    placement: Placement,
+    *,
+    config: TrainerConfig,
+    checkpoint_folder: Path | None,
+    losses_file: Path | None,
+) -> int:
+    from drumline_trainer.rank import rank_main  # noqa: PLC0415
+
+    placement = replace(placement, checkpoint_folder=checkpoint_folder)
+    return rank_main(config, placement=placement, losses_file=losses_file)
+
+
+def _bench_rank(placement: Placement, *, options: BenchOptions) -> int:
+    from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415
+
+    return bench_rank(placement, options=options)
+
+
 def _setting(text: str) -> dict[str, Any]:
     """`data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
     key, equals, value = text.partition("=")
@@ -75,17 +160,15 @@ def _setting(text: str) -> dict[str, Any]:
     return nested
 
 
-def _check_folder_of(metrics_file: Path | None) -> None:
-    if metrics_file is not None and not metrics_file.parent.is_dir():
-        raise ConfigError(f"--metrics-file: {metrics_file.parent} is not a folder")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="drumline_trainer", description=__doc__)
+def _train_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="drumline_trainer",
+        description=f"{train.__doc__} Other commands: {', '.join(list(COMMANDS)[1:])}.",
+    )
     parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
     parser.add_argument("--preset", choices=sorted(MODEL_PRESETS), help="model of this name")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--ranks", type=int, default=1, help="processes on this machine")
+    parser.add_argument("--ranks", type=int, help="processes on this machine, without a launcher")
     parser.add_argument("--checkpoint-folder", type=Path, help="save here and resume from here")
     parser.add_argument("--metrics-file", type=Path, help="every step's loss as JSON lines")
     return parser

@@ -1,35 +1,39 @@
-"""Ranks without an agent: several processes on this machine, or one that torchrun started."""
+"""Ranks without an agent: several processes on this machine, or one that a launcher started.
+
+What a rank does is a function of its `Placement` that returns an exit code: training is one,
+measuring collectives another.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable
+from ipaddress import ip_address
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
-from pathlib import Path
 
 from drumline_trainer.agent import linux
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.launchers import LOOPBACK, PORT_VARIABLE, Launched
 from drumline_trainer.placement import Placement
-from drumline_trainer.rank import listen, rank_main, store_on
+from drumline_trainer.rank import listen, store_on
+
+Work = Callable[[Placement], int]
+"""The whole of a rank: gives an exit code of the contract."""
 
 
-def launch(
-    config: TrainerConfig,
-    *,
-    ranks: int,
-    checkpoint_folder: Path | None,
-    losses_file: Path | None,
-) -> int:
+def fork_ranks(work: Work, *, ranks: int) -> int:
     """Fork `ranks` processes that meet on loopback, and wait for them.
 
     Returns:
         0, or the exit code of the rank that failed first; the others are ended.
     """
-    listener = listen(0, address="127.0.0.1")
+    listener = listen(0, address=LOOPBACK)
     placements = [
         Placement(
             rank=rank,
@@ -37,14 +41,13 @@ def launch(
             local_rank=rank,
             local_world_size=ranks,
             store_port=listener.getsockname()[1],
-            checkpoint_folder=checkpoint_folder,
-            address="127.0.0.1",
+            address=LOOPBACK,
         )
         for rank in range(ranks)
     ]
     fork = multiprocessing.get_context("fork")  # children share the imported torch
     processes = [
-        fork.Process(target=_rank_process, args=(config, placement, losses_file, os.getpid()))
+        fork.Process(target=_rank_process, args=(work, placement, os.getpid()))
         for placement in placements
     ]
     for process in processes:
@@ -60,37 +63,49 @@ def launch(
             process.join()
 
 
-def torchrun_rank(
-    config: TrainerConfig, *, checkpoint_folder: Path | None, losses_file: Path | None
-) -> int:
-    """Be the rank that the environment of torchrun describes; its store is ours."""
-    environment = os.environ
-    rank, world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-    host, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+def be_rank(work: Work, *, launched: Launched) -> int:
+    """Be the rank that a launcher started; rank 0 serves the store unless the launcher does.
+
+    Raises:
+        ConfigError: rank 0 cannot listen where the others will look for it.
+    """
     store = None
-    if rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        store = store_on(listen(port, address=host))
+    if launched.rank == 0 and not launched.store_served:
+        store = store_on(_listen(launched))
     placement = Placement(
-        rank=rank,
-        world_size=world_size,
-        local_rank=int(environment.get("LOCAL_RANK", "0")),
-        local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
-        store_host=host,
-        store_port=port,
-        attempt=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        checkpoint_folder=checkpoint_folder,
+        rank=launched.rank,
+        world_size=launched.world_size,
+        local_rank=launched.local_rank,
+        local_world_size=launched.local_world_size,
+        store_host=launched.address,
+        store_port=launched.port,
+        attempt=launched.attempt,
+        address=LOOPBACK if launched.on_one_node else "",
     )
-    code = rank_main(config, placement=placement, losses_file=losses_file)
+    code = work(placement)
     del store
     return code
 
 
-def _rank_process(
-    config: TrainerConfig, placement: Placement, losses_file: Path | None, launcher: int
-) -> None:
+def _listen(launched: Launched) -> socket.socket:
+    address, port = launched.address, launched.port
+    try:
+        if not launched.on_one_node:
+            found = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
+            # Debian's /etc/hosts gives a machine's own name to loopback: nobody else gets there
+            address = "0.0.0.0" if ip_address(found).is_loopback else found  # noqa: S104
+        return listen(port, address=address)
+    except OSError as error:
+        raise ConfigError(
+            f"rank 0 cannot serve the store at {launched.address}:{port}: {error.strerror};"
+            f" MASTER_ADDR must name its host, and {PORT_VARIABLE} chooses another port"
+        ) from error
+
+
+def _rank_process(work: Work, placement: Placement, launcher: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher too, which ends us
     linux.die_with_parent(launcher)
-    sys.exit(rank_main(config, placement=placement, losses_file=losses_file))
+    sys.exit(work(placement))
 
 
 def _first_failure(processes: list[ForkProcess]) -> int:

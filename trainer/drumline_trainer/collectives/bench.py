@@ -1,0 +1,130 @@
+"""`bench-collectives`: how long each collective takes by size, over every axis of a layout.
+
+All sets of ranks along an axis are measured at once, as training uses them. A repeat counts with
+its slowest rank's time; the ranks meet before each one.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.collectives.operations import Groups, Operation, even_size, operations
+from drumline_trainer.collectives.options import BenchOptions
+from drumline_trainer.collectives.plan import MeasuredAxis, Row, axes_of, nodes_of
+from drumline_trainer.collectives.report import as_json, table
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.host import threads_per_rank
+from drumline_trainer.parallelism.mesh import device_of_rank
+from drumline_trainer.parallelism.world import World
+from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.joining import join
+
+WARM_UPS = 2
+SMALL = 64 * 1024
+CALLS_OF_SMALL = 8
+"""So many calls are timed together up to `SMALL` bytes: one is shorter than the clock is exact."""
+
+
+def bench_rank(placement: Placement, *, options: BenchOptions) -> int:
+    """The whole of a rank; rank 0 prints the table. Returns an exit code of the contract."""
+    torch.set_num_threads(threads_per_rank(placement.local_world_size))
+    device = device_of_rank(placement.local_rank)
+    join(placement, device=device)
+    world = World.join(options.layout(world_size=placement.world_size), device=device)
+    rows = list(_measured(world, options=options, per_node=placement.local_world_size))
+    if placement.rank == 0:
+        _write(rows, world=world, json_file=options.json_file)
+    dist.destroy_process_group()
+    return ExitCode.OK
+
+
+def _measured(world: World, *, options: BenchOptions, per_node: int) -> Iterator[Row]:
+    for axis in axes_of(world.layout):
+        groups = _groups(axis, world=world, per_node=per_node)
+        for size in options.sizes:
+            even = even_size(size, axis.ranks)
+            for operation in operations(even, groups=groups, device=world.device):
+                _progress(f"{axis.name}: {operation.collective} by {operation.by}, {even} bytes")
+                yield Row(
+                    axis=axis.name,
+                    ranks=axis.ranks,
+                    collective=operation.collective,
+                    by=operation.by,
+                    bytes=even,
+                    seconds=_seconds(operation, size=even, repeats=options.repeats, world=world),
+                )
+    _progress("")
+
+
+def _seconds(operation: Operation, *, size: int, repeats: int, world: World) -> float:
+    """Median of the slowest rank's times of one call."""
+    calls = CALLS_OF_SMALL if size <= SMALL else 1
+    for _ in range(WARM_UPS):
+        operation.run()
+    times = torch.zeros(repeats, dtype=torch.float64, device=world.device)
+    for repeat in range(repeats):
+        dist.barrier()
+        _finish(world.device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            operation.run()
+        _finish(world.device)
+        times[repeat] = (time.perf_counter() - start) / calls
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    return statistics.median(times.tolist())
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _groups(axis: MeasuredAxis, *, world: World, per_node: int) -> Groups:
+    """Every rank makes all groups in the same order. Collective."""
+    whole = world.group(axis.axes[0])
+    assert whole is not None  # noqa: S101 - the axis has several ranks
+    cuts = [nodes_of(ranks, per_node=per_node) for ranks in axis.sets]
+    if not all(cuts):
+        return Groups(whole=whole)
+    inside = _mine([node for nodes in cuts for node in nodes], rank=world.rank)
+    across = [place for nodes in cuts for place in zip(*nodes, strict=True)]
+    return Groups(whole=whole, inside=inside, between=_mine(across, rank=world.rank))
+
+
+def _mine(sets: Sequence[Sequence[int]], *, rank: int) -> ProcessGroup:
+    made = [dist.new_group(list(ranks)) for ranks in sets]
+    mine = next(group for ranks, group in zip(sets, made, strict=True) if rank in ranks)
+    assert isinstance(mine, ProcessGroup)  # noqa: S101 - this rank is in it
+    return mine
+
+
+def _progress(text: str) -> None:
+    """A line that is written over, for a person who waits; rank 0 alone."""
+    if dist.get_rank() == 0 and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
+def _write(rows: Sequence[Row], *, world: World, json_file: Path | None) -> None:
+    backend = dist.get_backend()
+    title = f"{world.layout}, {world.layout.world_size} ranks, {backend}, torch {torch.__version__}"
+    sys.stdout.write(table(rows, title=title))
+    sys.stdout.flush()
+    if json_file is not None:
+        json_file.write_text(
+            as_json(
+                rows,
+                layout=str(world.layout),
+                world_size=world.layout.world_size,
+                backend=backend,
+                torch=torch.__version__,
+            )
+        )

@@ -1,0 +1,150 @@
+"""What the bench measures and how its figures are worked out. No torch.
+
+    time                = median over the repeats of the slowest rank's
+    algorithm bandwidth = size / time
+    bus bandwidth       = algorithm bandwidth x what the busiest link carries of the size
+
+so that the bus bandwidth of every collective is comparable with the link's own, as in nccl-tests.
+The size is that of the largest tensor that a rank passes in or gets out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumline_trainer.layout import Axis, Layout
+
+_OF_EXPERTS = (Axis.EXPERT, Axis.EXPERT_FSDP, Axis.EXPERT_DATA)
+
+
+class Collective(StrEnum):
+    """Named as torch names them."""
+
+    BROADCAST = "broadcast"
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    P2P = "p2p"
+    """Every rank sends to the next one at once."""
+
+    @property
+    def formula(self) -> str:
+        """The part of the size that the busiest link carries, for n ranks."""
+        match self:
+            case Collective.ALL_REDUCE:
+                return "2 (n - 1) / n"
+            case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+                return "(n - 1) / n"
+            case Collective.BROADCAST | Collective.P2P:
+                return "1"
+
+    def bus_factor(self, ranks: int) -> float:
+        """`formula` as a number."""
+        match self:
+            case Collective.ALL_REDUCE:
+                return 2 * (ranks - 1) / ranks
+            case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+                return (ranks - 1) / ranks
+            case Collective.BROADCAST | Collective.P2P:
+                return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAxis:
+    """Axes of a layout that are the same sets of ranks; the sets are measured at once."""
+
+    axes: tuple[Axis, ...]
+    sets: tuple[tuple[int, ...], ...]
+
+    @property
+    def name(self) -> str:
+        """All their names."""
+        return ", ".join(self.axes)
+
+    @property
+    def ranks(self) -> int:
+        """In one set."""
+        return len(self.sets[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure."""
+
+    axis: str
+    ranks: int
+    collective: Collective
+    by: str
+    """`torch`, or the name of an algorithm of ours."""
+    bytes: int
+    seconds: float
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes per second."""
+        return self.bytes / self.seconds
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """Bytes per second."""
+        return self.algorithm_bandwidth * self.collective.bus_factor(self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """time = alpha + size / beta."""
+
+    alpha: float
+    """Seconds that the smallest message takes."""
+    beta: float
+    """Bytes per second of a very large one."""
+
+
+def axes_of(layout: Layout) -> tuple[MeasuredAxis, ...]:
+    """The axes of more than one rank, each set of ranks once; experts' where they have ranks."""
+    found: dict[tuple[tuple[int, ...], ...], list[Axis]] = {}
+    for axis in Axis:
+        sets = layout.groups(axis)
+        if len(sets[0]) > 1 and (layout.expert > 1 or axis not in _OF_EXPERTS):
+            found.setdefault(sets, []).append(axis)
+    return tuple(MeasuredAxis(axes=tuple(axes), sets=sets) for sets, axes in found.items())
+
+
+def nodes_of(ranks: Sequence[int], *, per_node: int) -> tuple[tuple[int, ...], ...]:
+    """Cut a set of ranks for the two-level all-reduce; empty where it has no two levels.
+
+    By the nodes they are on where that gives equal parts; on one node as if it were several, to
+    show the algorithm.
+    """
+    by_node: dict[int, list[int]] = {}
+    for rank in ranks:
+        by_node.setdefault(rank // per_node, []).append(rank)
+    sizes = {len(node) for node in by_node.values()}
+    if len(sizes) == 1 and 1 < min(sizes) < len(ranks):
+        return tuple(map(tuple, by_node.values()))
+    size = max(d for d in range(1, len(ranks)) if len(ranks) % d == 0 and d * d <= len(ranks))
+    return tuple(tuple(ranks[at : at + size]) for at in range(0, len(ranks), size)) * (size > 1)
+
+
+def fitted(rows: Sequence[Row]) -> Line | None:
+    """The line nearest to the times, each error weighed by its time; None for less than two sizes.
+
+    Unweighed, the largest size alone would decide, and alpha would be noise.
+    """
+    if len({row.bytes for row in rows}) < 2:
+        return None
+    weights = [1 / row.seconds**2 for row in rows]
+    total = sum(weights)
+    size = sum(w * row.bytes for w, row in zip(weights, rows, strict=True)) / total
+    time = sum(w * row.seconds for w, row in zip(weights, rows, strict=True)) / total
+    spread = sum(w * (row.bytes - size) ** 2 for w, row in zip(weights, rows, strict=True))
+    together = sum(
+        w * (row.bytes - size) * (row.seconds - time) for w, row in zip(weights, rows, strict=True)
+    )
+    if together <= 0:
+        return None  # larger was not slower: there is no bandwidth to see
+    slope = together / spread
+    return Line(alpha=max(0.0, time - slope * size), beta=1 / slope)
