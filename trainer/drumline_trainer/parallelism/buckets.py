@@ -17,7 +17,7 @@ all first pieces make the first row, and so on:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -125,7 +125,7 @@ class InOrder:
         self,
         buckets: Sequence[Bucket],
         *,
-        expected: Mapping[nn.Parameter, int],
+        expected: int,
         rounds: int = 1,
         send: Callable[[int], None],
     ) -> None:
@@ -137,45 +137,59 @@ class InOrder:
             rounds: how often in a step every bucket is sent.
             send: starts the exchange of the bucket with this number.
         """
-        self._full = [sum(expected[p] for p in bucket.parameters) for bucket in buckets]
-        self._missing = list(self._full)
-        self._next = 0
+        self._buckets = buckets
+        self._expected = expected
         self._rounds = rounds
+        self._send = send
+        self._missing: dict[Tensor, int] = {}
         self._finished = 0
         self._ending = False
-        self._send = send
-        for number, bucket in enumerate(buckets):
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(self._counter(number))
+        self._begin_round()
+        for parameter in self._missing:
+            parameter.register_post_accumulate_grad_hook(self._count)
 
     def finish(self) -> None:
         """Send what has not been sent. The backward passes of the step are over."""
         while self._finished < self._rounds:
             self._end_round()
         self._finished = 0
+        self._begin_round()
 
-    def _counter(self, number: int) -> Callable[[Tensor], None]:
-        def count(_: Tensor) -> None:
-            if number < self._next or self._finished == self._rounds:
-                raise RuntimeError("a gradient came after its sum was sent: too many backwards")
-            self._missing[number] -= 1
-            if self._rounds > 1 and not self._ending:
-                self._ending = True
-                engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP does
-                engine.queue_callback(self._end_round)
-            while self._next < len(self._missing) and self._missing[self._next] <= 0:
-                self._advance()
+    def complete(self, parameters: Iterable[Tensor]) -> None:
+        """These have all their gradients of this round, though autograd may not have said so."""
+        for parameter in parameters:
+            if parameter in self._missing:
+                self._missing[parameter] = 0
+        self._send_full()
 
-        return count
+    def _count(self, parameter: Tensor) -> None:
+        if not self._missing[parameter] or self._finished == self._rounds:
+            raise RuntimeError("more backward passes than were announced: a gradient came too late")
+        self._missing[parameter] -= 1
+        if self._rounds > 1 and not self._ending:
+            self._ending = True
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does
+            engine.queue_callback(self._end_round)
+        if not self._missing[parameter]:
+            self._send_full()
 
-    def _advance(self) -> None:
+    def _send_full(self) -> None:
+        while self._next < len(self._buckets) and not any(
+            self._missing[parameter] for parameter in self._buckets[self._next].parameters
+        ):
+            self._send_next()
+
+    def _send_next(self) -> None:
         self._send(self._next)
         self._next += 1
 
-    def _end_round(self) -> None:
-        while self._next < len(self._missing):
-            self._advance()
-        self._missing = list(self._full)
+    def _begin_round(self) -> None:
         self._next = 0
+        self._missing = {p: self._expected for bucket in self._buckets for p in bucket.parameters}
+
+    def _end_round(self) -> None:
+        while self._next < len(self._buckets):
+            self._send_next()
         self._ending = False
         self._finished += 1
+        self._begin_round()

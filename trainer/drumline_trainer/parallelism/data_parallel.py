@@ -20,7 +20,7 @@ the ranks that hold the same experts only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -44,6 +44,14 @@ class DataParallelModel(Protocol):
     frozen: tuple[Slice, ...]
     """Weights that nobody updates (`requires_grad` is off), in the type they are kept in."""
 
+    @property
+    def stage_done(self) -> Callable[[nn.Module], None] | None:
+        """For a pipeline to call when all gradients are in a stage; None where it has no use.
+
+        Where backward passes are split, torch adds up weights' gradients past all hooks.
+        """
+        ...
+
     def gradients(self) -> list[Tensor]:
         """One fp32 sum for each slice, zeros where there was none.
 
@@ -63,7 +71,9 @@ class DataParallelModel(Protocol):
 class Together:
     """Several models as one: ordinary weights and experts, which are summed over other ranks."""
 
-    def __init__(self, parts: Sequence[DataParallelModel], *, frozen: tuple[Slice, ...]) -> None:
+    def __init__(
+        self, parts: Sequence[Replicas | SharedUpdates], *, frozen: tuple[Slice, ...]
+    ) -> None:
         self._parts = parts
         self.slices = tuple(weight for part in parts for weight in part.slices)
         self.frozen = frozen
@@ -76,6 +86,11 @@ class Together:
         """All parts."""
         for part in self._parts:
             part.publish()
+
+    def stage_done(self, stage: nn.Module) -> None:
+        """All parts."""
+        for part in self._parts:
+            part.stage_done(stage)
 
     def zero(self) -> None:
         """All parts."""
@@ -123,7 +138,7 @@ def data_parallel(
         stage.to_empty(device=world.device)
         accumulate_in_fp32(stage)
     weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
-    parts: list[DataParallelModel] = []
+    parts: list[Replicas | SharedUpdates] = []
     for axis in (Axis.DATA, Axis.EXPERT_DATA):
         trained = [w for w in weights if w.parameter.requires_grad and w.axis is axis]
         if trained:
@@ -138,7 +153,7 @@ def data_parallel(
 
 def _shared_out(
     weights: Sequence[Weight], axis: Axis, world: World, backwards: int, bucket_bytes: int
-) -> DataParallelModel:
+) -> Replicas | SharedUpdates:
     """These weights by the layout's kind; replicas of one where the axis has one rank."""
     kind, group = world.layout.data_parallel, world.group(axis)
     if group is None or kind not in (DataParallel.ZERO1, DataParallel.ZERO2):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of
@@ -48,12 +48,11 @@ class Replicas:
             w.part(w.parameter.detach().to(torch.float32), copies=copies, copy=copy)
             for w in weights
         )
-        self.frozen = ()
         self._group = group
         self._buckets = buckets_of(self._parameters, limit=bucket_bytes) if group else []
         self._order = InOrder(
             self._buckets,
-            expected={weight.parameter: backwards * weight.stages for weight in weights},
+            expected=backwards,
             send=self._sum,
         )
         self._sums: list[tuple[Tensor, dist.Work]] = []
@@ -76,6 +75,10 @@ class Replicas:
         for parameter, part in zip(self._parameters, self.slices, strict=True):
             if parameter.dtype is not torch.float32:
                 parameter.copy_(part.tensor)
+
+    def stage_done(self, stage: nn.Module) -> None:
+        """Send what is left of a stage whose backward passes are over."""
+        self._order.complete(stage.parameters())
 
     def zero(self) -> None:
         """Drop the gradients."""

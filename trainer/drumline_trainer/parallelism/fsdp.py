@@ -58,6 +58,7 @@ class ShardedStages:
         self._parameters = [w.parameter for w in weights if w.parameter.requires_grad]
         self.slices = tuple(_shard(w, world) for w in weights if w.parameter.requires_grad)
         self.frozen = tuple(_shard(w, world) for w in weights if not w.parameter.requires_grad)
+        self.stage_done = None
         self._backwards = backwards
         self._forwards = 0
         if world.layout.pipeline == 1:  # torch's pipeline schedules say themselves when to reduce

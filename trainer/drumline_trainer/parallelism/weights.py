@@ -27,8 +27,6 @@ class Weight:
     cut: Cut
     expert: bool
     """Summed over the ranks that hold the same experts, not over all that see other samples."""
-    stages: int = 1
-    """How many of this rank's stages use it: so many gradients it gets of a micro-batch."""
 
     @property
     def axis(self) -> Axis:
@@ -56,22 +54,16 @@ def weights_of(
     experts: Collection[str],
     world: World,
 ) -> tuple[Weight, ...]:
-    """All parameters in the order of the model; one that several stages share is listed once."""
-    uses: dict[nn.Parameter, int] = {}
-    names: dict[nn.Parameter, str] = {}
-    for stage in stages:
-        for name, parameter in stage.named_parameters():
-            uses[parameter] = uses.get(parameter, 0) + 1
-            names.setdefault(parameter, name)
+    """All parameters in the order of the model."""
     return tuple(
         Weight(
             name=name,
             parameter=parameter,
             cut=cuts.get(name) or _whole(parameter, world),
             expert=name in experts,
-            stages=uses[parameter],
         )
-        for parameter, name in names.items()
+        for stage in stages
+        for name, parameter in stage.named_parameters()
     )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of, piece_of
@@ -56,14 +56,12 @@ class SharedUpdates:
         self._group = group
         self._index, parts = group.rank(), group.size()
         self.slices = tuple(_own_rows(w, index=self._index, parts=parts) for w in weights)
-        self.frozen = ()
         self._parameters = [weight.parameter for weight in weights]
         self._own = dict(zip(self._parameters, self.slices, strict=True))
         self._buckets = buckets_of(self._parameters, parts=parts, limit=bucket_bytes)
-        a_round = 1 if every_backward else backwards
         self._order = InOrder(
             self._buckets,
-            expected={weight.parameter: a_round * weight.stages for weight in weights},
+            expected=1 if every_backward else backwards,
             rounds=backwards if every_backward else 1,
             send=self._scatter,
         )
@@ -91,6 +89,10 @@ class SharedUpdates:
                 self._take(*gathering.popleft())
         while gathering:
             self._take(*gathering.popleft())
+
+    def stage_done(self, stage: nn.Module) -> None:
+        """Send what is left of a stage whose backward passes are over."""
+        self._order.complete(stage.parameters())
 
     def zero(self) -> None:
         """Drop the gradients."""

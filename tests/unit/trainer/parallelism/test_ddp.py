@@ -1,0 +1,68 @@
+"""One rank without a group: a plain model, whose weights are fp32 whatever it computes in."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from drumline_trainer.config import DataParallel, Precision
+from drumline_trainer.layout import Layout
+from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.world import World
+
+
+def alone(stage: nn.Module, precision: Precision, *, backwards: int = 1) -> DataParallelModel:
+    layout = Layout(data_parallel=DataParallel.DDP)
+    world = World(layout=layout, rank=0, device=torch.device("cpu"))
+    model = data_parallel([stage], world=world, cuts={}, precision=precision, backwards=backwards)
+    for part in (*model.slices, *model.frozen):
+        part.tensor.fill_(1.0)
+    model.publish()
+    return model
+
+
+def meta_linear(*, bias: bool = False) -> nn.Linear:
+    return nn.Linear(2, 1, bias=bias, device="meta")
+
+
+def test_fp32_slices_are_the_parameters_themselves() -> None:
+    stage = meta_linear()
+    (weight,) = alone(stage, Precision.FP32).slices
+    assert weight.tensor.data_ptr() == stage.weight.data_ptr()
+    assert (weight.name, weight.shape, weight.copies) == ("weight", (1, 2), 1)
+
+
+def test_a_low_precision_copy_follows_its_fp32_weight() -> None:
+    stage = meta_linear()
+    model = alone(stage, Precision.BF16)
+    weight = model.slices[0].tensor
+    for _ in range(3):
+        weight.add_(2.0**-10)  # bf16 has 8 bits: lost in the copy, kept here
+        model.publish()
+    assert stage.weight.dtype is torch.bfloat16
+    assert weight.tolist() == [[1 + 3 * 2.0**-10] * 2]
+    assert stage.weight.tolist() == [[1.0] * 2]
+    weight.add_(1)
+    model.publish()
+    assert stage.weight.tolist() == [[2.0] * 2]
+
+
+def test_gradients_of_low_precision_are_added_up_in_fp32() -> None:
+    stage = meta_linear()
+    model = alone(stage, Precision.BF16, backwards=3)
+    for value in (256.0, 1.0, 1.0):  # in bf16 256 + 1 is 256
+        stage(torch.full((1, 2), value, dtype=torch.bfloat16)).sum().backward()
+    assert model.gradients()[0].tolist() == [[258.0] * 2]
+    model.zero()
+    assert model.gradients()[0].tolist() == [[0.0] * 2]
+
+
+def test_frozen_parameters_are_held_but_not_updated() -> None:
+    stage = meta_linear(bias=True)
+    stage.weight.requires_grad_(requires_grad=False)
+    model = alone(stage, Precision.BF16)
+    assert [part.name for part in model.slices] == ["bias"]
+    assert [part.name for part in model.frozen] == ["weight"]
+    assert model.frozen[0].tensor.data_ptr() == stage.weight.data_ptr()
+    stage(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    assert [gradient.tolist() for gradient in model.gradients()] == [[1.0]]
