@@ -1,0 +1,295 @@
+"""Exchange with Hugging Face, and our models against those of other authors: `transformers`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import (
+    HuggingFaceError,
+    export_hugging_face,
+    import_hugging_face,
+)
+from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.loss import token_losses_sum
+
+TOKENS_BS = torch.randint(0, 257, (2, 17), generator=torch.Generator().manual_seed(0))
+LLAMA = ModelConfig(
+    vocab_size=257, layers=2, hidden_size=32, ffn_size=48, rope_theta=500.0, max_positions=64
+)
+MODELS = {
+    "llama tied": LLAMA,
+    "llama": replace(LLAMA, tied_embeddings=False, norm_epsilon=1e-3),
+    "llama with heads of their own size": replace(LLAMA, head_size=12),
+    "qwen3": replace(LLAMA, query_key_norm=True, head_size=16),
+    "qwen3 moe": replace(
+        LLAMA,
+        query_key_norm=True,
+        head_size=16,
+        tied_embeddings=False,
+        experts=6,
+        experts_per_token=2,
+        expert_ffn_size=24,
+    ),
+    "gpt2": replace(
+        LLAMA, family=Family.GPT2, kv_heads=4, ffn_size=80, max_positions=20, rope_theta=10_000.0
+    ),
+    "gpt2 untied": replace(
+        LLAMA,
+        family=Family.GPT2,
+        kv_heads=4,
+        tied_embeddings=False,
+        max_positions=20,
+        rope_theta=10_000.0,
+    ),
+}
+EVERY_MODEL = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """Their progress bars and advice are for people."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+
+
+def built(config: ModelConfig) -> nn.Module:
+    """With weights that are all different, norms and biases too, and large enough to matter."""
+    model = build_on_meta(config).to_empty(device="cpu")
+    initialize(model, seed=7)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return model
+
+
+def exported(model: nn.Module, folder: Path, **options: Any) -> nn.Module:
+    """What transformers loads of our export; nothing may be missing, new or of another shape."""
+    export_hugging_face(dict(model.named_parameters()), model.config, folder, **options)
+    theirs, told = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+    )
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+    assert not told["mismatched_keys"]
+    return theirs
+
+
+def imported(folder: Path) -> nn.Module:
+    config, weights = import_hugging_face(folder)
+    model = build_on_meta(config).to_empty(device="cpu")
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, tensor in weights:
+            named.pop(name).copy_(tensor)
+    assert not named
+    return model
+
+
+@EVERY_MODEL
+def test_transformers_computes_the_same_logits_and_gradients(
+    config: ModelConfig, tmp_path: Path
+) -> None:
+    model = built(config)
+    theirs = exported(model, tmp_path)
+    ours_BSV, theirs_BSV = model(TOKENS_BS), theirs(TOKENS_BS).logits
+    assert ours_BSV.std() > 0.1
+    assert (ours_BSV - theirs_BSV).abs().max() <= 1e-5 * max(1.0, ours_BSV.abs().max().item())
+
+    token_losses_sum(ours_BSV, TOKENS_BS.roll(-1, 1)).backward()
+    token_losses_sum(theirs_BSV, TOKENS_BS.roll(-1, 1)).backward()
+    for name, gradient in gradients_by_our_names(theirs, config, tmp_path / "gradients"):
+        ours = model.get_parameter(name).grad
+        assert ours is not None
+        # softmax does not see what is added to all scores: a key's bias has only a rounding error
+        allowed = 1e-6 if name.endswith("key.bias") else 1e-5 * gradient.abs().max()
+        assert (ours - gradient).abs().max() <= allowed, name
+
+
+def gradients_by_our_names(
+    theirs: nn.Module, config: ModelConfig, folder: Path
+) -> Iterator[tuple[str, Tensor]]:
+    """Their gradients take the way of the weights: stored by them, imported by us."""
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.copy_(parameter.grad)
+    theirs.save_pretrained(folder)
+    found, gradients = import_hugging_face(folder)
+    assert found == config
+    return gradients
+
+
+@EVERY_MODEL
+def test_what_is_exported_comes_back_bitwise(config: ModelConfig, tmp_path: Path) -> None:
+    model = built(config)
+    export_hugging_face(dict(model.named_parameters()), config, tmp_path)
+    back = imported(tmp_path)
+    assert back.config == config
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, back.get_parameter(name)), name
+
+
+SMALL = {"vocab_size": 257, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def their_models() -> Iterator[nn.Module]:
+    torch.manual_seed(1)
+    llama = {**SMALL, "intermediate_size": 48, "num_key_value_heads": 2, "rms_norm_eps": 1e-4}
+    yield LlamaForCausalLM(LlamaConfig(**llama))
+    yield LlamaForCausalLM(LlamaConfig(**{**llama, "tie_word_embeddings": True, "head_dim": 8}))
+    moe = {"moe_intermediate_size": 24, "num_experts": 5, "num_experts_per_tok": 3, "head_dim": 16}
+    yield Qwen3MoeForCausalLM(Qwen3MoeConfig(**llama, **moe, norm_topk_prob=True))
+    yield GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=32, n_layer=2, n_head=4))
+
+
+def test_what_transformers_saves_computes_the_same_here(tmp_path: Path) -> None:
+    for theirs in their_models():
+        folder = tmp_path / f"{theirs.config.model_type}-{theirs.config.tie_word_embeddings}"
+        theirs.eval().save_pretrained(folder)
+        ours_BSV = imported(folder).eval()(TOKENS_BS)
+        theirs_BSV = theirs(TOKENS_BS).logits
+        assert (ours_BSV - theirs_BSV).abs().max() <= 1e-5, folder.name
+
+
+def test_a_large_model_is_several_files_and_an_index(tmp_path: Path) -> None:
+    model = built(MODELS["qwen3 moe"])
+    theirs = exported(model, tmp_path, max_file_bytes=40_000)
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert files[0] == f"model-00001-of-{len(files):05}.safetensors"
+    assert len(files) > 3
+    assert all((tmp_path / name).stat().st_size < 60_000 for name in files)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 4 * sum(p.numel() for p in model.parameters())
+    torch.testing.assert_close(model(TOKENS_BS), theirs(TOKENS_BS).logits, rtol=1e-4, atol=1e-5)
+    assert torch.equal(imported(tmp_path)(TOKENS_BS), model(TOKENS_BS))
+
+
+def test_an_export_may_be_of_another_type(tmp_path: Path) -> None:
+    model = built(LLAMA)
+    export_hugging_face(dict(model.named_parameters()), LLAMA, tmp_path, dtype=torch.bfloat16)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "bfloat16"
+
+
+def test_gpt2_without_its_head_is_read_as_it_was_first_published(tmp_path: Path) -> None:
+    theirs = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=32, n_layer=2, n_head=4)).eval()
+    theirs.transformer.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert "wte.weight" in stored
+    stored["h.0.attn.bias"] = torch.ones(1, 1, 8, 8).tril()  # the mask, once part of the file
+    save_file(stored, tmp_path / "model.safetensors")
+    ours_BSV = imported(tmp_path)(TOKENS_BS)
+    assert (ours_BSV - theirs(TOKENS_BS).logits).abs().max() <= 1e-5
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    export_hugging_face(dict(built(LLAMA).named_parameters()), LLAMA, tmp_path)
+    return tmp_path
+
+
+def changed(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"model_type": "bert"}, "model_type is 'bert'; one of llama, qwen3, qwen3_moe, gpt2"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu' can be imported"),
+        ({"attention_bias": True}, "attention_bias is True; only False can be imported"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is of type 'yarn'"),
+        ({"vocab_size": "many"}, "vocab_size: must be int, not str"),
+        ({"num_key_value_heads": 3}, "4 heads do not divide by 3 kv_heads"),
+        ({"hidden_size": 64}, "model.embed_tokens.weight: shape (257, 32), and config.json asks"),
+        ({"num_hidden_layers": 3}, "9 tensors are missing: model.layers.2.input_layernorm.weight"),
+        ({"num_hidden_layers": 1}, "9 tensors are unknown: model.layers.1.input_layernorm.weight"),
+        ({"tie_word_embeddings": False}, "1 tensors are missing: lm_head.weight"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_refused_with_a_sentence(
+    folder: Path, values: dict[str, Any], sentence: str
+) -> None:
+    changed(folder, **values)
+    with pytest.raises(HuggingFaceError) as refused:
+        import_hugging_face(folder)
+    assert sentence in str(refused.value)
+
+
+def test_a_field_that_is_missing_is_named(folder: Path) -> None:
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    del values["hidden_size"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(HuggingFaceError, match="hidden_size is missing"):
+        import_hugging_face(folder)
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/model.safetensors", "weights.bin"])
+def test_an_index_cannot_lead_out_of_the_folder_or_to_another_format(
+    folder: Path, name: str
+) -> None:
+    index = {"weight_map": {"model.norm.weight": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(HuggingFaceError, match="is no file of the folder"):
+        import_hugging_face(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("body", [None, b"", b"\x80\x04nothing of the kind"])
+def test_a_file_that_is_missing_or_something_else_is_named(
+    folder: Path, file: str, body: bytes | None
+) -> None:
+    (folder / file).unlink()
+    if body is not None:
+        (folder / file).write_bytes(body)
+    with pytest.raises(HuggingFaceError, match=file):
+        import_hugging_face(folder)
+
+
+def test_a_weight_that_is_missing_or_of_another_shape_is_named(tmp_path: Path) -> None:
+    weights = dict(built(LLAMA).named_parameters())
+    norm = weights.pop("norm.weight")
+    with pytest.raises(HuggingFaceError, match=r"norm.weight: missing"):
+        export_hugging_face(weights, LLAMA, tmp_path)
+    weights["norm.weight"] = norm[:3]
+    with pytest.raises(HuggingFaceError, match=r"norm.weight: shape \(3,\)"):
+        export_hugging_face(weights, LLAMA, tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        ModelConfig(family=Family.VIT),
+        ModelConfig(experts=4),
+        ModelConfig(experts=4, query_key_norm=True, shared_experts=1),
+        ModelConfig(family=Family.GPT2),
+    ],
+)
+def test_a_model_without_a_layout_there_is_refused(odd: ModelConfig, tmp_path: Path) -> None:
+    with pytest.raises(HuggingFaceError, match="there"):
+        export_hugging_face({}, odd, tmp_path)

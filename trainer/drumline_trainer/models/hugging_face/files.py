@@ -1,0 +1,129 @@
+"""Safetensors in a folder: one file, or several and an index that says which tensor is where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from drumline_trainer.models.hugging_face.errors import HuggingFaceError
+
+CONFIG_FILE = "config.json"
+_WEIGHTS_FILE = "model.safetensors"
+_INDEX_FILE = "model.safetensors.index.json"
+_MAX_JSON_BYTES = 64 << 20
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of bounded size. Raises HuggingFaceError."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise HuggingFaceError(f"{path}: {error.strerror}") from error
+    if len(body) > _MAX_JSON_BYTES:
+        raise HuggingFaceError(f"{path}: larger than {_MAX_JSON_BYTES} bytes")
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise HuggingFaceError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise HuggingFaceError(f"{path}: not a JSON object")
+    return value
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Readable, with a line feed at the end."""
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+class TensorFiles:
+    """The tensors of a folder, opened and not yet read."""
+
+    def __init__(self, files: Mapping[str, Any]) -> None:
+        self._file_of = {name: file for file in files.values() for name in file.keys()}  # noqa: SIM118 - no dict
+
+    @property
+    def names(self) -> set[str]:
+        """Of all tensors."""
+        return set(self._file_of)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """From the header."""
+        return tuple(self._file_of[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, in the type it is stored in."""
+        return self._file_of[name].get_tensor(name)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[TensorFiles]:
+    """Every file of the folder's index, or its only one. Raises HuggingFaceError."""
+    with ExitStack() as stack:
+        files: dict[str, Any] = {}
+        for name in _file_names(folder):
+            try:
+                files[name] = stack.enter_context(safe_open(folder / name, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise HuggingFaceError(f"{folder / name}: {error}") from error
+        yield TensorFiles(files)
+
+
+def _file_names(folder: Path) -> list[str]:
+    if not (folder / _INDEX_FILE).exists():
+        return [_WEIGHTS_FILE]
+    weight_map = read_json(folder / _INDEX_FILE).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise HuggingFaceError(f"{folder / _INDEX_FILE}: weight_map is missing")
+    names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise HuggingFaceError(f"{folder / _INDEX_FILE}: {name!r} is no file of the folder")
+    return names
+
+
+def write_tensors(
+    folder: Path,
+    sizes: Mapping[str, int],
+    tensor_of: Callable[[str], Tensor],
+    *,
+    max_file_bytes: int,
+) -> None:
+    """Write the tensors in order; memory: one file.
+
+    Args:
+        folder: exists.
+        sizes: bytes of every tensor, in the order they are asked for.
+        tensor_of: gives a tensor that shares no memory with another.
+        max_file_bytes: beyond it another file begins; a larger tensor has one of its own.
+    """
+    parts = list(_parts(sizes, max_file_bytes=max_file_bytes))
+    weight_map: dict[str, str] = {}
+    for number, names in enumerate(parts, start=1):
+        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        file = _WEIGHTS_FILE if len(parts) == 1 else file
+        tensors = {name: tensor_of(name) for name in names}
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(names, file)
+    if len(parts) > 1:
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
+        write_json(folder / _INDEX_FILE, index)
+
+
+def _parts(sizes: Mapping[str, int], *, max_file_bytes: int) -> Iterable[list[str]]:
+    part: list[str] = []
+    filled = 0
+    for name, size in sizes.items():
+        if part and filled + size > max_file_bytes:
+            yield part
+            part, filled = [], 0
+        part.append(name)
+        filled += size
+    yield part
