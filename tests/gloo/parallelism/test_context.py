@@ -173,10 +173,3 @@ def test_a_model_whose_sequences_are_shared_trains_as_in_one_process(
         assert found == pytest.approx(losses, rel=1e-6)
         for a, b in zip(shared, weights, strict=True):
             assert float((torch.from_numpy(a) - b).norm() / b.norm()) < 1e-5
-
-
-def test_a_model_alone_stays_as_it_is() -> None:
-    plain = model()
-    before = dict(plain.named_modules())
-    context_parallel(plain, World(layout=Layout(), rank=0, device=CPU))
-    assert dict(plain.named_modules()) == before
