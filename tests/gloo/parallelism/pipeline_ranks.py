@@ -7,11 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
+from typing import cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from drumline_trainer.config import DataParallel, ModelConfig, Schedule
 from drumline_trainer.layout import Axis, Layout
@@ -61,6 +62,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What a pipeline said of its stages, and how wrong they would have been."""
+
+    text: str
+    gradients: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """What a plain model computes."""
 
@@ -86,35 +95,39 @@ class Worlds:
         return replace(self.joined[degrees], layout=layout)
 
 
-def run_cases(placement: Placement, pipe: Connection, cases: Sequence[Case]) -> None:
+def run_cases(
+    placement: Placement, pipe: Connection, cases: Sequence[Case], unsafe: Sequence[Case]
+) -> None:
+    """Send an `Outcome` for each case, then a `Refusal` for each unsafe one."""
     torch.set_num_threads(1)
     join(placement, device=CPU)
+    dist.send_object_list = refuse_to_pickle  # what torch would describe tensors with
     worlds = Worlds()
     for case in cases:
         pipe.send(outcome(case, worlds.of(case.layout)))
+    for case in unsafe:
+        pipe.send(refusal(case, worlds.of(case.layout)))
     dist.destroy_process_group()
 
 
-def refuse_and_miscompute(placement: Placement, pipe: Connection, cases: Sequence[Case]) -> None:
-    """Pipelines over units that are sharded after their forward: with the guard, and past it."""
-    torch.set_num_threads(1)
-    join(placement, device=CPU)
-    worlds = Worlds()
-    for case in cases:
-        world = worlds.of(case.layout)
-        modules = stages_of(case, world, reshard=True)
-        try:
-            pipeline_of(case, world, modules)
-        except ValueError as error:
-            pipe.send(str(error))
-        modules = stages_of(case, world, reshard=False)
-        pipeline = pipeline_of(case, world, modules)
-        for module in modules:
-            for layer in layer_modules(module):
-                layer.set_reshard_after_forward(True)  # type: ignore[operator]
-        step(pipeline, case, world)
-        pipe.send(gradient_error(modules, case))
-    dist.destroy_process_group()
+def refuse_to_pickle(*_: object, **__: object) -> None:
+    raise AssertionError("a pickled description of tensors travels")
+
+
+def refusal(case: Case, world: World) -> Refusal:
+    """Of units that are sharded after their forward; and what they compute past the guard."""
+    text = ""
+    try:
+        pipeline_of(case, world, stages_of(case, world, reshard=True))
+    except ValueError as error:
+        text = str(error)
+    modules = stages_of(case, world, reshard=False)
+    pipeline = pipeline_of(case, world, modules)
+    for unit in (layer for module in modules for layer in layer_modules(module)):
+        cast("FSDPModule", unit).set_reshard_after_forward(True)
+    step(pipeline, case, world)
+    slices, gradients = slices_and_gradients(modules)
+    return Refusal(text=text, gradients=difference(slices, gradients, plain_step(case)))
 
 
 def outcome(case: Case, world: World) -> Outcome:
@@ -203,11 +216,6 @@ def slices_and_gradients(modules: Sequence[nn.Module]) -> tuple[Sequence[Slice],
         whole = torch.full_like(parameter, torch.nan) if parameter.grad is None else parameter.grad
         gradients.append(local_shard(whole.detach()))
     return slices, gradients
-
-
-def gradient_error(modules: Sequence[nn.Module], case: Case) -> float:
-    slices, gradients = slices_and_gradients(modules)
-    return difference(slices, gradients, plain_step(case))
 
 
 def difference(slices: Sequence[Slice], gradients: Sequence[Tensor], expected: Step) -> float:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
+import pytest
+
 from drumline_trainer.config import DataParallel, Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.legality import least_micro_batches
@@ -9,7 +14,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.pipeline_ranks import (
     Case,
     Outcome,
-    refuse_and_miscompute,
+    Refusal,
     run_cases,
 )
 
@@ -50,28 +55,44 @@ def cases() -> list[Case]:
     return found
 
 
-def test_loss_gradients_and_norm_are_those_of_the_plain_model(gangs: GangStarter) -> None:
-    wanted = cases()
-    with gangs.gang(run_cases, wanted, world_size=4) as gang:
-        outcomes: list[list[Outcome]] = [gang.results() for _ in wanted]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reports:
+    """By case, of every rank."""
+
+    outcomes: dict[Case, list[Outcome]]
+    refusals: dict[Case, list[Refusal]]
+
+
+@pytest.fixture(scope="module")
+def reports(gangs: GangStarter) -> Reports:
+    """Of one gang: ranks start once."""
+    safe = cases()
+    split = [schedule for schedule in Schedule if schedule.splits_backward]
+    unsafe = [Case(layout=layout(s, ranks=2, shard=2), micro_batches=4) for s in split]
+    with gangs.gang(run_cases, safe, unsafe, world_size=4) as gang:
+        found = Reports(
+            outcomes={case: gang.results() for case in safe},
+            refusals={case: gang.results() for case in unsafe},
+        )
         assert gang.exit_codes() == [0] * 4
+    return found
+
+
+def test_loss_gradients_and_norm_are_those_of_the_plain_model(reports: Reports) -> None:
     wrong = {
         str(case): ranks
-        for case, ranks in zip(wanted, outcomes, strict=True)
+        for case, ranks in reports.outcomes.items()
         if not all(max(r.loss, r.gradients, r.norm) <= EXACT for r in ranks)
     }
     assert not wrong
 
 
-def test_units_sharded_after_their_forward_are_refused_where_they_would_be_wrong(
-    gangs: GangStarter,
-) -> None:
-    split = [schedule for schedule in Schedule if schedule.splits_backward]
-    wanted = [Case(layout=layout(s, ranks=2, shard=2), micro_batches=4) for s in split]
-    with gangs.gang(refuse_and_miscompute, wanted, world_size=4) as gang:
-        for _ in wanted:
-            refusals = gang.results()
-            assert all("FSDP2 unit layers." in refusal for refusal in refusals)
-            errors: list[float] = gang.results()
-            assert max(errors) > 0.01  # what the refusal is for
-        assert gang.exit_codes() == [0] * 4
+def test_units_sharded_after_their_forward_are_refused(reports: Reports) -> None:
+    texts = [rank.text for ranks in reports.refusals.values() for rank in ranks]
+    assert all(re.match(r"FSDP2 unit layers\.\d is sharded after its forward", t) for t in texts)
+
+
+def test_past_the_refusal_gradients_are_wrong_on_some_rank(reports: Reports) -> None:
+    worst = [max(rank.gradients for rank in ranks) for ranks in reports.refusals.values()]
+    assert len(worst) == 3
+    assert min(worst) > 0.01
