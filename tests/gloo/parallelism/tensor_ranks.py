@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from multiprocessing.connection import Connection
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.config import Family, ModelConfig, Schedule
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
@@ -38,7 +38,8 @@ class Case:
     sequence_parallel: bool
     dtype: torch.dtype = torch.float32
     stages: int = 1
-    """Into how many parts the model is cut before; a rank holds all of them."""
+    """Into how many parts the model is cut before, as if for a pipeline that splits the backward
+    pass; a rank holds all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,8 @@ def cut_stages(
 ) -> tuple[list[nn.Module], dict[str, Cut]]:
     """The model's stages, cut on the meta device and filled from the plain model by their boxes."""
     stages, cuts = [], {}
+    schedule = Schedule.ZERO_BUBBLE if case.stages > 1 else Schedule.ONE_F_ONE_B
+    world = replace(world, layout=replace(world.layout, pipeline=case.stages, schedule=schedule))
     for number in range(case.stages):
         stage = build_on_meta(case.model).to(case.dtype)
         keep_stage(stage, number=number, stages=case.stages)

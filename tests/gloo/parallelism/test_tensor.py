@@ -30,7 +30,9 @@ def changed(model: ModelConfig, **fields: object) -> ModelConfig:
 def on_two_ranks() -> list[Case]:
     cases = [
         Case(
-            model=changed(LLAMA, tied_embeddings=tied, vocab_size=words, query_key_norm=tied),
+            model=changed(
+                LLAMA, layers=1, tied_embeddings=tied, vocab_size=words, query_key_norm=tied
+            ),
             sequence_parallel=sequence_parallel,
         )
         for sequence_parallel, tied, words in product((False, True), (False, True), (256, 257))

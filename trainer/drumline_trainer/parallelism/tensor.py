@@ -29,6 +29,7 @@ from drumline_trainer.parallelism.tensor_layers import (
     RowLinear,
     SplitLayerNorm,
     SplitRMSNorm,
+    enter_block,
     own_piece,
 )
 from drumline_trainer.parallelism.vocabulary import VocabularyEmbedding
@@ -69,7 +70,8 @@ def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) 
     group = world.group(Axis.TENSOR)
     if group is None:
         return {}
-    region = Region(group=group, sequence_parallel=sequence_parallel)
+    splits_backward = world.layout.pipeline > 1 and world.layout.schedule.splits_backward
+    region = Region(group=group, sequence_parallel=sequence_parallel, overlap=not splits_backward)
     whole = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     for parent_name, parent in list(model.named_modules()):
         block = parent_name.rpartition(".")[2]
@@ -123,7 +125,8 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
     for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
-            module.register_forward_pre_hook(partial(_before, region.enter))
+            enter = partial(enter_block, module, region=region)
+            module.register_forward_pre_hook(partial(_before, enter))
         if isinstance(module, Mixture):
             module.router.register_forward_pre_hook(partial(_before, region.alike))
             module.router.register_forward_hook(partial(_after, region.sum_back))

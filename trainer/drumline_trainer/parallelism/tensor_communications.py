@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Work
 
 
 def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -135,9 +135,15 @@ class _SharedGradient(Function):
 
 def summed(x: Tensor, group: ProcessGroup) -> Tensor:
     """A new tensor, the sum over the ranks. No gradient."""
-    result = x.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(result, group=group)
+    result, work = start_sum(x, group)
+    work.wait()
     return result
+
+
+def start_sum(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
+    """What will be the sum over the ranks once the work has been waited for. No gradient."""
+    result = x.clone(memory_format=torch.contiguous_format)
+    return result, _begun(dist.all_reduce(result, group=group, async_op=True))
 
 
 def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
@@ -149,7 +155,20 @@ def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 
 def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's positions of the sum over the ranks. No gradient."""
+    result, work = start_scattered_sum(x_BSD, group)
+    work.wait()
+    return result
+
+
+def start_scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
+    """What will be `scattered_sum` once the work has been waited for. No gradient."""
     parts = x_BSD.unflatten(-2, (group.size(), -1)).movedim(-3, 0).contiguous()
     result = torch.empty_like(parts[0])
-    dist.reduce_scatter_tensor(result, parts.flatten(0, 1), group=group)
-    return result
+    work = dist.reduce_scatter_tensor(result, parts.flatten(0, 1), group=group, async_op=True)
+    return result, _begun(work)
+
+
+def _begun(work: Work | None) -> Work:
+    """A group without this rank would have given none."""
+    assert work is not None  # noqa: S101 - every rank is in its own groups
+    return work

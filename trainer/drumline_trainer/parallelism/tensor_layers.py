@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
@@ -26,6 +27,7 @@ from drumline_trainer.parallelism.tensor_communications import (
     shared_gradient,
     total,
 )
+from drumline_trainer.parallelism.tensor_overlap import enter_with_slips, linear_by_slip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Region:
     group: ProcessGroup
     sequence_parallel: bool
     """Whether outside of it a rank holds its own positions only."""
+    overlap: bool = True
+    """Whether going back into it sums while weights' gradients are worked out."""
 
     def enter(self, x_BSD: Tensor) -> Tensor:
         """All positions, for work that differs by rank."""
@@ -86,6 +90,36 @@ class ColumnLinear(nn.Linear):
         self.weight = own_piece(linear.weight, 0, region)
         if linear.bias is not None:
             self.bias = own_piece(linear.bias, 0, region)
+        self.slip: Tensor | None = None
+        """Left by `enter_block` for the next forward pass."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
+        """Shape B S O, of this rank's O."""
+        slip, self.slip = self.slip, None
+        if slip is None:
+            return F.linear(input, self.weight, self.bias)
+        x_BSO = linear_by_slip(input, self.weight, slip)
+        return x_BSO if self.bias is None else x_BSO + self.bias
+
+
+def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
+    """Enter the region for all column-cut layers that are a block's own and learn."""
+    columns = [
+        layer
+        for layer in block.children()
+        if type(layer) is ColumnLinear and layer.weight.requires_grad
+    ]
+    if not (columns and region.overlap and torch.is_grad_enabled()):
+        return region.enter(x_BSD)
+    entered, slips = enter_with_slips(
+        x_BSD,
+        [layer.weight for layer in columns],
+        group=region.group,
+        by_position=region.sequence_parallel,
+    )
+    for layer, slip in zip(columns, slips, strict=True):
+        layer.slip = slip
+    return entered
 
 
 class RowLinear(nn.Linear):
