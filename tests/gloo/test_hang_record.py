@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from drumline_trainer.metrics.timer import observe, part
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal
+from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal, write_dump
 from drumline_trainer.profiling.hang import read_dumps, summary
 from drumline_trainer.recovery.joining import join
 from tests.gloo.gang import GangStarter
@@ -27,7 +27,7 @@ def hang(placement: Placement, pipe: Connection, folder: Path) -> None:
     observe(recorder)
 
     def dump() -> None:
-        recorder.dump(folder, placement=placement)
+        write_dump(recorder.to_dict(placement), folder)
         pipe.send("written")
 
     assert dump_on_signal(dump)

@@ -36,6 +36,12 @@ class Console:
         self._open = True
         self._write(f"{_BACK}{text}{_CLEAR}")
 
+    def close(self) -> None:
+        """Leave the cursor where other programs expect it."""
+        if self._open:
+            self._open = False
+            self._write("\n")
+
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()

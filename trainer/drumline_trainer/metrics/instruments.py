@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +23,7 @@ from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.timer import OTHER, Observer, StepTimer, observe, per_step
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal
+from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal, write_dump
 from drumline_trainer.profiling.profiler import Profiler
 
 FOLDER = "metrics"
@@ -46,6 +49,7 @@ class Instruments:
     _sinks: list[Sink] | None = None
     _placement: Placement | None = None
     _windows: int = 0
+    _spoken: bool = False
 
     @classmethod
     def open(
@@ -75,7 +79,7 @@ class Instruments:
 
     def rejoin(self, placement: Placement) -> None:
         """Another membership; rank 0 writes the figures, whoever that is now."""
-        self._placement = placement
+        self._placement, self._spoken = placement, False
         self.flight.restart()
         if placement.rank != 0:
             self._close_sinks()
@@ -118,15 +122,24 @@ class Instruments:
                 assert self._sinks is not None  # noqa: S101 - it is one of them
                 self._sinks.remove(sink)
 
-    def dump(self) -> Path | None:
+    def dump(self) -> None:
         """Write down what this rank does now; from any thread."""
-        if self.folder is None or self._placement is None:
-            return None
-        try:
-            return self.flight.dump(self.folder, placement=self._placement)
-        except OSError as error:
-            logger.warning("no record of what this rank does: %s", error)
-            return None
+        if self._placement is not None:
+            self._write(self.flight.to_dict(self._placement))
+
+    @contextmanager
+    def last_words(self) -> Iterator[None]:
+        """Around what ends a wait: note where it waited, and write that down afterwards.
+
+        Once in a membership: later the rank is on its way out.
+        """
+        if self._spoken or self._placement is None:
+            yield
+            return
+        self._spoken = True
+        noted = self.flight.to_dict(self._placement)
+        yield
+        self._write(noted)
 
     def close(self) -> None:
         """Leave everything on disk."""
@@ -142,6 +155,14 @@ class Instruments:
             self.flight,
             *([] if self.profiler is None else [self.profiler.ranges]),
         )
+
+    def _write(self, dump: Mapping[str, Any]) -> None:
+        if self.folder is None:
+            return
+        try:
+            write_dump(dump, self.folder)
+        except OSError as error:
+            logger.warning("no record of what this rank did: %s", error)
 
     def _boundary(self, step: int) -> None:
         self.flight.step = step

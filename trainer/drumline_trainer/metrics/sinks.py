@@ -36,7 +36,8 @@ class JsonLines:
         self._path = path
 
     def write(self, record: StepRecord) -> None:
-        """One write, so that readers see whole lines."""
+        """One write, so that readers see whole lines. The folder is made by the first."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
             file.write(json.dumps(record.to_dict()).encode() + b"\n")
 
@@ -97,7 +98,7 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
     """What the configuration asks for; made at once, so that what is missing is said at the start.
 
     Raises:
-        ConfigError: a package is missing, or there is no folder for files that are asked for.
+        ConfigError: a package is missing, or a folder for files that are asked for.
     """
     check_packages(config)
     wanted = config.metrics
@@ -107,14 +108,16 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
                 "metrics.folder: TensorBoard and W&B need one, or a checkpoint folder"
             )
         return []
-    folder.mkdir(parents=True, exist_ok=True)
     sinks: list[Sink] = []
     if wanted.json_lines:
         sinks.append(JsonLines(folder / STEPS_FILE))
-    if wanted.tensorboard:
-        sinks.append(TensorBoard(folder / "tensorboard"))
-    if wanted.wandb:
-        sinks.append(WandbOffline(folder, config=config))
+    try:
+        if wanted.tensorboard:
+            sinks.append(TensorBoard(folder / "tensorboard"))
+        if wanted.wandb:
+            sinks.append(WandbOffline(folder, config=config))
+    except OSError as error:
+        raise ConfigError(f"metrics.folder: {error}") from error
     return sinks
 
 

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,25 +86,26 @@ class FlightRecorder:
             "stack": [] if main is None else traceback.format_stack(main),
         }
 
-    def dump(self, folder: Path, *, placement: Placement) -> Path:
-        """Write `flight/<generation>.<attempt>/rank-<rank>.json` there; whole or not at all.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        target = folder / FOLDER / f"{placement.generation}.{placement.attempt}"
-        target.mkdir(parents=True, exist_ok=True)
-        path = target / f"rank-{placement.rank}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.to_dict(placement), indent=1))
-        partial.replace(path)
-        return path
-
     def _note(self, name: str, *, axis: str) -> None:
         self._begun[axis] += 1
         noted = [name, self._begun[axis], self._clock(), None]
         self._newest.append(noted)
         self._open.append(noted)
+
+
+def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
+    """Write `flight/<generation>.<attempt>/rank-<rank>.json` there; whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = folder / FOLDER / f"{dump['generation']}.{dump['attempt']}"
+    target.mkdir(parents=True, exist_ok=True)
+    path = target / f"rank-{dump['rank']}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(dump, indent=1))
+    partial.replace(path)
+    return path
 
 
 def _entry(noted: list[Any]) -> dict[str, Any]:
@@ -139,7 +141,8 @@ def set_recorder_defaults(folder: Path | None) -> None:
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
     if folder is not None:
         target = folder / FOLDER
-        target.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # then torch says that it cannot write
+            target.mkdir(parents=True, exist_ok=True)
         # torch adds the rank; the first name is of torch 2.10 and later, the other of those before
         for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
             os.environ.setdefault(name, f"{target}/nccl-rank-")

@@ -77,14 +77,14 @@ class Profiler:
     def _write(self, *, rank: int) -> None:
         assert self._folder is not None  # noqa: S101 - there was one to begin
         folder = self._folder / "traces" / f"step-{self._began:08d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        if self._on_gpu:
-            snapshot = folder / f"rank-{rank}.memory.pickle"
-            torch.cuda.memory._dump_snapshot(str(snapshot))  # noqa: SLF001
-        stopped = self._stop()
-        trace = folder / f"rank-{rank}.json"
-        stopped.export_chrome_trace(str(trace))
-        logger.info("trace of rank %d: %s", rank, trace)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if self._on_gpu:
+                torch.cuda.memory._dump_snapshot(str(folder / f"rank-{rank}.memory.pickle"))  # noqa: SLF001
+            self._stop().export_chrome_trace(str(folder / f"rank-{rank}.json"))
+        except OSError as error:  # no reason to end the run
+            logger.warning("no trace of rank %d: %s", rank, error)
+        self.close()
 
     def _stop(self) -> profile:
         assert self._profile is not None  # noqa: S101 - asked by the callers

@@ -17,7 +17,9 @@ def test_progress_stays_on_one_line_of_a_terminal() -> None:
     console.progress("step 2")
     console.line("restored")
     console.progress("step 3")
-    assert terminal.getvalue() == "\rstep 1\x1b[K\rstep 2\x1b[K\nrestored\n\rstep 3\x1b[K"
+    console.close()
+    console.close()
+    assert terminal.getvalue() == "\rstep 1\x1b[K\rstep 2\x1b[K\nrestored\n\rstep 3\x1b[K\n"
 
 
 def test_elsewhere_every_line_is_its_own() -> None:

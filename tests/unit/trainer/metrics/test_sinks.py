@@ -84,6 +84,12 @@ def test_files_need_a_folder() -> None:
         open_sinks(configured(tensorboard=True), folder=None)
 
 
+def test_a_folder_that_cannot_be_made_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"metrics\.folder: .*Not a directory"):
+        open_sinks(configured(wandb=True), folder=tmp_path / "file" / "x")
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_missing_package_is_named_with_the_extra(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import KEPT, FlightRecorder
+from drumline_trainer.profiling.flight import KEPT, FlightRecorder, write_dump
 from drumline_trainer.profiling.hang import culprits, main, read_dumps, summary
 
 
@@ -39,7 +39,7 @@ class Run:
                 placement = Placement(
                     rank=rank, world_size=len(self.recorders), generation=1, attempt=2
                 )
-                recorder.dump(self.folder, placement=placement)
+                write_dump(recorder.to_dict(placement), self.folder)
         self.stands = read_dumps(self.folder / "flight" / "1.2")
         return summary(self.stands)
 
