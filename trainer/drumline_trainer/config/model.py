@@ -20,6 +20,34 @@ class Family(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How Llama 3.1 turns slow pairs of a head slower still, for sequences longer than it knew."""
+
+    factor: float
+    """The slowest pairs turn so many times slower."""
+    low_frequency_factor: float = 1.0
+    """Those that turn at most so often in the original length."""
+    high_frequency_factor: float = 4.0
+    """Those that turn more often stay as they are; between the two it is a ramp."""
+    original_positions: int = 8192
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        require_positive(
+            {
+                "model.rope_scaling.factor": self.factor,
+                "model.rope_scaling.low_frequency_factor": self.low_frequency_factor,
+                "model.rope_scaling.original_positions": self.original_positions,
+            }
+        )
+        if self.high_frequency_factor <= self.low_frequency_factor:
+            raise ConfigError(
+                "model.rope_scaling.high_frequency_factor: must be above low_frequency_factor"
+                f" {self.low_frequency_factor}, not {self.high_frequency_factor}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Shape of a transformer."""
 
@@ -37,6 +65,7 @@ class ModelConfig:
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
     rope_theta: float = 10_000.0
+    rope_scaling: RopeScaling | None = None
     norm_epsilon: float = 1e-5
     tied_embeddings: bool = True
     dropout: float = 0.0

@@ -11,6 +11,7 @@ E size of one head (D = H·E where the configuration does not say it).
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
+from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.feed_forward import SwiGLU
 from drumline_trainer.models.mixture import Mixture
@@ -89,6 +91,7 @@ class Llama(Decoder):
             self.positions(x_BSD),
             self.config.features_per_head,
             theta=self.config.rope_theta,
+            scaling=self.config.rope_scaling,
             like=x_BSD,
         )
         for layer in self.layers.values():
@@ -108,7 +111,12 @@ def next_token_loss(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
 
 
 def rotary_tables(
-    positions_S: Tensor, head_size: int, *, theta: float, like: Tensor
+    positions_S: Tensor,
+    head_size: int,
+    *,
+    theta: float,
+    scaling: RopeScaling | None = None,
+    like: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines of shape S E/2 (Su et al. 2021): pair i turns by position · theta^(-2i/E).
 
@@ -116,8 +124,19 @@ def rotary_tables(
     would be off by whole turns at long positions.
     """
     pairs = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device)
-    angles = torch.outer(positions_S.double(), theta ** (-pairs / head_size))
+    speeds = theta ** (-pairs / head_size)
+    if scaling is not None:
+        speeds = _slowed(speeds, scaling)
+    angles = torch.outer(positions_S.double(), speeds)
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+def _slowed(speeds: Tensor, scaling: RopeScaling) -> Tensor:
+    """Between `factor` times slower and unchanged, by turns made in the original length."""
+    turns = scaling.original_positions * speeds / (2 * math.pi)
+    low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return speeds * (kept + (1 - kept) / scaling.factor)
 
 
 def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:

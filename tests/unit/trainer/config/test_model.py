@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
+from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.config.reading import build
 from drumline_trainer.models.build import build_on_meta
 
@@ -30,6 +33,11 @@ from drumline_trainer.models.build import build_on_meta
         ({"expert_ffn_size": 0}, "model.expert_ffn_size: must be greater than 0"),
         ({"layers": 0}, "model.layers: must be greater than 0"),
         ({"balance_weight": -1.0}, "model.balance_weight: must not be negative"),
+        (
+            {"rope_scaling": {"factor": 8.0, "high_frequency_factor": 1.0}},
+            "high_frequency_factor: must be above low_frequency_factor 1.0, not 1.0",
+        ),
+        ({"rope_scaling": {"factor": 0.0}}, "rope_scaling.factor: must be greater than 0"),
         ({"max_positions": 0}, "model.max_positions: must be greater than 0"),
     ],
 )
@@ -46,6 +54,11 @@ def test_a_shape_that_cannot_be_is_refused_with_a_sentence(
 )
 def test_what_a_family_does_not_ask_for_is_not_refused(odd: dict[str, Any]) -> None:
     build(ModelConfig, odd, path="model.")
+
+
+def test_a_shape_is_the_same_after_its_way_through_json() -> None:
+    config = ModelConfig(rope_scaling=RopeScaling(factor=8.0), experts=2, head_size=8)
+    assert build(ModelConfig, json.loads(json.dumps(asdict(config))), path="model.") == config
 
 
 VIT_CLASS_TOKEN = 2 * 768

@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
@@ -41,6 +42,9 @@ MODELS = {
     "llama tied": LLAMA,
     "llama": replace(LLAMA, tied_embeddings=False, norm_epsilon=1e-3),
     "llama with heads of their own size": replace(LLAMA, head_size=12),
+    "llama 3.1": replace(
+        LLAMA, rope_scaling=RopeScaling(factor=8.0, original_positions=32), max_positions=256
+    ),
     "qwen3": replace(LLAMA, query_key_norm=True, head_size=16),
     "qwen3 moe": replace(
         LLAMA,
@@ -222,6 +226,10 @@ def changed(folder: Path, **values: Any) -> None:
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu' can be imported"),
         ({"attention_bias": True}, "attention_bias is True; only False can be imported"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is of type 'yarn'"),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
+            "rope_scaling lacks high_freq_factor, original_max_position_embeddings",
+        ),
         ({"vocab_size": "many"}, "vocab_size: must be int, not str"),
         ({"num_key_value_heads": 3}, "4 heads do not divide by 3 kv_heads"),
         ({"hidden_size": 64}, "model.embed_tokens.weight: shape (257, 32), and config.json asks"),

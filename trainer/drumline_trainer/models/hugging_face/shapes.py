@@ -54,6 +54,12 @@ _LLAMA_MEANING = {
     "tie_word_embeddings": False,
     "max_position_embeddings": 2048,
 }
+_SCALING_FIELDS = {
+    "factor": "factor",
+    "low_freq_factor": "low_frequency_factor",
+    "high_freq_factor": "high_frequency_factor",
+    "original_max_position_embeddings": "original_positions",
+}
 _LLAMA_FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 _QWEN_FIXED = {"hidden_act": "silu", "attention_bias": False, "use_sliding_window": False}
 
@@ -144,7 +150,7 @@ def to_theirs(config: ModelConfig, *, dtype: str) -> dict[str, Any]:
     values = {theirs: getattr(config, ours) for theirs, ours in kind.fields.items()}
     if "head_dim" in values:
         values["head_dim"] = config.features_per_head
-        values["rope_theta"] = config.rope_theta
+        values |= _rope_to_theirs(config)
     if "moe_intermediate_size" in values:
         values["moe_intermediate_size"] = config.features_per_expert
     return {
@@ -181,7 +187,7 @@ def to_ours(raw: Mapping[str, Any]) -> ModelConfig:
         values["kv_heads"] = values["kv_heads"] or values["heads"]
         if values["head_size"] == values["hidden_size"] / values["heads"]:
             values["head_size"] = None
-        values["rope_theta"] = _rope_theta(raw)
+        values |= _rope_to_ours(raw)
     try:
         return build(ModelConfig, values, path="")
     except (ConfigError, TypeError) as error:
@@ -197,13 +203,29 @@ def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:
     return value
 
 
-def _rope_theta(raw: Mapping[str, Any]) -> Any:
+def _rope_to_theirs(config: ModelConfig) -> dict[str, Any]:
+    """In the keys that all their versions read."""
+    scaling = config.rope_scaling
+    if scaling is None:
+        return {"rope_theta": config.rope_theta}
+    values = {theirs: getattr(scaling, ours) for theirs, ours in _SCALING_FIELDS.items()}
+    return {"rope_theta": config.rope_theta, "rope_scaling": {"rope_type": "llama3", **values}}
+
+
+def _rope_to_ours(raw: Mapping[str, Any]) -> dict[str, Any]:
     """From either place where their versions keep it."""
-    scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind != "default":
+    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", raw.get("rope_theta", 10_000.0))
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return {"rope_theta": theta, "rope_scaling": None}
+    if kind != "llama3":
         raise HuggingFaceError(
-            f"config.json: rope_scaling is of type {kind!r}; only plain rotary positions can be"
+            f"config.json: rope_scaling is of type {kind!r}; only default and llama3 can be"
             " imported"
         )
-    return scaling.get("rope_theta", raw.get("rope_theta", 10_000.0))
+    missing = _SCALING_FIELDS.keys() - rope.keys()
+    if missing:
+        raise HuggingFaceError(f"config.json: rope_scaling lacks {', '.join(sorted(missing))}")
+    scaling = {ours: rope[theirs] for theirs, ours in _SCALING_FIELDS.items()}
+    return {"rope_theta": theta, "rope_scaling": scaling}
