@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from drumline_trainer.config import ModelConfig
 from drumline_trainer.data.order import permuted
 
 IGNORED = -100
@@ -29,7 +30,7 @@ class Batch:
     """
 
     inputs: npt.NDArray[Any]
-    """Tokens, int64 of shape B S; or images, fp32 of shape B C H W."""
+    """Tokens, int64 of shape B S; or images, uint8 of shape B C H W."""
     targets: npt.NDArray[np.int64]
     """The next tokens, of shape B S, or the labels, of shape B; `IGNORED` where there is none."""
     documents: npt.NDArray[np.int32] | None = None
@@ -65,6 +66,10 @@ class Dataset(ABC):
         """Digest of what the samples are: another one means that the cursor means other samples."""
 
     @abstractmethod
+    def check_model(self, model: ModelConfig) -> None:
+        """Raise ConfigError where the model cannot take these samples."""
+
+    @abstractmethod
     def ahead(self, samples: range) -> None:
         """Begin to fetch what is far away: these samples are asked for soon."""
 
@@ -93,12 +98,3 @@ class Dataset(ABC):
         parts = 1 if size is None else -(-len(whole) // size)
         cuts = [len(whole) * part // parts for part in range(parts + 1)]
         return [whole[start:stop] for start, stop in itertools.pairwise(cuts)]
-
-    def step(
-        self, cursor: int, *, batch: int, rank: int, world_size: int, size: int | None
-    ) -> list[Batch]:
-        """This rank's micro-batches of the step at `cursor`; those of the next are on their way."""
-        for start in (cursor, cursor + batch):
-            self.ahead(self.rank_samples(start, batch=batch, rank=rank, world_size=world_size))
-        parts = self.micro_batches(cursor, batch=batch, rank=rank, world_size=world_size, size=size)
-        return [self.batch(samples) for samples in parts]

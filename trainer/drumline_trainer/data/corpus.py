@@ -46,6 +46,11 @@ class Corpus:
         """Bytes in all."""
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def vocabulary(self) -> int:
+        """Of bytes."""
+        return 256
+
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` bytes from `start`, as numbers. Raises as `read`."""
         return np.frombuffer(self.read(start, length), dtype=np.uint8).astype(np.int64)

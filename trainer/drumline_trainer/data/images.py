@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drumline_trainer.config import ConfigError
+from drumline_trainer.config import ConfigError, ModelConfig
+from drumline_trainer.config.model import Family
 from drumline_trainer.data.batches import Batch, Dataset
 
 IMAGES_FILE = "images.npy"
@@ -38,11 +39,10 @@ class ImageDataset(Dataset):
         return len(self.labels)
 
     def batch(self, samples: range) -> Batch:
-        """Images as fp32 from -1 to 1, channels first."""
+        """Images with the channels first, as the model embeds them."""
         windows = [self.window_at(sample) for sample in samples]
-        images_BHWC = self.images[windows].astype(np.float32) / 127.5 - 1.0
         return Batch(
-            inputs=np.ascontiguousarray(images_BHWC.transpose(0, 3, 1, 2)),
+            inputs=np.ascontiguousarray(self.images[windows].transpose(0, 3, 1, 2)),
             targets=self.labels[windows].astype(np.int64),
         )
 
@@ -55,6 +55,23 @@ class ImageDataset(Dataset):
         digest = hashlib.sha256(f"{self.images.shape}\n".encode())
         digest.update(self.labels.astype("<i8").tobytes())
         return digest.hexdigest()[:32]
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Refuse models of text, of other images and of fewer classes."""
+        if model.family is not Family.VIT:
+            raise ConfigError(f"model.family: {model.family} takes text, and data.source is images")
+        taken = (model.image_size, model.image_size, model.channels)
+        if self.images.shape[1:] != taken:
+            raise ConfigError(
+                f"model.image_size: the model takes images of shape {taken}, and those of"
+                f" data.source have {self.images.shape[1:]}"
+            )
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < 0 or high >= model.classes:
+            raise ConfigError(
+                f"model.classes: the labels go from {low} to {high}, and the model knows 0 to"
+                f" {model.classes - 1}"
+            )
 
     def ahead(self, samples: range) -> None:
         """Nothing: the operating system reads ahead."""

@@ -15,28 +15,16 @@ from drumline_trainer.data.shard_index import INDEX_FILE
 from drumline_trainer.data.shard_text import ShardText, open_shards
 from drumline_trainer.data.text import Text, TextDataset
 
-_BYTES = 256
 
-
-def open_dataset(config: DataConfig, *, seed: int, vocab_size: int | None = None) -> Dataset:
+def open_dataset(config: DataConfig, *, seed: int) -> Dataset:
     """Open what `config` names and check that it fills at least one window.
 
-    Args:
-        config: where the samples come from.
-        seed: of their order.
-        vocab_size: how many tokens the model knows; None: not checked.
-
     Raises:
-        ConfigError: nothing there, too little, damaged, or more tokens than the model knows.
+        ConfigError: nothing there, too little, damaged, or made with another tokenizer.
     """
     if not config.source.startswith(S3_SCHEME) and holds_images(Path(config.source)):
         return open_images(Path(config.source), seed=seed)
-    text, known = _open_text(config)
-    if vocab_size is not None and known > vocab_size:
-        text.close()
-        raise ConfigError(
-            f"model.vocab_size: {vocab_size} is less than the {known} tokens of {config.source}"
-        )
+    text = _open_text(config)
     if text.size <= config.sequence_length:
         text.close()
         raise ConfigError(
@@ -48,8 +36,7 @@ def open_dataset(config: DataConfig, *, seed: int, vocab_size: int | None = None
     )
 
 
-def _open_text(config: DataConfig) -> tuple[Text, int]:
-    """The text, and how many different tokens it may hold."""
+def _open_text(config: DataConfig) -> Text:
     shards = _open_shards(config)
     if shards is None:
         if config.tokenizer is not None:
@@ -58,14 +45,24 @@ def _open_text(config: DataConfig) -> tuple[Text, int]:
                 f" with python -m drumline_trainer.data.tokenize --source {config.source}"
                 f" --tokenizer {config.tokenizer} --output FOLDER, then set data.source to FOLDER"
             )
-        return open_corpus(config), _BYTES
-    if config.tokenizer is not None and shards.index.tokenizer_sha256 != _digest(config.tokenizer):
+        return open_corpus(config)
+    if config.tokenizer is not None:
+        _check_tokenizer(config.tokenizer, shards)
+    return shards
+
+
+def _check_tokenizer(file: str, shards: ShardText) -> None:
+    try:
+        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        shards.close()
+        raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error
+    if found != shards.index.tokenizer_sha256:
         shards.close()
         raise ConfigError(
-            f"data.tokenizer: the shards of {config.source} were made with another tokenizer"
-            f" (SHA-256 {shards.index.tokenizer_sha256}) than {config.tokenizer}"
+            f"data.tokenizer: {file} has the SHA-256 {found}, and the shards of data.source were"
+            f" made with {shards.index.tokenizer_sha256}"
         )
-    return shards, shards.index.vocabulary
 
 
 def _open_shards(config: DataConfig) -> ShardText | None:
@@ -77,10 +74,3 @@ def _open_shards(config: DataConfig) -> ShardText | None:
     if (Path(config.source) / INDEX_FILE).is_file():
         return open_shards(ShardFolder(Path(config.source)))
     return None
-
-
-def _digest(file: str) -> str:
-    try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    except OSError as error:
-        raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error

@@ -101,6 +101,11 @@ class ShardText:
         """Tokens in all."""
         return self.stops[-1]
 
+    @property
+    def vocabulary(self) -> int:
+        """As the index says."""
+        return self.index.vocabulary
+
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` tokens from `start`.
 

@@ -18,7 +18,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.data import Packing
+from drumline_trainer.config.model import Family
 from drumline_trainer.data.batches import IGNORED, Batch, Dataset
 
 
@@ -28,6 +30,11 @@ class Text(Protocol):
     @property
     def size(self) -> int:
         """Tokens in all."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Different tokens there may be: each is below it."""
         ...
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -95,6 +102,16 @@ class TextDataset(Dataset):
     def fingerprint(self) -> str:
         """Digest of the text alone: a longer sequence or another packing changes no text."""
         return self.text.fingerprint()
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Refuse models of images, and of fewer tokens than the text may hold."""
+        if model.family is Family.VIT:
+            raise ConfigError("model.family: vit takes labelled images, and data.source is text")
+        if self.text.vocabulary > model.vocab_size:
+            raise ConfigError(
+                f"model.vocab_size: {model.vocab_size} is less than the {self.text.vocabulary}"
+                " tokens of data.source"
+            )
 
     def ahead(self, samples: range) -> None:
         """Begin to fetch what is far away."""

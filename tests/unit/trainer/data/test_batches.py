@@ -131,7 +131,3 @@ def test_a_share_in_the_fewest_parts_that_fit(
     parts = dataset.micro_batches(24, **asked, size=size)
     assert [len(part) for part in parts] == sizes
     assert [n for part in parts for n in part] == list(dataset.rank_samples(24, **asked))
-    step = dataset.step(24, **asked, size=size)
-    assert [batch.inputs.tolist() for batch in step] == [
-        dataset.batch(part).inputs.tolist() for part in parts
-    ]

@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
+from drumline_trainer.config.model import Family
 from drumline_trainer.data.opening import open_dataset
 
 IMAGES = np.arange(5 * 2 * 3 * 3, dtype=np.uint8).reshape(5, 2, 3, 3)
+SQUARES = np.zeros((5, 4, 4, 3), dtype=np.uint8)
 
 
 def write(folder: Path, *, images: object = IMAGES, labels: object = (7, 8, 9, 10, 11)) -> str:
@@ -22,20 +24,35 @@ def test_images_and_their_labels_each_once_in_an_epoch(tmp_path: Path) -> None:
     assert dataset.windows == 5
     batch = dataset.batch(range(5))
     assert batch.inputs.shape == (5, 3, 2, 3)
-    assert batch.inputs.dtype == np.float32
     assert sorted(batch.targets.tolist()) == [7, 8, 9, 10, 11]
-    for pixels, label in zip(batch.inputs, batch.targets, strict=True):
-        raw = np.rint((pixels + 1) * 127.5).astype(np.uint8)
-        assert (raw.transpose(1, 2, 0) == IMAGES[label - 7]).all()
+    for image_CHW, label in zip(batch.inputs, batch.targets, strict=True):
+        assert (image_CHW.transpose(1, 2, 0) == IMAGES[label - 7]).all()
     assert dataset.target_count(range(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("images", "model", "message"),
+    [
+        (SQUARES, {"family": Family.LLAMA}, "model.family: llama takes text"),
+        (SQUARES, {"image_size": 8}, r"images of shape \(8, 8, 3\), and those of .* \(4, 4, 3\)"),
+        (SQUARES, {"classes": 11}, "labels go from 7 to 11, and the model knows 0 to 10"),
+    ],
+)
+def test_a_model_that_cannot_take_them_is_refused(
+    tmp_path: Path, images: object, model: dict[str, object], message: str
+) -> None:
+    dataset = open_dataset(DataConfig(source=write(tmp_path, images=images)), seed=2)
+    fitting = {"family": Family.VIT, "image_size": 4, "patch_size": 2, "classes": 12}
+    dataset.check_model(ModelConfig(**fitting))
+    with pytest.raises(ConfigError, match=message):
+        dataset.check_model(ModelConfig(**{**fitting, **model}))
 
 
 def test_the_fingerprint_tells_labels_apart(tmp_path: Path) -> None:
     found = set()
     for labels in ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 5, 4)):
-        found.add(
-            open_dataset(DataConfig(source=write(tmp_path, labels=labels)), seed=0).fingerprint()
-        )
+        source = write(tmp_path, labels=labels)
+        found.add(open_dataset(DataConfig(source=source), seed=0).fingerprint())
     assert len(found) == 2
 
 

@@ -9,7 +9,8 @@ import pytest
 from tokenizers import Tokenizer
 
 import drumline_trainer
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
+from drumline_trainer.config.model import Family
 from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.data.tokenize import tokenize
 from tests.unit.trainer.data.shards import order
@@ -24,9 +25,9 @@ def shards(tmp_path: Path) -> DataConfig:
     return DataConfig(source=str(asked.output), sequence_length=16, tokenizer=str(asked.tokenizer))
 
 
-def refused(config: DataConfig, *, vocab_size: int | None = None) -> str:
+def refused(config: DataConfig) -> str:
     with pytest.raises(ConfigError) as caught:
-        open_dataset(config, seed=0, vocab_size=vocab_size)
+        open_dataset(config, seed=0)
     return str(caught.value)
 
 
@@ -37,22 +38,30 @@ def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_an_index_is_read_as_tokens(shards: DataConfig) -> None:
-    dataset = open_dataset(shards, seed=0, vocab_size=300)
+    dataset = open_dataset(shards, seed=0)
     assert dataset.batch(range(9)).inputs.max() >= 256
     assert open_dataset(replace(shards, tokenizer=None), seed=0).windows == dataset.windows
 
 
 def test_a_model_that_knows_fewer_tokens_is_refused(shards: DataConfig) -> None:
     known = Tokenizer.from_file(str(shards.tokenizer)).get_vocab_size()
-    open_dataset(shards, seed=0, vocab_size=known)
-    told = refused(shards, vocab_size=known - 1)
-    assert told.startswith(f"model.vocab_size: {known - 1} is less than the {known} tokens of ")
+    dataset = open_dataset(shards, seed=0)
+    dataset.check_model(ModelConfig(vocab_size=known))
+    with pytest.raises(
+        ConfigError, match=rf"model.vocab_size: {known - 1} is less than the {known}"
+    ):
+        dataset.check_model(ModelConfig(vocab_size=known - 1))
+
+
+def test_a_model_of_images_is_refused(shards: DataConfig) -> None:
+    with pytest.raises(ConfigError, match=r"model.family: vit takes labelled images"):
+        open_dataset(shards, seed=0).check_model(ModelConfig(family=Family.VIT))
 
 
 def test_another_tokenizer_than_the_shards_is_refused(shards: DataConfig, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text("{}")
-    assert "were made with another tokenizer" in refused(replace(shards, tokenizer=str(other)))
+    assert "made with" in refused(replace(shards, tokenizer=str(other)))
     absent = refused(replace(shards, tokenizer=str(tmp_path / "absent.json")))
     assert absent == f"data.tokenizer: {tmp_path}/absent.json: No such file or directory"
 

@@ -20,7 +20,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.batches import Batch, Dataset
 from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.data.prefetch import Prefetch
 from drumline_trainer.data.shard_s3 import ShardBucket, StoreUnreachableError
@@ -164,7 +164,7 @@ def test_one_rank_fetches_nothing_but_what_holds_its_samples(gate: Gate) -> None
         with closing(opened()) as dataset:
             shape = {"batch": 12, "rank": rank, "world_size": 3}
             own = [*dataset.rank_samples(0, **shape), *dataset.rank_samples(12, **shape)]
-            dataset.step(0, **shape, size=2)
+            prepared(dataset, 0, **shape)
         wanted = set().union(*(blocks_of(dataset, range(n, n + 1)) for n in own))
         assert set(gate.ranges) <= wanted
         assert set(gate.ranges) >= blocks_of(dataset, dataset.rank_samples(0, **shape))
@@ -196,12 +196,19 @@ def _steps(cursor: int, *, batch: int, rank: int, world_size: int, steps: int) -
     cursors = range(cursor, cursor + batch * steps, batch)
     with (
         Prefetch(
-            lambda at: dataset.step(at, batch=batch, rank=rank, world_size=world_size, size=2),
+            lambda at: prepared(dataset, at, batch=batch, rank=rank, world_size=world_size),
             cursors,
-        ) as prepared,
+        ) as by_step,
         closing(dataset),
     ):
-        return [[row for part in parts for row in part.inputs.tolist()] for parts in prepared]
+        return [[row for part in parts for row in part.inputs.tolist()] for parts in by_step]
+
+
+def prepared(dataset: Dataset, cursor: int, **share: int) -> list[Batch]:
+    """A rank's micro-batches of the step at `cursor`, while those of the next are fetched."""
+    for start in (cursor, cursor + share["batch"]):
+        dataset.ahead(dataset.rank_samples(start, **share))
+    return [dataset.batch(part) for part in dataset.micro_batches(cursor, **share, size=2)]
 
 
 def test_the_cache_holds_what_it_may_and_no_more(gate: Gate) -> None:

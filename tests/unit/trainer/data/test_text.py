@@ -82,7 +82,8 @@ def test_one_rank_reads_nothing_of_another(tmp_path: Path) -> None:
     by_rank: list[list[tuple[int, int]]] = []
     for rank in range(3):
         reads.clear()
-        dataset.step(6, batch=12, rank=rank, world_size=3, size=3)
+        for part in dataset.micro_batches(6, batch=12, rank=rank, world_size=3, size=3):
+            dataset.batch(part)
         by_rank.append(list(reads))
     every = [(dataset.window_at(sample) * 8, 9) for sample in range(6, 18)]
     assert by_rank == [every[0:4], every[4:8], every[8:12]]
