@@ -40,6 +40,7 @@ class Case:
     backwards: int = 1
     precision: Precision = Precision.FP32
     expert: int = 1
+    experts: int = EXPERTS
 
     def layout(self, world_size: int) -> Layout:
         parallelism = ParallelismConfig(
@@ -160,19 +161,19 @@ def forward_backward(stage: nn.Module, world: World, *, step: int, backwards: in
     return total
 
 
-def expert_cuts(world: World) -> dict[str, Cut]:
-    each = EXPERTS // world.size(Axis.EXPERT)
+def expert_cuts(case: Case, world: World) -> dict[str, Cut]:
+    each = case.experts // case.expert
     box = Box(offsets=(world.index(Axis.EXPERT) * each, 0, 0), shape=(each, WIDTH, WIDTH))
-    return {EXPERT_WEIGHT: Cut(shape=(EXPERTS, WIDTH, WIDTH), box=box)}
+    return {EXPERT_WEIGHT: Cut(shape=(case.experts, WIDTH, WIDTH), box=box)}
 
 
 def prepared(case: Case, world: World, *, alone: bool = False) -> tuple[Toy, DataParallelModel]:
     """The toy with its first weights; `alone`: without the other ranks."""
-    stage = toy_on_meta(EXPERTS // case.expert)
+    stage = toy_on_meta(case.experts // case.expert)
     model = data_parallel(
         [stage],
         world=World(layout=Layout(), rank=0, device=CPU) if alone else world,
-        cuts=expert_cuts(world),
+        cuts=expert_cuts(case, world),
         precision=case.precision,
         backwards=case.backwards,
         experts={EXPERT_WEIGHT},

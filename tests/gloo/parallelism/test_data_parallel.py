@@ -14,7 +14,7 @@ from drumline_trainer.parallelism.world import World
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.data_parallel_ranks import (
     CPU,
-    EXPERTS,
+    WIDTH,
     Case,
     Job,
     Outcome,
@@ -44,6 +44,7 @@ ORDER = [
 SHARED_EXPERTS = [
     *(Case(kind=kind, replicate=replicate, backwards=2, expert=2) for kind, replicate in KINDS),
     Case(kind=FSDP, expert=4),
+    Case(kind=FSDP, expert=2, experts=2),  # one expert for two ranks: they share its rows
 ]
 UNEVEN = [Case(kind=kind, backwards=n) for kind in (DDP, ZERO1, ZERO2) for n in (1, 3)]
 
@@ -192,10 +193,13 @@ def test_experts_are_summed_over_the_ranks_that_hold_the_same(
             same = layout.group_of(Axis.EXPERT_DATA, rank)
             assert len(same) == 4 // case.expert
             expected = sum(got[other][1] for other in same)
-            first = layout.group_of(Axis.EXPERT, rank).index(rank) * EXPERTS // case.expert
+            each = case.experts // case.expert
+            first = layout.group_of(Axis.EXPERT, rank).index(rank) * each
             for box, gradient in summed:
-                rows = slice(box.offsets[0] - first, box.ends[0] - first)
-                np.testing.assert_allclose(gradient, expected[rows], rtol=1e-5, atol=1e-7)
+                assert box.elements
+                whole_expert = Box(offsets=(first, 0, 0), shape=(each, WIDTH, WIDTH))
+                part = expected[box.slices_within(whole_expert)]
+                np.testing.assert_allclose(gradient, part, rtol=1e-5, atol=1e-7)
 
 
 def test_parameters_that_some_passes_do_not_use_count_as_zeros(

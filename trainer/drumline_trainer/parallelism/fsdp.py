@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import Precision
 from drumline_trainer.layout import Axis
@@ -104,8 +105,9 @@ def shard_stage(
     expert_modules = list(_expert_modules(stage, "", experts))
     if expert_modules:
         expert_mesh = _mesh(world, Axis.EXPERT_FSDP)
+        by_fewer = partial(_experts_placement, ranks=world.size(Axis.EXPERT_FSDP))
         for module in expert_modules:
-            shard(module, mesh=expert_mesh)
+            shard(module, mesh=expert_mesh, shard_placement_fn=by_fewer)
     for layer in cast("nn.ModuleDict", stage.layers).values():
         shard(layer, mesh=mesh)
     shard(stage, mesh=mesh)
@@ -126,6 +128,12 @@ def _expert_modules(
             yield child
         else:
             yield from _expert_modules(child, f"{prefix}{name}.", experts)
+
+
+def _experts_placement(parameter: nn.Parameter, *, ranks: int) -> Shard | None:
+    """By experts (None), or by their rows where most ranks would get padding instead of experts."""
+    few = parameter.dim() > 2 and parameter.shape[0] < ranks
+    return Shard(1) if few and parameter.shape[1] % ranks == 0 else None
 
 
 def _mesh(world: World, axis: Axis) -> DeviceMesh:
