@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from multiprocessing.connection import Connection
 
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
+from torch.utils.checkpoint import checkpoint
 
 from drumline_trainer.config import Family, ModelConfig, Schedule
 from drumline_trainer.layout import Axis, Layout
@@ -40,6 +42,8 @@ class Case:
     stages: int = 1
     """Into how many parts the model is cut before, as if for a pipeline that splits the backward
     pass; a rank holds all of them."""
+    recompute: bool = False
+    """Whether attention is worked out again on the way back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +128,18 @@ def cut_stages(
         stage.to_empty(device=CPU)
         for name, parameter in stage.named_parameters():
             parameter.data.copy_(part(plain.get_parameter(name).detach(), mine[name].box))
+        if case.recompute:
+            recompute_attention(stage)
         stages.append(stage)
         cuts |= mine
     return stages, cuts
+
+
+def recompute_attention(model: nn.Module) -> None:
+    """The inside alone, which is entered once."""
+    for name, block in model.named_modules():
+        if name.endswith(".attention"):
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def keep_stage(model: nn.Module, *, number: int, stages: int) -> None:

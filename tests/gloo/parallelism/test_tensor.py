@@ -50,6 +50,11 @@ def on_two_ranks() -> list[Case]:
                 stages=2,
             ),
             Case(model=LLAMA, sequence_parallel=sequence_parallel, dtype=torch.bfloat16),
+            Case(
+                model=changed(LLAMA, layers=1),
+                sequence_parallel=sequence_parallel,
+                recompute=True,
+            ),
         ]
         cases += [*on_any_ranks(sequence_parallel), *others]
     return cases

@@ -125,8 +125,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
     for path, module in model.named_modules():
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
-            enter = partial(enter_block, module, region=region)
-            module.register_forward_pre_hook(partial(_before, enter))
+            module.register_forward_pre_hook(partial(_enter, region=region))
         if isinstance(module, Mixture):
             module.router.register_forward_pre_hook(partial(_before, region.alike))
             module.router.register_forward_hook(partial(_after, region.sum_back))
@@ -138,6 +137,11 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
             path == "embedding" and not isinstance(module, VocabularyEmbedding)
         ):
             module.register_forward_hook(partial(_after, region.own))
+
+
+def _enter(block: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
+    """A hook that lets the first of a block's inputs enter."""
+    return (enter_block(block, inputs[0], region), *inputs[1:])
 
 
 def _before(change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any) -> tuple[Any, ...]:

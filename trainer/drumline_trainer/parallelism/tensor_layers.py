@@ -91,33 +91,31 @@ class ColumnLinear(nn.Linear):
         if linear.bias is not None:
             self.bias = own_piece(linear.bias, 0, region)
         self.slip: Tensor | None = None
-        """Left by `enter_block` for the next forward pass."""
+        """Left by `enter_block`, for this forward pass and for its recomputation."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
         """Shape B S O, of this rank's O."""
-        slip, self.slip = self.slip, None
-        if slip is None:
+        if self.slip is None:
             return F.linear(input, self.weight, self.bias)
-        x_BSO = linear_by_slip(input, self.weight, slip)
+        x_BSO = linear_by_slip(input, self.weight, self.slip)
         return x_BSO if self.bias is None else x_BSO + self.bias
 
 
 def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
     """Enter the region for all column-cut layers that are a block's own and learn."""
-    columns = [
-        layer
-        for layer in block.children()
-        if type(layer) is ColumnLinear and layer.weight.requires_grad
-    ]
-    if not (columns and region.overlap and torch.is_grad_enabled()):
+    columns = [layer for layer in block.children() if type(layer) is ColumnLinear]
+    for layer in columns:
+        layer.slip = None
+    learning = [layer for layer in columns if layer.weight.requires_grad]
+    if not (learning and region.overlap and torch.is_grad_enabled()):
         return region.enter(x_BSD)
     entered, slips = enter_with_slips(
         x_BSD,
-        [layer.weight for layer in columns],
+        [layer.weight for layer in learning],
         group=region.group,
         by_position=region.sequence_parallel,
     )
-    for layer, slip in zip(columns, slips, strict=True):
+    for layer, slip in zip(learning, slips, strict=True):
         layer.slip = slip
     return entered
 
