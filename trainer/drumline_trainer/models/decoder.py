@@ -13,7 +13,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.seams import Positions, TokenEmbedding
+from drumline_trainer.models.seams import Positions, Through, TokenEmbedding
 
 
 class Decoder(nn.Module):
@@ -33,6 +33,7 @@ class Decoder(nn.Module):
         )
         self.positions: nn.Module = Positions()
         self.layers = nn.ModuleDict({str(index): layer(config) for index in range(config.layers)})
+        self.through: nn.Module = Through()
         self.norm: nn.Module | None = norm
         self.output: nn.Module | None = (
             None

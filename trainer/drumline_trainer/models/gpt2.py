@@ -77,9 +77,7 @@ class GPT2(Decoder):
     def forward(self, inputs: Tensor) -> Tensor:
         """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
-        for layer in self.layers.values():
-            x_BSD = layer(x_BSD)
-        return self.logits(x_BSD)
+        return self.logits(self.through(self.layers.values(), x_BSD))
 
     def embedded(self, tokens_BS: Tensor) -> Tensor:
         """The first hidden states: a vector for the word and one for its position."""

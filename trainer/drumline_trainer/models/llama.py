@@ -94,9 +94,7 @@ class Llama(Decoder):
             scaling=self.config.rope_scaling,
             like=x_BSD,
         )
-        for layer in self.layers.values():
-            x_BSD = layer(x_BSD, rotary)
-        return self.logits(x_BSD)
+        return self.logits(self.through(self.layers.values(), x_BSD, rotary))
 
 
 def build_on_meta(config: ModelConfig) -> Llama:

@@ -65,6 +65,7 @@ class Mixture(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.count = config.experts
         self.per_token = config.experts_per_token
         self.balance_weight = config.balance_weight
         self.loss_scale: Tensor | float | None = None
@@ -90,12 +91,16 @@ class Mixture(nn.Module):
 
     def _through_experts(self, x_BSD: Tensor, chosen_BSK: Tensor, shares_BSK: Tensor) -> Tensor:
         """Sort copies of the tokens by expert, let the experts work, put them back, add them up."""
-        expert_of_R = chosen_BSK.flatten()
-        order_R = expert_of_R.argsort(stable=True)
-        counts_X = expert_of_R.bincount(minlength=self.router.out_features)
+        expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
+        place_R = order_R.argsort()
+        every_X = torch.arange(self.count, device=x_BSD.device)
+        ends_X = torch.searchsorted(expert_of_R, every_X, right=True)  # unlike bincount: no waiting
+        counts_X = ends_X.diff(prepend=ends_X.new_zeros(1))
         rows_RD = x_BSD.flatten(0, 1).repeat_interleave(self.per_token, dim=0)
-        rows_RD = self.dispatch(rows_RD[order_R], counts_X, self.experts)
-        rows_BSKD = rows_RD[order_R.argsort()].view(*chosen_BSK.shape, -1)
+        rows_RD = _Permuted.apply(rows_RD, order_R, place_R)
+        rows_RD = self.dispatch(rows_RD, counts_X, self.experts)
+        rows_RD = _Permuted.apply(rows_RD, place_R, order_R)
+        rows_BSKD = rows_RD.view(*chosen_BSK.shape, -1)
         return (rows_BSKD * shares_BSK.unsqueeze(-1)).sum(dim=2)
 
     def _balanced(self, out_BSD: Tensor, scores_BSX: Tensor, chosen_BSK: Tensor) -> Tensor:
@@ -150,7 +155,21 @@ class _WithGradientOf(torch.autograd.Function):
         return gradients[0], scale, None
 
 
+class _Permuted(torch.autograd.Function):
+    """Rows in another order; going back they are only put back, where indexing would add them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, place: Tensor) -> Tensor:
+        ctx.save_for_backward(place)
+        return x[order]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (place,) = ctx.saved_tensors
+        return gradients[0][place], None, None
+
+
 def _fits_grouped(rows_RD: Tensor, gate_XFD: Tensor) -> bool:
-    """Whether one kernel can do all experts: bf16 rows of multiples of 16 bytes."""
-    rows_fit = rows_RD.dtype == gate_XFD.dtype == torch.bfloat16
+    """Whether one kernel can do all experts: some bf16 rows, of multiples of 16 bytes."""
+    rows_fit = len(rows_RD) > 0 and rows_RD.dtype == gate_XFD.dtype == torch.bfloat16
     return rows_fit and gate_XFD.shape[1] % 8 == 0 and gate_XFD.shape[2] % 8 == 0

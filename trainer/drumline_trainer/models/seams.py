@@ -5,6 +5,9 @@ Shapes: B batch, S sequence, D hidden, V vocabulary, H heads, G key-value heads,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,6 +34,16 @@ class Attend(nn.Module):
         return F.scaled_dot_product_attention(
             q_BHSE, k_BGSE, v_BGSE, is_causal=self.causal, enable_gqa=grouped
         )
+
+
+class Through(nn.Module):
+    """The way through the layers: one after the other."""
+
+    def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
+        """Hidden states after the last layer; `rest` is what every layer is given besides."""
+        for layer in layers:
+            x_BSD = layer(x_BSD, *rest)
+        return x_BSD
 
 
 class TokenEmbedding(nn.Embedding):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.gpt2 import Layer
-from drumline_trainer.models.seams import Positions
+from drumline_trainer.models.seams import Positions, Through
 
 
 class PatchEmbedding(nn.Module):
@@ -49,14 +49,14 @@ class ViT(nn.Module):
                 for index in range(config.layers)
             }
         )
+        self.through: nn.Module = Through()
         self.norm: nn.Module | None = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
         self.output: nn.Module | None = nn.Linear(config.hidden_size, config.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Images B C I I or hidden states B S D in, logits B K or hidden states out."""
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
-        for layer in self.layers.values():
-            x_BSD = layer(x_BSD)
+        x_BSD = self.through(self.layers.values(), x_BSD)
         if self.norm is None or self.output is None:
             return x_BSD
         return self.output(self.norm(x_BSD).mean(dim=1))

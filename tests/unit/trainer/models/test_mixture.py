@@ -69,6 +69,15 @@ def test_an_expert_without_rows_has_a_gradient_of_zeros(kind: torch.dtype) -> No
         assert [bool(grad.any()) for grad in weight.grad] == [True, False, True] + [False] * 3
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_experts_that_get_no_row_at_all_have_gradients_of_zeros(kind: torch.dtype) -> None:
+    experts = mixture().experts.to(kind)
+    out_RD = experts(torch.empty(0, 16, dtype=kind), torch.zeros(6, dtype=torch.int64))
+    assert out_RD.shape == (0, 16)
+    out_RD.sum().backward()
+    assert all(torch.equal(w.grad, torch.zeros_like(w)) for w in experts.parameters())
+
+
 def test_rows_go_where_dispatch_brings_them() -> None:
     model = mixture().eval()
     expected = model(X_BSD)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
@@ -78,6 +78,25 @@ class Spread(nn.Module):
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         return torch.arange(x_BSD.shape[1]) * 2
+
+
+@pytest.mark.parametrize("config", [TIED, GPT2, VIT])
+def test_the_way_through_the_layers_is_the_seam_s(config: ModelConfig) -> None:
+    model = built(config)
+    inputs = IMAGES_BCII if config.family is Family.VIT else TOKENS_BS
+
+    class Twice(nn.Module):
+        def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: object) -> Tensor:
+            for layer in layers:
+                x_BSD = layer(layer(x_BSD, *rest), *rest)
+            return x_BSD
+
+    model.through = Twice()
+    out = model(inputs)
+    doubled = built(config)
+    layers = [layer for layer in layer_modules(doubled) for _ in range(2)]
+    doubled.layers = nn.ModuleDict({str(i): layer for i, layer in enumerate(layers)})
+    assert torch.equal(out, doubled(inputs))
 
 
 def test_attention_is_the_seam_s() -> None:
