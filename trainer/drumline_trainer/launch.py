@@ -96,8 +96,9 @@ def _listen(launched: Launched) -> socket.socket:
             address = "0.0.0.0" if ip_address(found).is_loopback else found  # noqa: S104
         return listen(port, address=address)
     except OSError as error:
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address
         raise ConfigError(
-            f"rank 0 cannot serve the store at {launched.address}:{port}: {error.strerror};"
+            f"rank 0 cannot serve the store at {launched.address}:{port}: {why};"
             f" MASTER_ADDR must name its host, and {PORT_VARIABLE} chooses another port"
         ) from error
 

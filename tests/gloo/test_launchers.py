@@ -1,0 +1,117 @@
+"""Processes that a launcher starts find each other by its variables alone, and train."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.__main__ import main
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.rank import listen
+from tests.gloo.configs import small
+from tests.gloo.gang import REPOSITORY, GangStarter
+from tests.gloo.jobs import run_program
+
+MPIRUN = shutil.which("mpirun")
+
+
+def free_port() -> str:
+    """One that nobody listened on a moment ago."""
+    with listen(0, address="127.0.0.1") as listener:
+        return str(listener.getsockname()[1])
+
+
+def slurm(rank: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_STEP_NODELIST": "unreachable",  # all ranks are on one node: nobody asks for it
+    }
+
+
+def start(environment: Mapping[str, str], arguments: list[str], output: Path, errors: Path) -> None:
+    """The command line under these variables."""
+    os.environ.update(environment)
+    run_program(main, arguments, output, errors)
+
+
+def arguments_for(folder: Path) -> list[str]:
+    file = folder / "config.json"
+    file.write_text(json.dumps(small(folder).to_dict()))
+    return ["--config", str(file), "--metrics-file", str(folder / "losses")]
+
+
+def test_two_ranks_meet(gangs: GangStarter, tmp_path: Path) -> None:
+    arguments, port = arguments_for(tmp_path), free_port()
+    processes = [
+        gangs.context.Process(
+            target=start,
+            args=(
+                slurm(rank) | {"DRUMLINE_MASTER_PORT": port},
+                arguments,
+                tmp_path / f"output-{rank}",
+                tmp_path / f"errors-{rank}",
+            ),
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    told = [(tmp_path / f"errors-{rank}").read_text() for rank in range(2)]
+    assert [process.exitcode for process in processes] == [0, 0], told
+    assert len(read_losses(tmp_path / "losses")) == 10
+    assert "step 10/10" in (tmp_path / "output-0").read_text()
+    assert not (tmp_path / "output-1").read_text()
+
+
+def test_rank_0_says_where_it_cannot_listen(gangs: GangStarter, tmp_path: Path) -> None:
+    with listen(0, address="127.0.0.1") as taken:
+        port = str(taken.getsockname()[1])
+        files = (tmp_path / "output", tmp_path / "errors")
+        variables = slurm(0) | {"DRUMLINE_MASTER_PORT": port}
+        task = (variables, arguments_for(tmp_path), *files)
+        process = gangs.context.Process(target=start, args=task)
+        process.start()
+        process.join()
+    assert process.exitcode == ExitCode.CONFIG
+    assert files[1].read_text() == (
+        f"drumline_trainer: rank 0 cannot serve the store at 127.0.0.1:{port}: Address already in"
+        " use; MASTER_ADDR must name its host, and DRUMLINE_MASTER_PORT chooses another port\n"
+    )
+
+
+@pytest.mark.gloo
+@pytest.mark.skipif(MPIRUN is None, reason="there is no mpirun on this machine")
+def test_mpirun_starts_ranks(tmp_path: Path) -> None:
+    assert MPIRUN is not None
+    done = subprocess.run(
+        [MPIRUN, "-n", "2", sys.executable, "-m", "drumline_trainer", *arguments_for(tmp_path)],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY / "trainer"),
+            "DRUMLINE_MASTER_PORT": free_port(),
+            # Debian's is Open MPI: it refuses root, and more ranks than cores, unless told
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 10/10") == 1
+    assert len(read_losses(tmp_path / "losses")) == 10
