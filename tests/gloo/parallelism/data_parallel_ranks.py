@@ -223,11 +223,15 @@ Job = Callable[[Case, World], Any]
 
 
 def work_through(placement: Placement, pipe: Connection, work: list[tuple[Job, Case]]) -> None:
-    """One job after the other in the same processes, each in a world of its own."""
+    """One job after the other in the same processes; those of one layout share its world."""
     torch.set_num_threads(1)
     join(placement, device=CPU)
+    worlds: dict[Layout, World] = {}
     for job, case in work:
-        pipe.send(job(case, World.join(case.layout(placement.world_size), device=CPU)))
+        layout = case.layout(placement.world_size)
+        if layout not in worlds:
+            worlds[layout] = World.join(layout, device=CPU)
+        pipe.send(job(case, worlds[layout]))
     dist.destroy_process_group()
 
 

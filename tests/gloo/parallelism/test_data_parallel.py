@@ -36,15 +36,12 @@ TRAINING = [
     for precision in (Precision.FP32, LOSSY)
 ]
 AGAIN = [case for case in TRAINING if case.backwards == 4 and case.precision is LOSSY]
-ORDER = [
-    Case(kind=kind, replicate=replicate, backwards=backwards)
-    for kind, replicate in KINDS
-    for backwards in (1, 2)
-]
+ORDER = [Case(kind=kind, replicate=replicate, backwards=2) for kind, replicate in KINDS]
 SHARED_EXPERTS = [
     *(Case(kind=kind, replicate=replicate, backwards=2, expert=2) for kind, replicate in KINDS),
     Case(kind=FSDP, expert=4),
-    Case(kind=FSDP, expert=2, experts=2),  # one expert for two ranks: they share its rows
+    # one expert for two ranks: they share its rows
+    *(Case(kind=kind, expert=2, experts=2) for kind in (ZERO1, ZERO2, FSDP)),
 ]
 UNEVEN = [Case(kind=kind, backwards=n) for kind in (DDP, ZERO1, ZERO2) for n in (1, 3)]
 

@@ -30,11 +30,18 @@ BUCKET_BYTES = 25 * 1024 * 1024
 
 
 def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
-    """The rows of a tensor that piece `index` of `parts` has."""
-    piece = -(-shape[0] // parts)
-    start = min(index * piece, shape[0])
-    rows = min(piece, shape[0] - start)
-    return Box(offsets=(start, *(0 for _ in shape[1:])), shape=(rows, *shape[1:]))
+    """The rows of a tensor that piece `index` of `parts` has: a run of it in memory.
+
+    A tensor of one row (one expert's weight) is cut by what that row consists of.
+    """
+    dim = next((dim for dim, size in enumerate(shape) if size > 1), 0)
+    piece = -(-shape[dim] // parts)
+    start = min(index * piece, shape[dim])
+    rows = min(piece, shape[dim] - start)
+    before, after = shape[:dim], shape[dim + 1 :]
+    return Box(
+        offsets=(*(0 for _ in before), start, *(0 for _ in after)), shape=(*before, rows, *after)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +148,15 @@ class InOrder:
         self._expected = expected
         self._rounds = rounds
         self._send = send
-        self._missing: dict[Tensor, int] = {}
+        self._number_of: dict[Tensor, int] = {
+            parameter: number
+            for number, bucket in enumerate(buckets)
+            for parameter in bucket.parameters
+        }
         self._finished = 0
         self._ending = False
         self._begin_round()
-        for parameter in self._missing:
+        for parameter in self._number_of:
             parameter.register_post_accumulate_grad_hook(self._count)
 
     def finish(self) -> None:
@@ -158,8 +169,9 @@ class InOrder:
     def complete(self, parameters: Iterable[Tensor]) -> None:
         """These have all their gradients of this round, though autograd may not have said so."""
         for parameter in parameters:
-            if parameter in self._missing:
+            if self._missing.get(parameter):
                 self._missing[parameter] = 0
+                self._open[self._number_of[parameter]] -= 1
         self._send_full()
 
     def _count(self, parameter: Tensor) -> None:
@@ -171,12 +183,11 @@ class InOrder:
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does
             engine.queue_callback(self._end_round)
         if not self._missing[parameter]:
+            self._open[self._number_of[parameter]] -= 1
             self._send_full()
 
     def _send_full(self) -> None:
-        while self._next < len(self._buckets) and not any(
-            self._missing[parameter] for parameter in self._buckets[self._next].parameters
-        ):
+        while self._next < len(self._open) and not self._open[self._next]:
             self._send_next()
 
     def _send_next(self) -> None:
@@ -185,10 +196,11 @@ class InOrder:
 
     def _begin_round(self) -> None:
         self._next = 0
-        self._missing = {p: self._expected for bucket in self._buckets for p in bucket.parameters}
+        self._missing = dict.fromkeys(self._number_of, self._expected)
+        self._open = [len(bucket.parameters) for bucket in self._buckets]
 
     def _end_round(self) -> None:
-        while self._next < len(self._buckets):
+        while self._next < len(self._open):
             self._send_next()
         self._ending = False
         self._finished += 1

@@ -142,5 +142,5 @@ class SharedUpdates:
 def _own_rows(weight: Weight, *, index: int, parts: int) -> Slice:
     """In fp32 the rows of the model's parameter themselves, else an fp32 tensor beside it."""
     box = piece_of(weight.parameter.shape, index=index, parts=parts)
-    rows = weight.parameter.detach()[box.offsets[0] : box.ends[0]]
+    rows = weight.parameter.detach()[tuple(map(slice, box.offsets, box.ends))]
     return weight.part(rows.to(torch.float32), box=box, copies=1, copy=0)

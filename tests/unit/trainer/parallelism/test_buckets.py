@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from drumline_trainer.parallelism.buckets import Bucket, InOrder, buckets_of, piece_of
 from drumline_trainer.parallelism.shards import Box, tiles
 
-SHAPES = [(4, 3), (1,), (5, 2), (7,), (0, 3), (2, 2, 2)]
+SHAPES = [(4, 3), (1,), (5, 2), (7,), (0, 3), (2, 2, 2), (1, 5, 2)]
 
 
 def parameters(*shapes: tuple[int, ...]) -> list[nn.Parameter]:
@@ -28,6 +28,10 @@ def test_the_last_pieces_are_shorter_or_empty() -> None:
     assert piece_of((5, 2), index=2, parts=4) == Box(offsets=(4, 0), shape=(1, 2))
 
 
+def test_a_tensor_of_one_row_is_cut_by_what_is_in_it() -> None:
+    assert piece_of((1, 4, 3), index=1, parts=2) == Box(offsets=(0, 2, 0), shape=(1, 2, 3))
+
+
 @pytest.mark.parametrize("parts", [1, 2, 3, 8])
 def test_a_row_of_the_packed_matrix_is_one_rank_s_pieces(parts: int) -> None:
     weights = parameters(*SHAPES)
@@ -38,7 +42,7 @@ def test_a_row_of_the_packed_matrix_is_one_rank_s_pieces(parts: int) -> None:
     for index in range(parts):
         for tensor, piece in zip(tensors, bucket.pieces(matrix[index], index=index), strict=True):
             box = piece_of(tensor.shape, index=index, parts=parts)
-            assert torch.equal(piece, tensor[box.offsets[0] : box.ends[0]])
+            assert torch.equal(piece, tensor[tuple(map(slice, box.offsets, box.ends))])
     bucket.unpack(matrix)
     assert all(map(torch.equal, weights, tensors))
 
