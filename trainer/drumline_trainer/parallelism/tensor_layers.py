@@ -3,7 +3,8 @@
 Between blocks, ranks hold the same activations, or with sequence parallelism each its positions of
 them (Korthikanti et al. 2022). Inside a block they hold all positions of their own features: it is
 entered by a `ColumnLinear`, which has some of the output features, and left by a `RowLinear`, which
-has some of the input features: collectives at its ends and in between none. `Region` is the border, with one meaning for both ways of holding activations.
+has some of the input features: collectives at its ends and in between none. `Region` is the
+border, with one meaning for both ways of holding activations.
 
 All keep the parameters' names. Shapes: B batch, S sequence, D hidden, I and O input and output
 features of a linear layer.
