@@ -44,6 +44,9 @@ _CLASSES = {
     Schedule.DUAL_PIPE_V: "ScheduleDualPipeV",
 }
 
+_HEAD = frozenset({"norm", "output"})
+_TIED_HEAD = frozenset({"norm", "embedding"})
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The summed loss of a micro-batch from the model's output and the targets."""
 
@@ -53,9 +56,9 @@ def stage_modules(
 ) -> list[nn.Module]:
     """The stages at a place of the pipeline, in the order of the model; `model` stays as it is.
 
-    What a model does before its `layers` belongs to the first stage, what it does after them to the
-    last, and parts without parameters to all. A tied model's `embedding` is also the last stage's
-    head: two copies of one parameter (`parallelism.tied`).
+    `norm` and `output` belong to the last stage, other parts beside the layers to the first, those
+    without parameters to all. A tied model's `embedding` is also the last stage's head: two copies
+    of one parameter (`parallelism.tied`).
     """
     return [_cut(model, stage=stage, partition=partition) for stage in layout.stages_of(index)]
 
@@ -66,11 +69,13 @@ class MicroBatches:
 
     count: int
     inputs: tuple[int, ...]
-    """Shape of one's tokens, B S."""
+    """Shape of one's tokens, B S, or of its images."""
     hidden: tuple[int, ...]
     """Shape of the hidden states between stages, B S D, S what this rank has of the sequence."""
     dtype: torch.dtype
     """Of the hidden states."""
+    inputs_dtype: torch.dtype = torch.int64
+    """Of tokens or images."""
 
 
 class Pipeline:
@@ -182,7 +187,7 @@ class _Stage(PipelineStage):
         micro_batches: MicroBatches,
         done: Callable[[nn.Module], None] | None,
     ) -> None:
-        tokens = torch.empty(micro_batches.inputs, dtype=torch.int64, device="meta")
+        inputs = torch.empty(micro_batches.inputs, dtype=micro_batches.inputs_dtype, device="meta")
         hidden = torch.empty(
             micro_batches.hidden, dtype=micro_batches.dtype, device="meta", requires_grad=True
         )
@@ -191,7 +196,7 @@ class _Stage(PipelineStage):
             number,
             world.layout.stages,
             world.device,
-            input_args=tokens if number == 0 else hidden,
+            input_args=inputs if number == 0 else hidden,
             output_args=hidden,  # the last stage's stays here, and nobody asks for its shape
             group=world.group(Axis.PIPELINE),
         )
@@ -216,12 +221,10 @@ def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
         if int(name) not in partition[stage]:
             del layers[name]
     first, last = stage == 0, stage == len(partition) - 1
-    head = "embedding" if last and getattr(module, "output", None) is None else None
-    mine = first
+    head = _HEAD if getattr(module, "output", None) is not None else _TIED_HEAD
     for name, part in list(module.named_children()):
-        if part is layers:
-            mine = last
-        elif not mine and name != head and next(part.parameters(), None) is not None:
+        mine = (last and name in head) or (first and name not in _HEAD)
+        if not mine and part is not layers and next(part.parameters(), None) is not None:
             setattr(module, name, None)
     return module
 

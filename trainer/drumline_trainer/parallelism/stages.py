@@ -1,8 +1,8 @@
 """Which layers each stage of a pipeline has: the slowest stage sets the pace, so it is made small.
 
 A partition gives every stage a run of neighbouring layers and at least one. The first stage also
-looks tokens up and the last one predicts them, which with a big vocabulary costs as much as several
-layers: both are counted. The partition is exact, not a heuristic: of all there are, one whose
+embeds and the last one predicts, which with a big vocabulary costs as much as several layers: both
+are counted. The partition is exact, not a heuristic: of all there are, one whose
 largest stage is smallest, and of those the most even (least sum of squares).
 
 Costs are floating-point operations before a run and seconds after steps were measured. A new
@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.metrics.flops import flops_per_token
 
 Partition = tuple[range, ...]
 """The layers of each stage, by stage."""
@@ -28,27 +29,25 @@ class StageCosts:
 
     layers: tuple[float, ...]
     embedding: float = 0.0
-    """Of looking tokens up, in the first stage."""
+    """In the first stage: of making hidden states from the inputs."""
     head: float = 0.0
-    """Of the last norm, the logits and the loss, in the last stage."""
+    """In the last stage: of making predictions from hidden states."""
 
 
 def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
-    """Multiplications and additions of a forward pass per token; backward is twice that for all.
+    """Floating-point operations per token, forward and backward, as `metrics.flops` counts them.
 
-    A causal token attends to half of the sequence on average. Of a mixture's experts those that
-    work on a token count. A token's embedding is one row, read and added to.
+    Looking tokens up costs none; the first stage of a vision transformer multiplies its patches,
+    and its classifier, once per image, is nothing.
     """
-    hidden, key_value = model.hidden_size, model.kv_heads * (model.hidden_size // model.heads)
-    projections = 2 * hidden * (2 * hidden + 2 * key_value)
-    attention = 2 * hidden * sequence_length
-    experts = model.experts_per_token if model.experts else 1
-    router = 2 * hidden * model.experts
-    feed_forward = experts * 6 * hidden * model.ffn_size + router
+    vision = model.family is Family.VIT
+    rows = model.channels * model.patch_size**2 if vision else model.vocab_size
+    end = 6 * rows * model.hidden_size
+    every = flops_per_token(model, sequence_length=sequence_length) - end
     return StageCosts(
-        layers=(float(projections + attention + feed_forward),) * model.layers,
-        embedding=2.0 * hidden,
-        head=2.0 * hidden * model.vocab_size,
+        layers=(every / model.layers,) * model.layers,
+        embedding=float(end if vision else 0),
+        head=float(0 if vision else end),
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed import pipelining
 from torch.distributed.pipelining import PipelineStage
 
-from drumline_trainer.config import ConfigError, ModelConfig, Schedule
+from drumline_trainer.config import ConfigError, Family, ModelConfig, Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.pipeline import build_schedule, stage_modules
@@ -51,13 +51,31 @@ def test_a_v_brings_both_ends_to_the_first_rank() -> None:
     assert every_stage(layout=V_SHAPE, tied=False) == v_shape
 
 
+def test_learned_positions_are_the_first_stages() -> None:
+    config = ModelConfig(family=Family.GPT2, layers=6, hidden_size=8, ffn_size=8, kv_heads=4)
+    stages = [
+        parts(stage)
+        for index in range(2)
+        for stage in stage_modules(
+            build_on_meta(config), layout=LOOPED, index=index, partition=UNEVEN
+        )
+    ]
+    assert stages[0] == {"embedding", "position_embedding", "0", "1"}
+    assert stages[3] == {"4", "5", "norm", "embedding"}
+
+
 def test_a_tied_embedding_is_the_head_of_the_last_stage() -> None:
     tied = [{"embedding", "0", "1"}, {"3"}, {"2"}, {"4", "5", "norm", "embedding"}]
     assert every_stage(layout=LOOPED, tied=True) == tied
 
 
-def test_parameters_keep_their_names_and_the_model_its_parts() -> None:
-    whole = model(tied=False)
+@pytest.mark.parametrize("family", Family)
+def test_parameters_keep_their_names_and_the_model_its_parts(family: Family) -> None:
+    whole = build_on_meta(
+        ModelConfig(
+            family=family, layers=6, hidden_size=8, ffn_size=8, kv_heads=4, tied_embeddings=False
+        )
+    )
     names = [name for name, _ in whole.named_parameters()]
     stages = [
         stage

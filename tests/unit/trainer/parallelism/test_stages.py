@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.config import MODEL_PRESETS, ModelConfig
+from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig
 from drumline_trainer.parallelism.stages import (
     Partition,
     StageCosts,
@@ -76,20 +76,17 @@ def test_a_big_vocabulary_leaves_the_last_stage_fewer_layers() -> None:
 
 
 def test_a_layers_price_is_its_matrices_and_its_attention() -> None:
-    model = ModelConfig(hidden_size=8, ffn_size=16, heads=2, kv_heads=1, vocab_size=256, layers=1)
+    model = ModelConfig(hidden_size=8, ffn_size=16, heads=2, kv_heads=1, vocab_size=256, layers=3)
     costs = model_costs(model, sequence_length=10)
-    assert costs.layers == (2 * (8 * 8 * 2 + 8 * 4 * 2 + 3 * 8 * 16) + 2 * 10 * 8,)
-    assert costs.head == 2 * 8 * 256
+    matrices = 8 * 8 * 2 + 8 * 4 * 2 + 3 * 8 * 16
+    assert costs.layers == (6 * matrices + 6 * 8 * 10,) * 3
+    assert (costs.embedding, costs.head) == (0, 6 * 8 * 256)
 
 
-def test_a_mixture_pays_for_the_experts_that_work_on_a_token() -> None:
-    dense = ModelConfig(hidden_size=8, ffn_size=16, heads=2, kv_heads=1, layers=1)
-    mixture = ModelConfig(
-        hidden_size=8, ffn_size=16, heads=2, kv_heads=1, layers=1, experts=6, experts_per_token=3
-    )
-    one = model_costs(dense, sequence_length=10).layers[0]
-    three = model_costs(mixture, sequence_length=10).layers[0]
-    assert three - one == 2 * (2 * 3 * 8 * 16) + 2 * 8 * 6
+def test_a_vision_transformer_works_in_front_of_its_layers() -> None:
+    model = ModelConfig(family=Family.VIT, layers=3, patch_size=4, channels=3, hidden_size=64)
+    costs = model_costs(model, sequence_length=model.patches)
+    assert (costs.embedding, costs.head) == (6 * 3 * 4 * 4 * 64, 0)
 
 
 @pytest.mark.parametrize("stages", [0, 3])
