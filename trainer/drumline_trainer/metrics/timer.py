@@ -11,7 +11,7 @@ have passed, so nothing is synchronized; a collective that runs beside the compu
 the computation waits for it, and no more. `part` is to be entered on the stream that waits.
 
 A process is one rank and its observers are the process's: `part` is called from deep inside
-autograd, where nothing can be handed through. Where nobody observes it costs nothing.
+autograd, where nothing can be handed through. Where nobody observes it costs next to nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 OTHER = "other"
 """Whatever lies between the phases: the loop itself, logging."""
@@ -142,19 +142,21 @@ class part:  # noqa: N801 - reads as the statement it is part of
         axis: name of the group; waiting on `pp` counts as the pipeline's bubble.
     """
 
-    __slots__ = ("_name", "_told")
+    __slots__ = ("_axis", "_operation", "_told")
 
     def __init__(self, operation: str, axis: str) -> None:
-        self._name = f"{operation}/{axis}"
+        self._operation, self._axis = operation, axis
         self._told: tuple[Observer, ...] = ()
 
     def __enter__(self) -> None:
         """Tell whoever observes, unless this is being compiled."""
-        if is_compiling():
+        if is_dynamo_compiling():
             return
         self._told = _observers
-        for observer in self._told:
-            observer.begin(self._name)
+        if self._told:
+            name = f"{self._operation}/{self._axis}"
+            for observer in self._told:
+                observer.begin(name)
 
     def __exit__(self, *_: object) -> None:
         """Tell them that it is over."""
