@@ -30,9 +30,12 @@ from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
     export_hugging_face,
     import_hugging_face,
+    load_hugging_face,
 )
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice, slices_of
 
 TOKENS_BS = torch.randint(0, 257, (2, 17), generator=torch.Generator().manual_seed(0))
 LLAMA = ModelConfig(
@@ -174,6 +177,30 @@ def test_what_transformers_saves_computes_the_same_here(tmp_path: Path) -> None:
         ours_BSV = imported(folder).eval()(TOKENS_BS)
         theirs_BSV = theirs(TOKENS_BS).logits
         assert (ours_BSV - theirs_BSV).abs().max() <= 1e-5, folder.name
+
+
+@pytest.mark.parametrize("config", [MODELS["qwen3 moe"], MODELS["gpt2"]], ids=["moe", "gpt2"])
+def test_a_rank_fills_the_slices_it_holds(config: ModelConfig, tmp_path: Path) -> None:
+    whole = built(config)
+    export_hugging_face(dict(whole.named_parameters()), config, tmp_path)
+    ranks: list[list[Slice]] = [[], []]
+    for part in slices_of(whole):  # cut in the middle of the last dimension
+        middle, last = part.shape[-1] // 2, len(part.shape) - 1
+        for rank, (start, size) in enumerate([(0, middle), (middle, part.shape[-1] - middle)]):
+            box = Box(offsets=(*(0,) * last, start), shape=(*part.shape[:-1], size))
+            ranks[rank].append(replace(part, box=box, tensor=torch.empty(box.shape)))
+    for slices in ranks:
+        load_hugging_face(tmp_path, slices, config=replace(config, dropout=0.1))
+    for first, second, part in zip(*ranks, slices_of(whole), strict=True):
+        assert torch.equal(torch.cat([first.tensor, second.tensor], dim=-1), part.tensor)
+
+
+def test_weights_of_another_model_are_refused(folder: Path) -> None:
+    other = replace(LLAMA, rope_theta=600.0, layers=3)
+    with pytest.raises(
+        HuggingFaceError, match=r"layers is 2 there and 3 here; rope_theta is 500.0"
+    ):
+        load_hugging_face(folder, [], config=other)
 
 
 def test_a_large_model_is_several_files_and_an_index(tmp_path: Path) -> None:

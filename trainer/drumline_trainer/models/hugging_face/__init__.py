@@ -6,6 +6,10 @@ format, `exchange` does both directions. Never pickle.
 """
 
 from drumline_trainer.models.hugging_face.errors import HuggingFaceError
-from drumline_trainer.models.hugging_face.exchange import export_hugging_face, import_hugging_face
+from drumline_trainer.models.hugging_face.exchange import (
+    export_hugging_face,
+    import_hugging_face,
+    load_hugging_face,
+)
 
-__all__ = ["HuggingFaceError", "export_hugging_face", "import_hugging_face"]
+__all__ = ["HuggingFaceError", "export_hugging_face", "import_hugging_face", "load_hugging_face"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,9 +23,14 @@ from drumline_trainer.models.hugging_face.files import (
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
 from drumline_trainer.models.hugging_face.shapes import to_ours, to_theirs
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
 
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
+
+_FREE_TO_CHOOSE = ("dropout", "balance_weight")
+"""What a run may do otherwise with the same weights."""
 
 
 def export_hugging_face(
@@ -87,6 +95,31 @@ def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, 
                     f" {entry.shape(shapes)}"
                 )
     return config, _weights(folder, entries, shapes)
+
+
+def load_hugging_face(folder: Path, slices: Iterable[Slice], *, config: ModelConfig) -> None:
+    """Fill whatever parts of the weights this rank holds from a folder; reads little else of it.
+
+    Raises:
+        HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
+    """
+    found, weights = import_hugging_face(folder)
+    wanted = replace(found, **{name: getattr(config, name) for name in _FREE_TO_CHOOSE})
+    if wanted != config:
+        fields = [f.name for f in dataclasses.fields(config)]
+        differing = [
+            f"{name} is {getattr(wanted, name)} there and {getattr(config, name)} here"
+            for name in fields
+            if getattr(wanted, name) != getattr(config, name)
+        ]
+        raise HuggingFaceError(f"{folder} holds another model: {'; '.join(differing)}")
+    parts = defaultdict[str, list[Slice]](list)
+    for part in slices:
+        parts[part.name].append(part)
+    for name, tensor in weights:
+        whole = Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape))
+        for part in parts[name]:
+            part.tensor.copy_(tensor[part.box.slices_within(whole)])
 
 
 def _matched(
