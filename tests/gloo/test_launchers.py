@@ -52,16 +52,17 @@ def arguments_for(folder: Path) -> list[str]:
     return ["--config", str(file), "--metrics-file", str(folder / "losses")]
 
 
-def test_two_ranks_meet(gangs: GangStarter, tmp_path: Path) -> None:
-    arguments, port = arguments_for(tmp_path), free_port()
+def two_ranks(gangs: GangStarter, folder: Path, arguments: list[list[str]]) -> list[int | None]:
+    """Exit codes of two ranks that Slurm might have started, each with its own command line."""
+    port = free_port()
     processes = [
         gangs.context.Process(
             target=start,
             args=(
                 slurm(rank) | {"DRUMLINE_MASTER_PORT": port},
-                arguments,
-                tmp_path / f"output-{rank}",
-                tmp_path / f"errors-{rank}",
+                arguments[rank],
+                folder / f"output-{rank}",
+                folder / f"errors-{rank}",
             ),
         )
         for rank in range(2)
@@ -70,11 +71,27 @@ def test_two_ranks_meet(gangs: GangStarter, tmp_path: Path) -> None:
         process.start()
     for process in processes:
         process.join()
-    told = [(tmp_path / f"errors-{rank}").read_text() for rank in range(2)]
-    assert [process.exitcode for process in processes] == [0, 0], told
+    return [process.exitcode for process in processes]
+
+
+def test_two_ranks_meet(gangs: GangStarter, tmp_path: Path) -> None:
+    codes = two_ranks(gangs, tmp_path, [arguments_for(tmp_path)] * 2)
+    assert codes == [0, 0], (tmp_path / "errors-0").read_text()
     assert len(read_losses(tmp_path / "losses")) == 10
     assert "step 10/10" in (tmp_path / "output-0").read_text()
     assert not (tmp_path / "output-1").read_text()
+
+
+def test_ranks_that_were_told_different_things_do_not_train(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    arguments = arguments_for(tmp_path)
+    codes = two_ranks(gangs, tmp_path, [arguments, [*arguments, "--set", "seed=9"]])
+    assert codes == [ExitCode.CONFIG] * 2
+    for rank in range(2):
+        told = (tmp_path / f"errors-{rank}").read_text()
+        assert "rank 1 has configuration=" in told
+        assert " and rank 0 has configuration=" in told
 
 
 def test_rank_0_says_where_it_cannot_listen(gangs: GangStarter, tmp_path: Path) -> None:

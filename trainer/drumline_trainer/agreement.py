@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
 
 PATIENCE = timedelta(minutes=5)
@@ -61,9 +62,11 @@ class Said:
     facts: dict[str, str]
 
 
-def environment_facts(config: TrainerConfig, layout: Layout, *, backend: str) -> dict[str, str]:
+def environment_facts(
+    configuration: Mapping[str, Any], layout: Layout, *, backend: str
+) -> dict[str, str]:
     """What must not differ between ranks of one run, by name."""
-    whole = json.dumps(config.to_dict(), sort_keys=True).encode()
+    whole = json.dumps(configuration, sort_keys=True, default=str).encode()
     facts = {
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda),

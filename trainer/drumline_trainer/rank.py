@@ -29,6 +29,7 @@ import torch._inductor.config
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from drumline_trainer.agreement import environment_facts
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -38,6 +39,7 @@ from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.heartbeat import Parked, Word
 from drumline_trainer.host import threads_per_rank
+from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.pulse import Pulse
@@ -45,7 +47,7 @@ from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
-from drumline_trainer.recovery.joining import JOIN_TIMEOUT, join
+from drumline_trainer.recovery.joining import JOIN_TIMEOUT, backend_of, join
 from drumline_trainer.recovery.leaving import PATIENCE_SECONDS, interrupt, leave
 from drumline_trainer.recovery.savepoints import PreemptedError, SavePoints
 from drumline_trainer.train import train
@@ -139,7 +141,9 @@ def _train(
 ) -> None:
     """One membership from joining to the end of the run."""
     if control is None:
-        join(reporter.placement, device=device)
+        layout = Layout.of(config.parallelism, world_size=reporter.placement.world_size)
+        facts = environment_facts(config.to_dict(), layout, backend=backend_of(device))
+        join(reporter.placement, device=device, facts=facts)
     else:
         control.enter(reporter.placement.membership)
         join(reporter.placement, device=device, check=control.check)

@@ -10,12 +10,14 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
+from drumline_trainer.agreement import environment_facts
 from drumline_trainer.collectives.operations import Groups, Operation, even_size, operations
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.collectives.plan import MeasuredAxis, Row, axes_of, nodes_of
@@ -25,7 +27,7 @@ from drumline_trainer.host import threads_per_rank
 from drumline_trainer.parallelism.mesh import device_of_rank
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.recovery.joining import backend_of, join
 
 WARM_UPS = 2
 SMALL = 64 * 1024
@@ -37,8 +39,10 @@ def bench_rank(placement: Placement, *, options: BenchOptions) -> int:
     """The whole of a rank; rank 0 prints the table. Returns an exit code of the contract."""
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
     device = device_of_rank(placement.local_rank)
-    join(placement, device=device)
-    world = World.join(options.layout(world_size=placement.world_size), device=device)
+    layout = options.layout(world_size=placement.world_size)
+    facts = environment_facts(asdict(options), layout, backend=backend_of(device))
+    join(placement, device=device, facts=facts)
+    world = World.join(layout, device=device)
     rows = list(_measured(world, options=options, per_node=placement.local_world_size))
     if placement.rank == 0:
         _write(rows, world=world, json_file=options.json_file)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from drumline_trainer.agreement import agree_on_environment
 from drumline_trainer.contract import Env
 from drumline_trainer.host import interface_of
 from drumline_trainer.placement import Placement
@@ -30,7 +31,11 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 
 
 def join(
-    placement: Placement, *, device: torch.device, check: Callable[[], None] = lambda: None
+    placement: Placement,
+    *,
+    device: torch.device,
+    check: Callable[[], None] = lambda: None,
+    facts: Mapping[str, str] | None = None,
 ) -> None:
     """Connect to the store and to every other rank: afterwards collectives work.
 
@@ -38,8 +43,11 @@ def join(
         placement: which rank this is and where the store answers.
         device: decides the backend.
         check: raises once there is no point in joining any more.
+        facts: what all ranks must have alike (`agreement.environment_facts`); None, on all ranks,
+            where they are processes that have been compared before.
 
     Raises:
+        ConfigError: ranks have different facts.
         OSError: the placement's address is not on this machine.
         torch.distributed.DistNetworkError: the store does not answer.
     """
@@ -52,16 +60,26 @@ def join(
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
     membership = f"{placement.generation}.{placement.attempt}"
     store = PrefixStore(membership, _connect(placement, check=check))
-    _wait_for_all(store, world_size=placement.world_size)
+    if facts is None:
+        _wait_for_all(store, world_size=placement.world_size)
+    else:
+        agree_on_environment(
+            store, rank=placement.rank, world_size=placement.world_size, facts=facts
+        )
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
+        backend_of(device),
         store=store,
         rank=placement.rank,
         world_size=placement.world_size,
         timeout=COLLECTIVE_TIMEOUT,
     )
+
+
+def backend_of(device: torch.device) -> str:
+    """What carries collectives between tensors of this device."""
+    return "nccl" if device.type == "cuda" else "gloo"
 
 
 def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
