@@ -12,7 +12,7 @@ import hashlib
 import os
 import sysconfig
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -60,7 +60,7 @@ class Corpus:
         first, last = bisect_left(self.ends, start), bisect_left(self.ends, stop)
         return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
 
-    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Nothing: the operating system reads ahead."""
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from drumline_trainer.config import ConfigError
@@ -58,7 +58,7 @@ class ShardFolder:
             verified[block.number] = 1
         return content
 
-    def ahead(self, blocks: Sequence[Block]) -> None:
+    def ahead(self, blocks: Iterable[Block]) -> None:
         """Nothing: the operating system reads ahead."""
 
     def close(self) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from drumline_trainer.config import ConfigError
@@ -22,10 +24,13 @@ from drumline_trainer.data.shard_text import Block
 
 _READERS = 8
 _ATTEMPTS = 5
-"""Of each request; the pauses between them grow to 20 s at most."""
+"""Of each request."""
+_FIRST_PAUSE_SECONDS = 0.2
+"""Between attempts; each pause is twice the one before."""
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 20
-_FINAL_STATUSES = {400, 401, 403, 404, 416}
+_LATER = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "InternalError"}
+"""Answers after which the same request may succeed, beside every status of 429, 500 and above."""
 
 T = TypeVar("T")
 
@@ -45,6 +50,7 @@ class ShardBucket:
         self._client, self._failures = _client()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="shards")
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._cache: OrderedDict[Block, Future[bytes]] = OrderedDict()
         """Blocks being fetched or there, the one used longest ago first."""
         self._held_bytes = 0
@@ -56,8 +62,7 @@ class ShardBucket:
 
     def whole(self, name: str, *, limit: int) -> bytes:
         """A small object."""
-        with self._sentences(name):
-            content = self._get(name, f"bytes=0-{limit}")
+        content = self._get(name, f"bytes=0-{limit}")
         if len(content) > limit:
             raise ConfigError(f"data.source: {self.where}/{name} is longer than {limit} bytes")
         return content
@@ -65,12 +70,15 @@ class ShardBucket:
     def sizes(self) -> dict[str, int]:
         """Bytes of each object there is, as the store lists them."""
         pages = self._client.get_paginator("list_objects_v2")
-        with self._sentences(""):
+
+        def listed() -> dict[str, int]:
             return {
                 found["Key"].removeprefix(self._prefix): found["Size"]
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
                 for found in page.get("Contents", ())
             }
+
+        return self._again(listed, name="")
 
     def block(self, block: Block) -> bytes:
         """The content, from the cache or fetched."""
@@ -85,7 +93,7 @@ class ShardBucket:
                     self._forget(block)
             raise
 
-    def ahead(self, blocks: Sequence[Block]) -> None:
+    def ahead(self, blocks: Iterable[Block]) -> None:
         """Fetch these in threads, as many as half the cache holds: none pushes out another."""
         room = self._cache_bytes // 2
         for block in dict.fromkeys(blocks):
@@ -95,7 +103,8 @@ class ShardBucket:
             self._asked(block)
 
     def close(self) -> None:
-        """End the threads: what waits is given up, what runs is waited for."""
+        """End the threads: what waits is given up, one attempt of what runs is waited for."""
+        self._closed.set()
         self._pool.shutdown(cancel_futures=True)
         self._client.close()
 
@@ -126,68 +135,83 @@ class ShardBucket:
         self._held_bytes -= block.stop - block.start
 
     def _fetch(self, block: Block) -> bytes:
-        with self._sentences(block.file):
-            content = self._get(block.file, f"bytes={block.start}-{block.stop - 1}")
+        content = self._get(block.file, f"bytes={block.start}-{block.stop - 1}")
         block.check(content, where=self.where)
         return content
 
     def _get(self, name: str, wanted: str) -> bytes:
-        """The answer's body; one that breaks off is asked for again."""
+        """The answer's body."""
         key = f"{self._prefix}{name}"
 
-        def get() -> bytes:
+        def body() -> bytes:
             answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=wanted)
-            with contextlib.closing(answer["Body"]) as body:
-                return body.read()
+            with contextlib.closing(answer["Body"]) as stream:
+                return stream.read()
 
-        return _again(get, broken=self._failures.broken)
+        return self._again(body, name=name)
 
-    @contextlib.contextmanager
-    def _sentences(self, name: str) -> Iterator[None]:
-        """The library's errors as ours, without the words in which it names the endpoint."""
+    def _again(self, read: Callable[[], T], *, name: str) -> T:
+        """Try as often as may help; then the library's error as ours, without its words."""
         where = f"data.source: {self.where}/{name}".rstrip("/")
+        pause = _FIRST_PAUSE_SECONDS
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return read()
+            except self._failures.all as error:
+                if not self._failures.passes(error):
+                    raise self._failures.named(error, where=where) from None
+            # ranks that failed together come back apart
+            if self._closed.wait(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+                raise StoreUnreachableError(f"data.source: {self.where} was closed")
+            pause *= 2
         try:
-            yield
-        except self._failures.refused as error:
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            code = error.response.get("Error", {}).get("Code", "an error")
-            said = f"{where}: the store answered {code} ({status})"
-            if status in _FINAL_STATUSES:
-                raise ConfigError(f"{said}; check the name and what the keys may read") from None
-            raise StoreUnreachableError(f"{said} {_ATTEMPTS} times") from None
-        except self._failures.keyless:
-            raise ConfigError(
-                f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            ) from None
-        except self._failures.any as error:
-            raise StoreUnreachableError(f"{where}: {type(error).__name__}") from None
+            return read()
+        except self._failures.all as error:
+            raise self._failures.named(error, where=where) from None
 
 
 class _Failures:
-    """The library's exceptions by what they mean for us."""
+    """The library's exceptions by what they mean for us. Their words may name the endpoint."""
 
     def __init__(self) -> None:
         from botocore import exceptions  # noqa: PLC0415
 
-        self.refused: Any = exceptions.ClientError
-        self.keyless: Any = (
+        self.all: Any = (exceptions.BotoCoreError, exceptions.ClientError)
+        self._refused: Any = exceptions.ClientError
+        self._keyless: Any = (
             exceptions.NoCredentialsError,
             exceptions.PartialCredentialsError,
-            exceptions.NoRegionError,
         )
-        self.broken: Any = (
+        self._lost: Any = (
+            exceptions.ConnectionError,
+            exceptions.HTTPClientError,
             exceptions.IncompleteReadError,
-            exceptions.ReadTimeoutError,
-            exceptions.ResponseStreamingError,
         )
-        self.any: Any = exceptions.BotoCoreError
+
+    def passes(self, error: Any) -> bool:
+        """Whether the same request may succeed in a moment."""
+        if not isinstance(error, self._refused):
+            return isinstance(error, self._lost)
+        code, status = _answer(error)
+        return code in _LATER or status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
+
+    def named(self, error: Any, *, where: str) -> Exception:
+        """The error to raise in its place."""
+        if isinstance(error, self._keyless):
+            return ConfigError(
+                f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
+        said = type(error).__name__
+        if isinstance(error, self._refused):
+            said = "the store answered {} ({})".format(*_answer(error))
+            if not self.passes(error):
+                return ConfigError(f"{where}: {said}; check the name and what the keys may read")
+        return StoreUnreachableError(f"{where}: {said}, {_ATTEMPTS} times")
 
 
-def _again(read: Callable[[], T], *, broken: tuple[type[Exception], ...]) -> T:
-    for _ in range(_ATTEMPTS - 1):
-        with contextlib.suppress(*broken):
-            return read()
-    return read()
+def _answer(error: Any) -> tuple[str, int]:
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return error.response.get("Error", {}).get("Code", "an error"), status
 
 
 def _client() -> tuple[Any, _Failures]:
@@ -199,7 +223,7 @@ def _client() -> tuple[Any, _Failures]:
             "data.source: s3:// needs the package boto3; install drumline[trainer-more]"
         ) from error
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        retries={"total_max_attempts": 1},  # tried again here, where closing can end it
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,
         max_pool_connections=_READERS,

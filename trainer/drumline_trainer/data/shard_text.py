@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
@@ -76,7 +76,7 @@ class ShardStore(Protocol):
         """The content. Raises ShardMismatchError."""
         ...
 
-    def ahead(self, blocks: Sequence[Block]) -> None:
+    def ahead(self, blocks: Iterable[Block]) -> None:
         """Begin to fetch these: they are asked for soon."""
         ...
 
@@ -146,15 +146,13 @@ class ShardText:
         listing = "".join(f"{s.tokens.sha256}\n" for s in self.index.shards)
         return hashlib.sha256(listing.encode()).hexdigest()[:32]
 
-    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch the blocks of these (start, length)."""
         self.store.ahead(
-            [
-                block
-                for start, length in ranges
-                for shard, first, last in self._parts(start, start + length)
-                for block in self._blocks(shard, first, last)
-            ]
+            block
+            for start, length in ranges
+            for shard, first, last in self._parts(start, start + length)
+            for block in self._blocks(shard, first, last)
         )
 
     def close(self) -> None:

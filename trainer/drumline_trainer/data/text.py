@@ -11,7 +11,7 @@ and says which document each input is of, so that attention can stay within one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class Text(Protocol):
         """Digest of what the positions mean."""
         ...
 
-    def ahead(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch these (start, length): they are asked for soon."""
         ...
 
@@ -116,7 +116,7 @@ class TextDataset(Dataset):
     def ahead(self, samples: range) -> None:
         """Begin to fetch what is far away."""
         length = self.sequence_length + 1
-        self.text.ahead([(self._start(sample), length) for sample in samples])
+        self.text.ahead((self._start(sample), length) for sample in samples)
 
     def close(self) -> None:
         """Let go of the text."""

@@ -37,7 +37,7 @@ _LOCK_FILE = ".lock"
 _SHARD_TOKENS = 100_000_000
 _LARGEST_SHARD_TOKENS = 2**31
 """Ends of documents are uint32, and the last document may run beyond the limit."""
-_BATCH_CHARACTERS = 1_000_000
+_BATCH_CHARACTERS = 200_000
 _SAY_SECONDS = 10.0
 
 
@@ -134,7 +134,7 @@ def _write_shards(
     order: Order, corpus: Corpus, tokenizer: Any, frame: _Frame, *, say: Callable[[str], None]
 ) -> ShardIndex:
     done = _resumed(order.output, frame.made_from, say=say)
-    progress = _Progress(corpus, say=say)
+    progress = _Progress(corpus, start=done.place, say=say)
     stream = _encoded(order, corpus, tokenizer, frame, start=done.place)
     document = next(stream, None)
     while document is not None:
@@ -242,30 +242,30 @@ def _alone(output: Path) -> Iterator[None]:
 class _Progress:
     """A line every ten seconds: how much of the text is done, at which rate, how long it takes."""
 
-    def __init__(self, corpus: Corpus, *, say: Callable[[str], None]) -> None:
+    def __init__(self, corpus: Corpus, *, start: Place, say: Callable[[str], None]) -> None:
         self._corpus = corpus
         self._say = say
         self._tokens = 0
-        self._first_bytes: int | None = None
+        self._start = self._bytes_before(start)
         self._begun = self._said = time.monotonic()
 
     def add(self, tokens: int, place: Place) -> None:
         """A document is done."""
         self._tokens += tokens
         now = time.monotonic()
-        begin = self._corpus.ends[place.file - 1] if place.file else 0
-        done = begin + place.offset
-        if self._first_bytes is None:
-            self._first_bytes = done
         if now - self._said < _SAY_SECONDS:
             return
         self._said = now
-        rate = (done - self._first_bytes) / (now - self._begun)
-        left = f"{(self._corpus.size - done) / rate:.0f} s left" if rate else "no end in sight"
+        done = self._bytes_before(place)
+        seconds = now - self._begun
+        left = (self._corpus.size - done) * seconds / (done - self._start)
         self._say(
             f"{done / self._corpus.size:.1%} of {self._corpus.size} bytes,"
-            f" {self._tokens / (now - self._begun):,.0f} tokens/s, {left}"
+            f" {self._tokens / seconds:,.0f} tokens/s, {left:.0f} s left"
         )
+
+    def _bytes_before(self, place: Place) -> int:
+        return (self._corpus.ends[place.file - 1] if place.file else 0) + place.offset
 
 
 def main(arguments: list[str] | None = None) -> int:

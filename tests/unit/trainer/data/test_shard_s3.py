@@ -20,6 +20,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data import shard_s3
 from drumline_trainer.data.batches import Batch, Dataset
 from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.data.prefetch import Prefetch
@@ -252,6 +253,32 @@ def test_what_fails_for_a_moment_is_tried_again(
         assert not gate.answers
 
 
+def test_what_keeps_failing_is_given_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_s3, "_FIRST_PAUSE_SECONDS", 0.001)
+    with closing(opened()) as dataset:
+        gate.answers += [unavailable] * 50
+        with pytest.raises(StoreUnreachableError, match=r"the store answered .* \(503\), 5 times"):
+            dataset.batch(range(1))
+    assert len(gate.answers) == 45
+
+
+def test_closing_ends_a_pause(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_s3, "_FIRST_PAUSE_SECONDS", 1000.0)
+    asked = threading.Event()
+
+    def unavailable_for_long(request: BaseHTTPRequestHandler) -> None:
+        unavailable(request)
+        asked.set()
+
+    dataset = opened()
+    gate.answers.append(unavailable_for_long)
+    with Prefetch(dataset.batch, [range(1)]) as batches, closing(dataset):
+        assert asked.wait(60)
+    with pytest.raises(StoreUnreachableError, match="was closed"):
+        next(batches)
+    assert not fetching()
+
+
 def test_a_damaged_block_is_caught_whenever_it_is_fetched(gate: Gate) -> None:
     def damaged(request: BaseHTTPRequestHandler) -> None:
         request.send_response(206)
@@ -302,7 +329,7 @@ def test_no_message_holds_the_endpoint_or_a_secret(
         opened()
     port = gate.address.rpartition(":")[2]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("drumline_trainer.data.shard_s3._ATTEMPTS", 1)
+    monkeypatch.setattr(shard_s3, "_ATTEMPTS", 1)
     with pytest.raises(StoreUnreachableError, match="EndpointConnectionError") as unreachable:
         opened()
     for caught in (refused, unreachable):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -161,3 +162,17 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "40 documents, " in capsys.readouterr().err
     assert main([*options, "--output", str(asked.output)]) == 2
     assert "of other text, another tokenizer" in capsys.readouterr().err
+
+
+def test_progress_is_told_with_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SAY_SECONDS", 0.0)
+    said: list[str] = []
+    tokenize(order(tmp_path), say=said.append)
+    line = re.compile(r"(\d+\.\d)% of \d+ bytes, [\d,]+ tokens/s, (\d+) s left")
+    shares = [float(match[1]) for match in map(line.fullmatch, said) if match]
+    assert len(shares) == 40
+    assert shares == sorted(shares)
+    assert shares[-1] == 100.0
+    assert said[-2].endswith(" 0 s left")
