@@ -64,9 +64,29 @@ def bench_collectives(arguments: list[str]) -> int:
     return _run(partial(_bench_rank, options=options), started)
 
 
+def export(arguments: list[str]) -> int:
+    """Write a checkpoint's weights as Hugging Face's transformers reads them."""
+    parser = argparse.ArgumentParser(prog="drumline_trainer export", description=export.__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a step-... folder")
+    parser.add_argument("target", type=Path, help="folder to write")
+    _add_configuration(parser)
+    options = parser.parse_args(arguments)
+    config = configured(options.config, preset=options.preset, settings=options.set)
+    from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415
+    from drumline_trainer.export import export_checkpoint  # noqa: PLC0415
+
+    try:
+        export_checkpoint(options.checkpoint, config.model, options.target)
+    except CorruptCheckpointError as error:
+        sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
+        return ExitCode.CORRUPT_CHECKPOINT
+    return ExitCode.OK
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "bench-collectives": bench_collectives,
+    "export": export,
 }
 
 
@@ -165,13 +185,17 @@ def _train_parser() -> argparse.ArgumentParser:
         prog="drumline_trainer",
         description=f"{train.__doc__} Other commands: {', '.join(list(COMMANDS)[1:])}.",
     )
-    parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
-    parser.add_argument("--preset", choices=sorted(MODEL_PRESETS), help="model of this name")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    _add_configuration(parser)
     parser.add_argument("--ranks", type=int, help="processes on this machine, without a launcher")
     parser.add_argument("--checkpoint-folder", type=Path, help="save here and resume from here")
     parser.add_argument("--metrics-file", type=Path, help="every step's loss as JSON lines")
     return parser
+
+
+def _add_configuration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
+    parser.add_argument("--preset", choices=sorted(MODEL_PRESETS), help="model of this name")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
 
 
 if __name__ == "__main__":

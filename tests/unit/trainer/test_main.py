@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from drumline_trainer.__main__ import configured, main
+from drumline_trainer.__main__ import configured, main, started_as
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.launchers import launched
 
 
 def test_settings_lie_over_the_preset_and_that_over_the_file(tmp_path: Path) -> None:
@@ -51,6 +53,10 @@ def test_a_bad_setting_says_what_is_wrong(setting: str, message: str) -> None:
         (["--config", "/absent.json"], "/absent.json"),
         (["--ranks", "3"], "does not split evenly over 3 ranks"),
         (["--ranks", "0"], "ranks: must be at least 1, not 0"),
+        (["train", "--ranks", "0"], "ranks: must be at least 1, not 0"),
+        (["--set", "parallelism.tensor=2", "--ranks", "3"], "3 ranks do not divide by 2"),
+        (["bench-collectives", "--ranks", "3", "--layout", "tensor=2"], "do not divide by 2"),
+        (["export", "/absent", "/absent", "--set", "steps=0"], "steps: must be"),
         (["--metrics-file", "/absent/losses"], "--metrics-file: /absent is not a folder"),
     ],
 )
@@ -59,3 +65,19 @@ def test_what_cannot_work_ends_before_torch_is_imported(
 ) -> None:
     assert main(arguments) == ExitCode.CONFIG
     assert message in capsys.readouterr().err
+
+
+def test_ranks_are_counted_by_the_launcher_or_by_the_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert (started_as(None), started_as(4)) == (1, 4)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
+    assert started_as(4) == 4  # one process, as in an interactive job
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    assert started_as(None) == started_as(8) == launched(os.environ)
+    with pytest.raises(ConfigError, match=r"--ranks 4: Open MPI \(mpirun\) has started 8"):
+        started_as(4)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from drumline_trainer.__main__ import main
+from drumline_trainer.checkpoint.manifest import (
+    MANIFEST_DIGEST_FILE,
+    MANIFEST_FILE,
+    Manifest,
+    Piece,
+    TensorRecord,
+    digest_line,
+)
+from drumline_trainer.checkpoint.shard_file import write_shard_file
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.models.hugging_face import import_hugging_face
+from drumline_trainer.models.hugging_face.names import our_shapes
+from drumline_trainer.parallelism.shards import Box
+
+CONFIG = TrainerConfig.from_dict(
+    {"model": {"layers": 1, "hidden_size": 8, "heads": 2, "kv_heads": 2, "ffn_size": 16}}
+)
+
+
+def stored(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights in a checkpoint of two ranks, each with half the rows; and a moment."""
+    folder.mkdir()
+    random = torch.Generator().manual_seed(1)
+    weights = {
+        name: torch.rand(shape, generator=random)
+        for name, shape in our_shapes(CONFIG.model).items()
+    }
+    tensors = weights | {"exp_avg.norm.weight": torch.zeros(8)}
+    records = {
+        name: TensorRecord(dtype="F32", shape=tuple(tensor.shape), pieces=())
+        for name, tensor in tensors.items()
+    }
+    files = {}
+    for rank in range(2):
+        file, parts = f"rank-{rank}.safetensors", {}
+        for name, tensor in tensors.items():
+            at = len(tensor) // 2 * rank
+            parts[name] = tensor[at : at + len(tensor) // 2 + rank * (len(tensor) % 2)]
+            offsets = (at, *[0] * (tensor.dim() - 1))
+            piece = Piece(file=file, box=Box(offsets=offsets, shape=tuple(parts[name].shape)))
+            known = records[name]
+            records[name] = TensorRecord(
+                dtype="F32", shape=known.shape, pieces=(*known.pieces, piece)
+            )
+        files[file] = write_shard_file(folder / file, parts)
+    manifest = Manifest(
+        step=3, world_size=2, generation=0, attempt=0, files=files, tensors=records, trainer={}
+    )
+    (folder / MANIFEST_FILE).write_bytes(manifest.encode())
+    (folder / MANIFEST_DIGEST_FILE).write_bytes(digest_line(manifest.encode()))
+    return weights
+
+
+def command(folder: Path) -> list[str]:
+    file = folder / "config.json"
+    file.write_text(json.dumps(CONFIG.to_dict()))
+    return ["export", str(folder / "step-3"), str(folder / "out"), "--config", str(file)]
+
+
+def test_a_checkpoint_becomes_a_folder_with_the_same_weights(tmp_path: Path) -> None:
+    weights = stored(tmp_path / "step-3")
+    assert main(command(tmp_path)) == ExitCode.OK
+    model, read = import_hugging_face(tmp_path / "out")
+    found = dict(read)
+    assert (model.layers, model.hidden_size, model.heads) == (1, 8, 2)
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize("name", ["rank-1.safetensors", MANIFEST_FILE])
+def test_what_does_not_verify_is_not_exported(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "step-3")
+    body = bytearray((tmp_path / "step-3" / name).read_bytes())
+    body[-3] ^= 1
+    (tmp_path / "step-3" / name).write_bytes(body)
+    assert main(command(tmp_path)) == ExitCode.CORRUPT_CHECKPOINT
+    assert name in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
