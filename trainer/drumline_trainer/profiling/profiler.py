@@ -70,7 +70,7 @@ class Profiler:
             activities.append(ProfilerActivity.CUDA)
             torch.cuda.memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)  # noqa: SLF001
         self._began = step
-        self._profile = profile(activities=activities, record_shapes=True)
+        self._profile = profile(activities=activities, record_shapes=True, acc_events=True)
         self._profile.start()
         self.ranges.switch(on=True)
 
