@@ -42,10 +42,19 @@ def reference(model: Mixture, x_D: Tensor) -> Tensor:
     return shares[0] * out[0] + shares[1] * out[1] + shared
 
 
-def test_outputs_equal_the_formulas_written_out() -> None:
+def test_outputs_and_gradients_equal_those_of_the_formulas_written_out() -> None:
     model = mixture().eval()
-    expected = torch.stack([reference(model, x_D) for x_D in X_BSD.flatten(0, 1)])
-    torch.testing.assert_close(model(X_BSD).flatten(0, 1), expected, rtol=1e-4, atol=1e-5)
+    x_TD = X_BSD.flatten(0, 1).requires_grad_()
+    out_TD = model(x_TD.view(X_BSD.shape)).flatten(0, 1)
+    expected = torch.stack([reference(model, x_D) for x_D in x_TD])
+    torch.testing.assert_close(out_TD, expected, rtol=1e-4, atol=1e-5)
+
+    leaves = [x_TD, *model.parameters()]
+    weighted = torch.arange(out_TD.numel()).view(out_TD.shape) / out_TD.numel()
+    ours = torch.autograd.grad((out_TD * weighted).sum(), leaves)
+    theirs = torch.autograd.grad((expected * weighted).sum(), leaves)
+    for found, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_one_kernel_for_all_experts_equals_one_product_each() -> None:
