@@ -29,8 +29,14 @@ SMALL: dict[str, Any] = {
 
 def small(text: Path, **changes: Any) -> TrainerConfig:
     """A model of a few thousand weights that trains on the text in `text`."""
-    if not (text / "a.py").exists():
-        (text / "a.py").write_bytes(bytes(i * i % 251 for i in range(4000)))
-        (text / "b.py").write_bytes(b"def f(x): return x + 1\n" * 40)
-    raw = merge(SMALL, {"data": {"source": str(text)}})
+    raw = merge(SMALL, {"data": {"source": str(write_text(text))}})
     return TrainerConfig.from_dict(merge(raw, changes))
+
+
+def write_text(folder: Path) -> Path:
+    """A folder with a little text, the same each time."""
+    folder.mkdir(exist_ok=True)
+    if not (folder / "a.py").exists():
+        (folder / "a.py").write_bytes(bytes(i * i % 251 for i in range(4000)))
+        (folder / "b.py").write_bytes(b"def f(x): return x + 1\n" * 40)
+    return folder

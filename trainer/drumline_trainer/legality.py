@@ -10,6 +10,7 @@ from enum import StrEnum
 from drumline_trainer.config import (
     ConfigError,
     DataParallel,
+    Family,
     ModelConfig,
     Schedule,
     TrainerConfig,
@@ -25,6 +26,8 @@ class Reason(StrEnum):
     HEADS = "HeadsDoNotDivide"
     FFN = "FfnDoesNotDivide"
     SEQUENCE = "SequenceDoesNotDivide"
+    POSITIONS = "TooFewPositions"
+    IMAGES = "ImagesHaveNoContext"
     LAYERS = "TooFewLayers"
     STAGES_PER_RANK = "StagesPerRank"
     MICRO_BATCHES = "TooFewMicroBatches"
@@ -122,23 +125,40 @@ def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Objection]:
                 text=f"parallelism.tensor: model.{field} {size} do not divide by {degree};"
                 f" use a divisor of {size}",
             )
-    if model.ffn_size % degree:
-        yield Objection(
-            reason=Reason.FFN,
-            text=f"parallelism.tensor: model.ffn_size {model.ffn_size} does not divide by {degree}",
-        )
+    ffn = ("expert_ffn_size", model.features_per_expert) if model.experts else ("ffn_size", 0)
+    for field, size in (ffn, ("ffn_size", model.ffn_size)):
+        if size % degree:
+            yield Objection(
+                reason=Reason.FFN,
+                text=f"parallelism.tensor: model.{field} {size} does not divide by {degree}",
+            )
 
 
 def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
-    length = config.data.sequence_length
+    model, length = config.model, config.data.sequence_length
+    field = "data.sequence_length"
+    if model.family is Family.VIT:
+        field, length = "model.patch_size: the patches,", model.patches
+        if layout.context > 1:
+            yield Objection(
+                reason=Reason.IMAGES,
+                text=f"parallelism.context: {layout.context}, but images are not cut by position;"
+                " use tensor or data parallelism",
+            )
+    if model.family is Family.GPT2 and length > model.max_positions:
+        yield Objection(
+            reason=Reason.POSITIONS,
+            text=f"data.sequence_length: {length} is over model.max_positions"
+            f" {model.max_positions}",
+        )
     parts = 2 * layout.context if layout.context > 1 else 1
     if layout.tensor > 1 and layout.sequence_parallel:
         parts = math.lcm(parts, layout.context * layout.tensor)
     if length % parts:
         yield Objection(
             reason=Reason.SEQUENCE,
-            text=f"data.sequence_length: {length} does not divide by {parts}, as context"
-            f" {layout.context} and tensor {layout.tensor} need it",
+            text=f"{field}: {length} does not divide by {parts}, as context {layout.context} and"
+            f" tensor {layout.tensor} need it",
         )
 
 

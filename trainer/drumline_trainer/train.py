@@ -2,8 +2,8 @@
 
 The process group is initialized (`rank`); everything that must be equal on all ranks follows from
 the configuration and, after a restore, from the checkpoint. The same ranks on the same machine give
-bitwise the same losses and weights, killed and resumed or not; another number of ranks gives the
-same losses up to the rounding of sums.
+bitwise the same losses and weights, killed and resumed or not; another layout gives the same up to
+the rounding of sums.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.data.batches import Dataset
 from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.heartbeat import Phase
+from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.models.initialize import initialize
-from drumline_trainer.models.llama import Llama, build_on_meta, next_token_loss
+from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
-from drumline_trainer.optimization.gradients import Totals, clip_and_total
+from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.fsdp import reduce_gradients, shard_model
-from drumline_trainer.parallelism.mesh import build_mesh
-from drumline_trainer.parallelism.slices import slices_of, take_gradients
+from drumline_trainer.parallelism.assembly import Trainee, assemble
+from drumline_trainer.parallelism.share import Share
+from drumline_trainer.parallelism.world import World
 from drumline_trainer.randomness import reseed
 from drumline_trainer.recovery.savepoints import SavePoints
 from drumline_trainer.recovery.state import announce, cursor_of, trainer_state
@@ -42,50 +41,50 @@ def train(
     """Train from the best saved state, or from the initial weights, to `config.steps`.
 
     Raises:
-        ConfigError: the configuration cannot work here (data, world size, model of a checkpoint).
+        ConfigError: the configuration cannot work here (data, ranks, model of a checkpoint).
         CheckpointError: see `checkpoint.errors`.
         NonFiniteLossError: the loss or the gradient is infinite or not a number.
         PreemptedError: a notice asked to save and leave.
         InterruptedByAgentError: the agent has ended this membership.
     """
-    placement = reporter.placement
-    config.check_world_size(placement.world_size)
+    layout = checked_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset = open_dataset(config.data, seed=config.seed)
-
-    mesh = build_mesh(device=device, world_size=placement.world_size)
-    model = build_on_meta(config.model)
-    shard_model(model, mesh=mesh, precision=config.precision)
-    model.to_empty(device=device)
-    optimizer = ShardedAdamW(slices_of(model), config.optimizer)
+    dataset.check_model(config.model)
+    world = World.join(layout, device=device)
+    trainee = assemble(config, world)
+    optimizer = ShardedAdamW(trainee.slices, config.optimizer)
+    share = Share.of(dataset, config=config, world=world)
 
     reporter.enter(Phase.RESTORING)
     start = savepoints.restore(optimizer.slices())
     if start.tier is RestoreTier.INITIAL:
-        initialize(model, seed=config.seed)
+        initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+    trainee.weights.publish()
     optimizer.set_finished_steps(start.step)
     cursor = cursor_of(start)
     announce(start, config=config, dataset=dataset, reporter=reporter)
 
     for step in range(start.step, config.steps):
         savepoints.check_membership()
-        reseed(config.seed, step=step, rank=placement.rank)
-        local_loss = forward_backward(
-            model, dataset, cursor, config=config, device=device, reporter=reporter
-        )
+        reseed(config.seed, step=step, rank=world.random_rank)
+        loss = forward_backward(trainee, share, cursor, reporter=reporter)
         cursor += config.global_batch_size
 
         reporter.enter(Phase.OPTIMIZER)
-        totals = clip_and_total(
-            model,
-            local_loss,
-            mesh=mesh,
+        gradients = trainee.gradients()
+        totals = clip_gradients(
+            trainee.slices,
+            gradients,
+            loss=loss,
+            world=world,
             max_norm=config.optimizer.max_gradient_norm,
             vote=savepoints.vote,
         )
         refuse_non_finite(totals, step=step + 1)
         rate = learning_rate(step, total_steps=config.steps, config=config.optimizer)
-        optimizer.update(take_gradients(model), rate=rate)
+        optimizer.update(gradients, rate=rate)
+        trainee.weights.publish()
         reporter.finish_step(step + 1, loss=totals.loss, gradient_norm=totals.gradient_norm)
 
         if savepoints.due(step + 1, votes=totals.votes):
@@ -94,49 +93,30 @@ def train(
     reporter.done()
 
 
-def forward_backward(
-    model: Llama,
-    dataset: Dataset,
-    cursor: int,
-    *,
-    config: TrainerConfig,
-    device: torch.device,
-    reporter: Reporter,
-) -> Tensor:
-    """Gradients of this rank's share of the global batch at `cursor`, and its mean loss.
+def forward_backward(trainee: Trainee, share: Share, cursor: int, *, reporter: Reporter) -> Tensor:
+    """Pass this rank's share of the global batch at `cursor`; gradients add up in the model.
 
-    Shapes: B samples of a micro-batch, S sequence, V vocabulary.
+    Returns:
+        This rank's part of the batch's mean loss.
     """
-    placement = reporter.placement
-    micro_batches = dataset.micro_batches(
-        cursor,
-        batch=config.global_batch_size,
-        rank=placement.rank,
-        world_size=placement.world_size,
-        size=config.micro_batch_size,
-    )
-    share = config.global_batch_size // placement.world_size
-    mean_loss = torch.zeros((), device=device)
-    for number, samples in enumerate(micro_batches):
-        reporter.enter(Phase.DATA, micro_batch=number)
-        inputs_BS, targets_BS = load_batch(dataset, samples, device=device)
-
+    trainee.begin(targets=share.targets(cursor))
+    samples = share.samples(cursor)
+    if trainee.pipeline is not None:
+        reporter.enter(Phase.DATA)
+        inputs, targets = zip(*map(share.load, samples), strict=True)
         reporter.enter(Phase.FORWARD)
-        logits_BSV = model(inputs_BS)
-        loss = next_token_loss(logits_BSV, targets_BS) * (len(samples) / share)
-
+        return trainee.pipeline.forward_backward(inputs, targets)
+    (model,) = trainee.stages
+    total = torch.zeros((), device=share.device)
+    for number, micro_batch in enumerate(samples):
+        reporter.enter(Phase.DATA, micro_batch=number)
+        inputs_BS, targets_BS = share.load(micro_batch)
+        reporter.enter(Phase.FORWARD)
+        loss = trainee.loss(model(inputs_BS), targets_BS)
         reporter.enter(Phase.BACKWARD)
-        reduce_gradients(model, now=number == len(micro_batches) - 1)
         loss.backward()
-        mean_loss += loss.detach()
-    return mean_loss
-
-
-def load_batch(dataset: Dataset, samples: range, *, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of these samples, shape B S each."""
-    batch = dataset.batch(samples)
-    inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
-    return inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+        total += loss.detach()
+    return total
 
 
 def refuse_non_finite(totals: Totals, *, step: int) -> None:

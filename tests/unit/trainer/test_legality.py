@@ -45,6 +45,18 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             2,
             {"data": {"sequence_length": 18}, "parallelism": {"context": 2}},
         ),
+        (
+            Reason.POSITIONS,
+            "over model.max_positions 8",
+            1,
+            {"model": {"family": "gpt2", "kv_heads": 4, "max_positions": 8}},
+        ),
+        (
+            Reason.IMAGES,
+            "not cut by position",
+            2,
+            {"model": {"family": "vit", "kv_heads": 4}, "parallelism": {"context": 2}},
+        ),
         (Reason.LAYERS, "8 stages", 8, {"parallelism": {"pipeline": 8}}),
         (
             Reason.STAGES_PER_RANK,

@@ -9,6 +9,7 @@ alone; what only several sections and the number of ranks decide is `layout.Layo
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.memory import MemoryConfig, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
@@ -25,12 +26,14 @@ __all__ = [
     "DataParallel",
     "Family",
     "LogRanks",
+    "MemoryConfig",
     "MetricsConfig",
     "ModelConfig",
     "OptimizerConfig",
     "ParallelismConfig",
     "Precision",
     "ProfileConfig",
+    "Recompute",
     "Schedule",
     "TrainerConfig",
     "merge",

@@ -9,6 +9,7 @@ from typing import Any
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.memory import MemoryConfig
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
@@ -32,6 +33,7 @@ class TrainerConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     parallelism: ParallelismConfig = field(default_factory=ParallelismConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     steps: int = 100

@@ -62,6 +62,15 @@ class World:
         """This rank's place along an axis."""
         return self.layout.group_of(axis, self.rank).index(self.rank)
 
+    @property
+    def random_rank(self) -> int:
+        """Ranks that must draw the same random numbers have the same.
+
+        Along the tensor axis everyone holds the same activations, unless they are cut by position.
+        """
+        layout = self.layout
+        return self.rank if layout.sequence_parallel else self.rank // layout.tensor
+
     def mesh(self, *axes: Axis) -> DeviceMesh:
         """A device mesh of these axes, slowest first, as torch's own parallelisms want it."""
         ranks = torch.tensor(self.layout.group_of(axes[-1], self.rank))

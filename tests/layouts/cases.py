@@ -1,0 +1,172 @@
+"""The layouts of the training matrix, and few of them in which every two settings meet."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any
+
+from drumline_trainer.config import Schedule, TrainerConfig, merge
+from drumline_trainer.layout import Layout
+from drumline_trainer.legality import least_micro_batches, objections
+
+MOST_RANKS = 8
+STEPS = 20
+BATCH = 16
+BASE: dict[str, Any] = {
+    "model": {
+        "vocab_size": 257,
+        "layers": 4,
+        "hidden_size": 16,
+        "ffn_size": 32,
+        "heads": 4,
+        "kv_heads": 2,
+        "norm_epsilon": 1e-5,
+    },
+    "data": {"sequence_length": 16},
+    "optimizer": {"warmup_steps": 2, "epsilon": 1e-6},
+    "checkpoint": {"every_steps": STEPS // 2, "keep": 2},
+    "steps": STEPS,
+    "global_batch_size": BATCH,
+    "log_every_steps": STEPS,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "tied": {"tied_embeddings": True},
+    "untied": {"tied_embeddings": False},
+    "gpt2": {"family": "gpt2", "kv_heads": 4},
+    "mixture": {
+        "experts": 4,
+        "experts_per_token": 2,
+        "shared_experts": 1,
+        "balance_weight": 0.01,
+        "tied_embeddings": False,
+    },
+}
+DATA: dict[str, tuple[dict[str, Any], int]] = {
+    "ddp": ({"data_parallel": "ddp"}, 2),
+    "zero1": ({"data_parallel": "zero1"}, 2),
+    "zero2": ({"data_parallel": "zero2"}, 2),
+    "fsdp": ({"data_parallel": "fsdp"}, 2),
+    "hsdp": ({"data_parallel": "fsdp", "replicate": 2}, 4),
+}
+"""The kinds of data parallelism with their ranks."""
+NO_PIPELINE = "no pipeline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Case:
+    """One layout, and the model that it trains."""
+
+    data: str
+    tensor: int
+    pipeline: str
+    """A schedule over two ranks."""
+    context: int
+    expert: int
+    recompute: str
+    accumulation: int
+    """Micro-batches of a step, times what the schedule needs at least."""
+    model: str
+
+    @property
+    def name(self) -> str:
+        """For people and tests."""
+        parts = [self.data, f"tp{self.tensor}", self.pipeline, f"cp{self.context}"]
+        more = [f"ep{self.expert}", self.recompute, f"x{self.accumulation}", self.model]
+        return " · ".join(parts + more)
+
+    @property
+    def ranks(self) -> int:
+        """Processes."""
+        stages = 1 if self.pipeline == NO_PIPELINE else 2
+        return DATA[self.data][1] * self.tensor * stages * self.context
+
+    def config(self, **changes: Any) -> TrainerConfig:
+        """What its ranks are told."""
+        parallelism = {
+            **DATA[self.data][0],
+            "tensor": self.tensor,
+            "context": self.context,
+            "expert": self.expert,
+        }
+        if self.pipeline != NO_PIPELINE:
+            parallelism |= {"pipeline": 2, "schedule": self.pipeline}
+        raw = merge(plain(self.model), {"parallelism": parallelism})
+        raw = merge(raw, {"memory": {"recompute": self.recompute}})
+        asked = TrainerConfig.from_dict(raw)
+        layout = Layout.of(asked.parallelism, world_size=self.ranks)
+        parts = least_micro_batches(layout) * self.accumulation
+        share = BATCH // layout.batch_ranks
+        return TrainerConfig.from_dict(
+            merge(merge(raw, {"micro_batch_size": max(1, share // parts)}), changes)
+        )
+
+
+def plain(model: str) -> dict[str, Any]:
+    """The same training in one process."""
+    return merge(BASE, {"model": MODELS[model]})
+
+
+def every_case() -> list[Case]:
+    """All that fit."""
+    pipelines = (NO_PIPELINE, *map(str, Schedule))
+    cases = (
+        Case(
+            data=data,
+            tensor=tensor,
+            pipeline=pipeline,
+            context=context,
+            expert=expert,
+            recompute=recompute,
+            accumulation=accumulation,
+            model=model,
+        )
+        for data, tensor, pipeline, context, expert, recompute, accumulation, model in (
+            itertools.product(
+                DATA,
+                (1, 2),
+                pipelines,
+                (1, 2),
+                (1, 2),
+                ("none", "selective", "blocks", "full"),
+                (1, 4),
+                MODELS,
+            )
+        )
+    )
+    return [case for case in cases if _fits(case)]
+
+
+def all_pairs(cases: Sequence[Case], *, seed: int, at_least: int) -> list[Case]:
+    """Few cases in which each two settings meet that meet in any (greedy); then some at random."""
+    generator = random.Random(seed)
+    waiting = set(itertools.chain.from_iterable(map(pairs, cases)))
+    chosen: list[Case] = []
+    while waiting:
+        sampled = generator.sample(cases, min(200, len(cases)))
+        best = max(sampled, key=lambda case: (len(waiting & pairs(case)), -case.ranks))
+        if not waiting & pairs(best):
+            best = next(case for case in cases if waiting & pairs(case))
+        chosen.append(best)
+        waiting -= pairs(best)
+    more = [case for case in generator.sample(cases, at_least) if case not in chosen]
+    return [*chosen, *more[: max(0, at_least - len(chosen))]]
+
+
+def pairs(case: Case) -> frozenset[tuple[str, Any, str, Any]]:
+    """Every two settings of a case."""
+    settings = zip((field.name for field in fields(case)), astuple(case), strict=True)
+    return frozenset((*one, *other) for one, other in itertools.combinations(settings, 2))
+
+
+def _fits(case: Case) -> bool:
+    if case.ranks > MOST_RANKS or (case.expert > 1 and case.model != "mixture"):
+        return False
+    return not objections(case.config(), world_size=case.ranks)
+
+
+def names(cases: Iterable[Case]) -> list[str]:
+    """Of tests."""
+    return [case.name for case in cases]

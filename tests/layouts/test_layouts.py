@@ -1,0 +1,64 @@
+"""Every layout trains the same model: in few of them each two settings of the matrix meet.
+
+LAYOUT_SEED in the environment picks others; the full matrix is `make matrix-trainer`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.layouts.cases import Case, all_pairs, every_case, names
+from tests.layouts.runs import Runs, failings
+
+SEED = int(os.environ.get("LAYOUT_SEED", "1"))
+CASES = all_pairs(every_case(), seed=SEED, at_least=40)
+PAIRS = 30
+BF16_TOLERANCE = 2e-2
+
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(120)]
+
+
+def changes_of_layout() -> list[tuple[Case, Case]]:
+    """Ordered pairs of layouts of the same model."""
+    generator = random.Random(SEED)
+    pairs: list[tuple[Case, Case]] = []
+    for before in generator.sample(CASES, min(PAIRS, len(CASES))):
+        others = [case for case in CASES if case.model == before.model and case != before]
+        pairs.append((before, generator.choice(others)))
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    made = Runs(folder=tmp_path_factory.mktemp("layouts"))
+    yield made
+    made.pool.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=names(CASES))
+def test_a_layout_trains_what_one_process_trains(runs: Runs, case: Case) -> None:
+    assert failings(runs.whole(case), runs.plain(case.model)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    changes_of_layout(),
+    ids=[f"{before.name} -> {after.name}" for before, after in changes_of_layout()],
+)
+def test_what_one_layout_saved_another_goes_on_from(runs: Runs, before: Case, after: Case) -> None:
+    assert failings(runs.resumed(before, after), runs.plain(before.model)) == []
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=names(CASES[:4]))
+def test_a_restart_in_the_same_layout_is_bitwise(runs: Runs, case: Case) -> None:
+    assert runs.resumed(case, case).same_bits(runs.whole(case))
+
+
+@pytest.mark.parametrize("case", CASES[4:8], ids=names(CASES[4:8]))
+def test_bf16_follows_fp32_in_every_layout(runs: Runs, case: Case) -> None:
+    got = runs.whole(case, precision="bf16")
+    assert got.loss_error(runs.plain(case.model)) <= BF16_TOLERANCE

@@ -1,0 +1,183 @@
+"""One rank's share of the model, from its configuration: every parallelism in its order.
+
+    cut stages -> tensor -> context -> expert -> recompute -> data parallel -> schedule
+
+Each step replaces parts of a model that has no storage yet and knows nothing of the others; what
+the tensor and expert axes cut is handed on, so that in the end every weight is a slice of a global
+tensor. Nothing here decides what is legal (`legality`) or computes anything.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.config import MemoryConfig, Precision, Recompute, TrainerConfig
+from drumline_trainer.layout import Axis
+from drumline_trainer.legality import micro_batches
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.parallelism.context import context_parallel
+from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.expert import expert_names, expert_parallel
+from drumline_trainer.parallelism.slices import Cut, Slice
+from drumline_trainer.parallelism.stages import model_costs, partition
+from drumline_trainer.parallelism.tensor import tensor_parallel
+from drumline_trainer.parallelism.tied import (
+    refuse_unequal_ends,
+    sum_tied_gradients,
+    tied_copies,
+    tied_group,
+)
+from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
+from drumline_trainer.parallelism.world import World
+
+if TYPE_CHECKING:
+    from drumline_trainer.parallelism.pipeline import MicroBatches, Pipeline
+
+
+@dataclass(slots=True)
+class MeanLoss:
+    """A micro-batch's share of the mean over all targets of the global batch."""
+
+    summed: Callable[[Tensor, Tensor], Tensor]
+    targets: int = 1
+    """Of the global batch."""
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """From the logits, whole or cut by vocabulary, and the targets."""
+        return self.summed(logits, targets) / self.targets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainee:
+    """What a rank trains."""
+
+    stages: tuple[nn.Module, ...]
+    """One, but for pipelines whose ranks have several."""
+    weights: DataParallelModel
+    slices: tuple[Slice, ...]
+    """The fp32 weights this rank updates; after that, `weights.publish()`."""
+    loss: MeanLoss
+    pipeline: Pipeline | None = None
+    ends: ProcessGroup | None = None
+    """The two ranks that hold a tied embedding at the ends of a pipeline."""
+
+    def begin(self, *, targets: int) -> None:
+        """A step whose global batch has so many targets; the gradients of the last one go."""
+        self.weights.zero()
+        self.loss.targets = targets
+        for stage in self.stages:
+            set_loss_scale(stage, 1 / targets)
+
+    def gradients(self) -> list[Tensor]:
+        """Of the slices, summed over all ranks, once all micro-batches have been passed through."""
+        gradients = self.weights.gradients()
+        if self.pipeline is not None:
+            sum_tied_gradients(self.slices, gradients, group=self.ends)
+        return gradients
+
+
+def assemble(config: TrainerConfig, world: World) -> Trainee:
+    """The model on this rank's device, contents undefined. Collective.
+
+    Raises:
+        ConfigError: this torch lacks something that the configuration asks for.
+    """
+    stages = _stages(config, world)
+    cuts: dict[str, Cut] = {}
+    experts: set[str] = set()
+    for stage in stages:
+        made = tensor_parallel(stage, world, sequence_parallel=config.parallelism.sequence_parallel)
+        context_parallel(stage, world)
+        cuts |= expert_parallel(stage, world, made)
+        experts |= expert_names(stage)
+        _recompute(stage, config.memory)
+    weights = data_parallel(
+        stages,
+        world=world,
+        cuts=cuts,
+        precision=config.precision,
+        backwards=micro_batches(world.layout, config),
+        experts=experts,
+    )
+    trainee = Trainee(
+        stages=tuple(stages),
+        weights=weights,
+        slices=weights.slices,
+        loss=MeanLoss(_summed_loss(config, world)),
+    )
+    return trainee if world.layout.pipeline == 1 else _pipelined(trainee, config, world)
+
+
+def _recompute(stage: nn.Module, config: MemoryConfig) -> None:
+    if config.recompute is not Recompute.NONE:
+        from drumline_trainer.parallelism.recompute import recompute  # noqa: PLC0415 - imports
+
+        recompute(stage, mode=config.recompute, every=config.recompute_every)
+
+
+def _stages(config: TrainerConfig, world: World) -> Sequence[nn.Module]:
+    model, layout = build_on_meta(config.model), world.layout
+    if layout.pipeline == 1:
+        return [model]
+    costs = model_costs(config.model, sequence_length=config.data.sequence_length)
+    from drumline_trainer.parallelism.pipeline import stage_modules  # noqa: PLC0415 - imports
+
+    return stage_modules(
+        model,
+        layout=layout,
+        index=world.index(Axis.PIPELINE),
+        partition=partition(costs, stages=layout.stages),
+    )
+
+
+def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tensor], Tensor]:
+    group = world.group(Axis.TENSOR)
+    if group is None:
+        return token_losses_sum
+    return functools.partial(
+        vocabulary_parallel_loss, group=group, vocabulary=config.model.vocab_size
+    )
+
+
+def _pipelined(trainee: Trainee, config: TrainerConfig, world: World) -> Trainee:
+    """The stages under their schedule, the two ends of a tied model held together."""
+    from drumline_trainer.parallelism.pipeline import Pipeline  # noqa: PLC0415 - imports
+
+    slices, ends = trainee.slices, None
+    if config.model.tied_embeddings:
+        ends = tied_group(world)
+        slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
+        refuse_unequal_ends(slices, group=ends)
+    pipeline = Pipeline(
+        trainee.stages,
+        world=world,
+        micro_batches=_micro_batches(config, world),
+        loss=trainee.loss,
+        stage_done=trainee.weights.stage_done,
+    )
+    return replace(trainee, slices=slices, pipeline=pipeline, ends=ends)
+
+
+def _micro_batches(config: TrainerConfig, world: World) -> MicroBatches:
+    from drumline_trainer.parallelism.pipeline import MicroBatches  # noqa: PLC0415 - imports
+
+    layout = world.layout
+    count = micro_batches(layout, config)
+    rows = config.global_batch_size // layout.batch_ranks // count
+    length = config.data.sequence_length // layout.context
+    shared = layout.tensor if layout.sequence_parallel else 1
+    return MicroBatches(
+        count=count,
+        inputs=(rows, length),
+        hidden=(rows, length // shared, config.model.hidden_size),
+        dtype=torch.float32 if config.precision is Precision.FP32 else torch.bfloat16,
+    )

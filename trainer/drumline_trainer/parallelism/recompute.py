@@ -1,0 +1,96 @@
+"""Recompute: forget activations in the forward pass and compute them again for the backward.
+
+full       of each layer only its input is kept; every layer runs forward twice
+blocks     of each run of k layers only the first one's input is kept: with k about the square root
+           of the layers the memory is least, sqrt(L) inputs and the activations of sqrt(L) layers
+           (Chen et al. 2016, "Training deep nets with sublinear memory cost")
+selective  results of matrix products and of attention are kept, the cheap rest is computed again
+           (Korthikanti et al. 2022)
+
+Works on whatever a layer has become: layers that tensor parallelism cut repeat their collectives,
+in the same order on all ranks; FSDP gathers their weights for both passes. Same numbers bit for
+bit: dropout takes the same random numbers again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from drumline_trainer.config import Recompute
+from drumline_trainer.models.build import layer_modules
+from drumline_trainer.models.seams import Through
+
+_KEPT = frozenset(
+    {
+        torch.ops.aten.mm.default,
+        torch.ops.aten.addmm.default,
+        torch.ops.aten.bmm.default,
+        torch.ops.aten.baddbmm.default,
+        torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
+    }
+)
+"""What takes long for the memory of its result."""
+
+
+def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
+    """Replace, in place, the way a model or stage goes through its layers.
+
+    Args:
+        model: one of `models`, before or after its layers were cut.
+        mode: what is kept.
+        every: layers of a run, for blocks; None: the square root of this stage's layers.
+    """
+    match mode:
+        case Recompute.NONE:
+            return
+        case Recompute.FULL:
+            model.through = RecomputedRuns(length=1)
+        case Recompute.BLOCKS:
+            layers = len(layer_modules(model))
+            model.through = RecomputedRuns(length=every or math.isqrt(layers))
+        case Recompute.SELECTIVE:
+            model.through = RecomputedRuns(length=1, context=_keep_products)
+
+
+class RecomputedRuns(nn.Module):
+    """`models.seams.Through`, one run of layers after the other, each forgotten once passed."""
+
+    def __init__(self, *, length: int, context: Callable[[], Any] | None = None) -> None:
+        super().__init__()
+        self.length = length
+        self.plain = Through()
+        self.context = context
+
+    def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
+        """The last layer's output."""
+        remaining = iter(layers)
+        options: dict[str, Any] = {"use_reentrant": False}
+        if self.context is not None:
+            options["context_fn"] = self.context
+        while run := tuple(itertools.islice(remaining, self.length)):
+            x_BSD = cast("Tensor", checkpoint(self.plain, run, x_BSD, *rest, **options))
+        return x_BSD
+
+
+def _keep_products() -> Any:
+    return create_selective_checkpoint_contexts(_policy)
+
+
+def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    if operation in _KEPT:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE
