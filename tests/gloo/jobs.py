@@ -8,21 +8,20 @@ import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.config import ModelConfig, TrainerConfig
+from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Heartbeat, Phase
-from drumline_trainer.models.initialize import initialize
-from drumline_trainer.models.llama import Llama, build_on_meta
+from drumline_trainer.legality import checked_layout
+from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
-from drumline_trainer.parallelism.fsdp import shard_model
-from drumline_trainer.parallelism.mesh import build_mesh
-from drumline_trainer.parallelism.slices import Slice, slices_of
+from drumline_trainer.parallelism.assembly import Trainee, assemble
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import exit_code_of, join, run_rank
 
@@ -87,27 +86,25 @@ def train_with_death(
         sys.exit(exit_code_of(error))
 
 
-def joined_model(placement: Placement, config: ModelConfig, **options: Any) -> Llama:
-    """Join the others and build a sharded model without values."""
+def joined(placement: Placement, config: TrainerConfig) -> tuple[Trainee, World]:
+    """Join the others and build this rank's share of the model, without values."""
     torch.set_num_threads(1)
     join(placement, device=CPU)
-    model = build_on_meta(config)
-    mesh = build_mesh(device=CPU, world_size=placement.world_size)
-    shard_model(model, mesh=mesh, **options)
-    return model.to_empty(device=CPU)
+    world = World.join(checked_layout(config, world_size=placement.world_size), device=CPU)
+    return assemble(config, world), world
 
 
 def training_state(
     placement: Placement, config: TrainerConfig, *, seed: int | None = None
 ) -> list[Slice]:
     """Join, and give weights and moments; initialized by `seed`, else full of NaN."""
-    model = joined_model(placement, config.model, precision=config.precision)
-    slices = ShardedAdamW(slices_of(model), config.optimizer).slices()
+    trainee, _ = joined(placement, config)
+    slices = ShardedAdamW(trainee.slices, config.optimizer).slices()
     if seed is None:
         for one in slices:
             one.tensor.fill_(float("nan"))
     else:
-        initialize(model, seed=seed)
+        initialize_slices(trainee.slices, config=config.model, seed=seed)
     return slices
 
 

@@ -10,19 +10,19 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
+from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
-from tests.gloo.jobs import joined_model
+from tests.gloo.jobs import joined
 
 
-def whole_weights(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
-    model = joined_model(placement, config.model, precision=config.precision)
-    initialize(model, seed=config.seed)
-    whole = {name: p.detach().full_tensor().numpy() for name, p in model.named_parameters()}
-    pipe.send({name: values.tobytes() for name, values in whole.items()})
+def weights(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    trainee, _ = joined(placement, config)
+    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+    pipe.send([(part.name, part.box, part.tensor.numpy()) for part in trainee.slices])
     dist.destroy_process_group()
 
 
@@ -33,8 +33,11 @@ def test_any_number_of_ranks_starts_from_the_weights_of_an_unsharded_model(
     config = small(tmp_path, seed=7, model={"tied_embeddings": tied})
     plain = Llama(config.model)
     initialize(plain, seed=7)
-    expected = {n: p.detach().numpy().tobytes() for n, p in plain.named_parameters()}
+    expected = {n: p.detach().numpy() for n, p in plain.named_parameters()}
     assert torch.isfinite(plain.embedding.weight).all()
     for world_size in (1, 2, 4):
-        for weights in gangs.run(whole_weights, config, world_size=world_size):
-            assert weights == expected
+        for parts in gangs.run(weights, config, world_size=world_size):
+            assert {name for name, _, _ in parts} == expected.keys()
+            for name, box, values in parts:
+                whole = Box(offsets=(0,) * expected[name].ndim, shape=expected[name].shape)
+                assert values.tobytes() == expected[name][box.slices_within(whole)].tobytes()

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer import rank as trainer
-from drumline_trainer import train as loop
 from drumline_trainer.checkpoint import save as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.assembly import MeanLoss
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import exit_code_of, serve_store
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
@@ -80,8 +80,8 @@ class Scene:
         _before(Reporter, "finish_step", lambda _, step, loss, **__: scene.finishes(step, loss))
         _after(saving, "write_shard_file", lambda *_, **__: scene.comes_to("writing"))
         _before(CheckpointFolder, "commit", lambda *_: scene.comes_to("commit"))
-        plain = loop.next_token_loss
-        loop.next_token_loss = lambda *tensors: plain(*tensors) * scene.poison()
+        plain = MeanLoss.__call__
+        MeanLoss.__call__ = lambda loss, *tensors: plain(loss, *tensors) * scene.poison()
 
     def joins(self, placement: Placement) -> None:
         """A membership begins."""

@@ -44,7 +44,7 @@ from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.parallelism.mesh import device_of_rank
+from drumline_trainer.parallelism.device import device_of_rank
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.joining import JOIN_TIMEOUT, backend_of, join

@@ -24,7 +24,7 @@ from drumline_trainer.collectives.plan import MeasuredAxis, Row, axes_of, nodes_
 from drumline_trainer.collectives.report import as_json, table
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import threads_per_rank
-from drumline_trainer.parallelism.mesh import device_of_rank
+from drumline_trainer.parallelism.device import device_of_rank
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.placement import Placement
 from drumline_trainer.recovery.joining import backend_of, join

@@ -12,10 +12,8 @@ E size of one head (D = H·E where the configuration does not say it).
 from __future__ import annotations
 
 import math
-from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
@@ -97,17 +95,6 @@ class Llama(Decoder):
         return self.logits(self.through(self.layers.values(), x_BSD, rotary))
 
 
-def build_on_meta(config: ModelConfig) -> Llama:
-    """A model without storage: shard it, then fill it with `models.initialize` or a checkpoint."""
-    with torch.device("meta"):
-        return Llama(config)
-
-
-def next_token_loss(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
-    """Mean cross entropy over all positions, in nats, computed in fp32."""
-    return F.cross_entropy(logits_BSV.flatten(0, 1).float(), targets_BS.flatten())
-
-
 def rotary_tables(
     positions_S: Tensor,
     head_size: int,
@@ -142,8 +129,3 @@ def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = rotary
     first, second = x_BHSE.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
-
-
-def layer_modules(model: Llama) -> list[DecoderLayer]:
-    """The decoder layers in order: the units of sharding."""
-    return [cast("DecoderLayer", layer) for layer in model.layers.values()]

@@ -29,7 +29,6 @@ from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import Precision
 from drumline_trainer.layout import Axis
-from drumline_trainer.models.llama import Llama, layer_modules
 from drumline_trainer.parallelism.precision import compute_type
 from drumline_trainer.parallelism.shards import local_box, local_shard
 from drumline_trainer.parallelism.slices import Cut, Slice
@@ -148,28 +147,6 @@ def _shard(weight: Weight, world: World) -> Slice:
         copies=world.size(Axis.REPLICATE),
         copy=world.index(Axis.REPLICATE),
     )
-
-
-def shard_model(model: Llama, *, mesh: DeviceMesh, precision: Precision) -> None:
-    """Shard in place: each decoder layer, then what is left (embedding, norm, head) at the root."""
-    policy = _mixed_precision(precision)
-    for layer in layer_modules(model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def reduce_gradients(model: Llama, *, now: bool) -> None:
-    """Whether the next backward sums its gradients over the ranks, or keeps them for a later one.
-
-    Gradients that are kept are those of whole units: memory for one unsharded copy.
-    """
-    cast("FSDPModule", model).set_requires_gradient_sync(now)
-
-
-def local_gradients(model: nn.Module) -> list[Tensor]:
-    """This rank's gradient shards that have elements."""
-    shards = [local_shard(p.grad) for p in model.parameters() if p.grad is not None]
-    return [shard for shard in shards if shard.numel()]
 
 
 def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:

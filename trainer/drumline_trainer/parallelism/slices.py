@@ -71,17 +71,6 @@ def slices_of(module: nn.Module) -> list[Slice]:
     ]
 
 
-def take_gradients(module: nn.Module) -> list[Tensor]:
-    """The gradients of `slices_of`, in its order; the module then has none."""
-    gradients: list[Tensor] = []
-    for parameter in module.parameters():
-        gradient = parameter.grad
-        assert gradient is not None  # noqa: S101 - every parameter takes part in the loss
-        gradients.append(local_shard(gradient))
-        parameter.grad = None
-    return gradients
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """What the tensor and expert axes left a rank of a parameter, before data parallelism."""
