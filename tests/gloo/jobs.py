@@ -16,7 +16,7 @@ from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Heartbeat, Phase
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.parallelism.assembly import Trainee, assemble
@@ -90,7 +90,7 @@ def joined(placement: Placement, config: TrainerConfig) -> tuple[Trainee, World]
     """Join the others and build this rank's share of the model, without values."""
     torch.set_num_threads(1)
     join(placement, device=CPU)
-    world = World.join(checked_layout(config, world_size=placement.world_size), device=CPU)
+    world = World.join(Layout.of(config.parallelism, world_size=placement.world_size), device=CPU)
     return assemble(config, world), world
 
 

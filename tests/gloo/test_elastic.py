@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drumline_trainer import train as training
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.parallelism.share import Share
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
 from tests.gloo.configs import small
@@ -41,12 +41,12 @@ def train_to(placement: Placement, pipe: Connection, config: TrainerConfig, last
     """Train until this step is saved; send the samples of every step."""
     used: list[tuple[int, int]] = []
     step = 0
-    load = training.load_batch
+    load = Share.load
 
-    def counted(dataset, samples, *, device):  # noqa: ANN001, ANN202 - load_batch's
+    def counted(share, samples):  # noqa: ANN001, ANN202 - Share.load's
         assert len(samples) <= 2
         used.extend((step, sample) for sample in samples)
-        return load(dataset, samples, device=device)
+        return load(share, samples)
 
     class EnoughError(Exception):
         pass
@@ -57,7 +57,7 @@ def train_to(placement: Placement, pipe: Connection, config: TrainerConfig, last
         if getattr(word, "checkpoint_step", None) == last_step != STEPS:
             raise EnoughError
 
-    training.load_batch = counted
+    Share.load = counted
     with suppress(EnoughError):
         run_rank(config=config, placement=placement, heartbeat=watch, write=lambda _: None)
     pipe.send(json.dumps(used))

@@ -12,6 +12,7 @@ from drumline_trainer.config import (
     DataParallel,
     Family,
     ModelConfig,
+    Recompute,
     Schedule,
     TrainerConfig,
 )
@@ -29,6 +30,7 @@ class Reason(StrEnum):
     POSITIONS = "TooFewPositions"
     IMAGES = "ImagesHaveNoContext"
     LAYERS = "TooFewLayers"
+    SELECTIVE = "SelectiveNeedsWholeBackward"
     STAGES_PER_RANK = "StagesPerRank"
     MICRO_BATCHES = "TooFewMicroBatches"
     UNEVEN_MICRO_BATCHES = "UnevenMicroBatches"
@@ -205,6 +207,12 @@ def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
             reason=Reason.LAYERS,
             text=f"parallelism.pipeline: {layout.stages} stages need as many layers; the model has"
             f" {config.model.layers}",
+        )
+    if schedule.splits_backward and config.memory.recompute is Recompute.SELECTIVE:
+        yield Objection(
+            reason=Reason.SELECTIVE,
+            text=f"memory.recompute: {schedule} walks each stage twice backward, and torch computes"
+            " selectively forgotten activations once only; use blocks or full, or 1f1b",
         )
     yield from _micro_batches(layout, config)
 

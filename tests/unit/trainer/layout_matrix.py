@@ -10,6 +10,7 @@ from drumline_trainer.config import TrainerConfig, merge
 
 MODEL = {"layers": 4, "hidden_size": 32, "ffn_size": 64, "heads": 4, "kv_heads": 2}
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zbv", "dualpipev")
+RECOMPUTE = ("none", "selective", "full")
 DATA_PARALLEL = (
     {"data_parallel": "ddp"},
     {"data_parallel": "zero1"},
@@ -30,10 +31,10 @@ def config(*, experts: int = 0, parallelism: dict[str, Any], **changes: Any) -> 
 
 
 def matrix() -> Iterator[tuple[TrainerConfig, int]]:
-    """The layouts that a user may combine, with the ranks they need; 4 or 16 micro-batches."""
+    """What a user may combine, with the ranks it needs; pipelines have 4 or 16 micro-batches."""
     pipelines: list[dict[str, Any]] = [{}, *({"pipeline": 2, "schedule": s} for s in SCHEDULES)]
-    for data, tensor, pipe, context, expert, accumulation in itertools.product(
-        DATA_PARALLEL, (1, 2), pipelines, (1, 2), (1, 2), (1, 4)
+    for data, tensor, pipe, context, expert, recompute, accumulation in itertools.product(
+        DATA_PARALLEL, (1, 2), pipelines, (1, 2), (1, 2), RECOMPUTE, (1, 4)
     ):
         parallelism = {**data, **pipe, "tensor": tensor, "context": context, "expert": expert}
         ranks = 4 * tensor * context * pipe.get("pipeline", 1)
@@ -44,6 +45,7 @@ def matrix() -> Iterator[tuple[TrainerConfig, int]]:
                 parallelism=parallelism,
                 global_batch_size=4 * at_once * accumulation,
                 micro_batch_size=1,
+                memory={"recompute": recompute},
             ),
             ranks,
         )
