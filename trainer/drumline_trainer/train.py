@@ -14,12 +14,11 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.first_weights import begin_weights
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.schedule import learning_rate
@@ -58,8 +57,7 @@ def train(
 
     reporter.enter(Phase.RESTORING)
     start = savepoints.restore(optimizer.slices())
-    if start.tier is RestoreTier.INITIAL:
-        initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+    begin_weights(trainee, start, config=config)
     trainee.weights.publish()
     optimizer.set_finished_steps(start.step)
     cursor = cursor_of(start)

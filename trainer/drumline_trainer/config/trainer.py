@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
@@ -44,6 +45,12 @@ class TrainerConfig:
     done in as many parts as that takes. None: in one."""
     seed: int = 0
     precision: Precision = Precision.FP32
+    fp8: bool = False
+    """With bf16: the layers' projections multiply in 8-bit floats."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
+    model_from: str | None = None
+    """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
     log_every_steps: int = 10
     heartbeat_seconds: float = 1.0
 
@@ -58,6 +65,13 @@ class TrainerConfig:
                 "micro_batch_size": 1 if self.micro_batch_size is None else self.micro_batch_size,
             }
         )
+
+        if self.fp8 and self.precision is not Precision.BF16:
+            raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
+        if self.fp8 and self.lora is not None:
+            raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
+        if self.model_from == "":
+            raise ConfigError("model_from: must not be empty; leave it out, or null")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict(to_dict(c)) == c`."""

@@ -1,6 +1,7 @@
 """One rank's share of the model, from its configuration: every parallelism in its order.
 
-    cut stages -> tensor -> context -> expert -> recompute -> data parallel -> schedule
+    cut stages -> tensor -> context -> expert -> adapters, fp8 -> recompute -> data parallel ->
+    schedule
 
 Each step replaces parts of a model that has no storage yet and knows nothing of the others; what
 the tensor and expert axes cut is handed on, so that in the end every weight is a slice of a global
@@ -97,7 +98,7 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
     for stage in stages:
         made = tensor_parallel(stage, world, sequence_parallel=config.parallelism.sequence_parallel)
         context_parallel(stage, world)
-        cuts |= expert_parallel(stage, world, made)
+        cuts |= _adapted(stage, config, world, expert_parallel(stage, world, made))
         experts |= expert_names(stage)
         _recompute(stage, config.memory)
     weights = data_parallel(
@@ -115,6 +116,21 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
         loss=MeanLoss(_summed_loss(config, world)),
     )
     return trainee if world.layout.pipeline == 1 else _pipelined(trainee, config, world)
+
+
+def _adapted(
+    stage: nn.Module, config: TrainerConfig, world: World, cuts: dict[str, Cut]
+) -> dict[str, Cut]:
+    """The stage's projections in another way of multiplying, where one is asked for."""
+    if config.lora is not None:
+        from drumline_trainer.adapters.lora import adapt  # noqa: PLC0415 - imports
+
+        return adapt(stage, config.lora, world=world, cuts=cuts)
+    if config.fp8:
+        from drumline_trainer.numerics.fp8 import multiply_in_fp8  # noqa: PLC0415 - imports
+
+        multiply_in_fp8(stage)
+    return cuts
 
 
 def _recompute(stage: nn.Module, config: MemoryConfig) -> None:
@@ -153,7 +169,7 @@ def _pipelined(trainee: Trainee, config: TrainerConfig, world: World) -> Trainee
     from drumline_trainer.parallelism.pipeline import Pipeline  # noqa: PLC0415 - imports
 
     slices, ends = trainee.slices, None
-    if config.model.tied_embeddings:
+    if config.model.tied_embeddings and config.lora is None:
         ends = tied_group(world)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
         refuse_unequal_ends(slices, group=ends)

@@ -21,13 +21,18 @@ def trainer_state(
     cursor: int, totals: Totals, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
     """JSON values, the same on every rank."""
-    return {
+    state = {
         "cursor": cursor,
         "seed": config.seed,
         "loss": totals.loss,
         "data": dataset.fingerprint(),
         "config": config.to_dict(),
     }
+    if config.lora is not None:
+        from drumline_trainer.adapters.base import base_of  # noqa: PLC0415 - reads foreign files
+
+        state["base"] = base_of(config)
+    return state
 
 
 def cursor_of(start: StartingPoint) -> int:

@@ -1,0 +1,124 @@
+"""Where a run's weights begin: those that learn, and those beneath adapters.
+
+At random by seed and name, or from a folder as Hugging Face lays it out. Checkpoints hold what
+learns and no frozen weight, so these are filled at every start, and a checkpoint names its base:
+adapters mean nothing on another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.models.hugging_face import load_hugging_face
+from drumline_trainer.models.initialize import fill_normal, initialize_slices
+from drumline_trainer.parallelism.slices import Slice
+
+
+def begin_frozen_and_adapters(
+    slices: Sequence[Slice],
+    frozen: Sequence[Slice],
+    stages: Sequence[nn.Module],
+    *,
+    config: TrainerConfig,
+    restored: Mapping[str, Any] | None,
+) -> None:
+    """Fill what is not restored; see `first_weights.begin_weights`."""
+    if restored is not None and config.lora is not None:
+        refuse_other_base(restored, config=config)
+    empty = [] if restored is not None else slices
+    begin_adapters(filter(is_adapter, empty), seed=config.seed)
+    rest = [part for part in empty if not is_adapter(part)]
+    if rest or config.lora is not None:
+        begin_base([*rest, *frozen], stages, config=config)
+
+
+def begin_adapters(slices: Iterable[Slice], *, seed: int) -> None:
+    """Fill all A and B: the adapters add nothing yet."""
+    for part in slices:
+        if part.name.endswith(B):
+            part.tensor.zero_()
+        else:
+            fill_normal(
+                part.tensor,
+                box=part.box,
+                name=part.name,
+                shape=part.shape,
+                seed=seed,
+                std=part.shape[1] ** -0.5,
+            )
+
+
+def begin_base(
+    slices: Iterable[Slice], stages: Sequence[nn.Module], *, config: TrainerConfig
+) -> None:
+    """Fill weights that are no adapters, also those that stages keep packed.
+
+    From a folder, what is to be packed passes through the host's memory whole.
+
+    Raises:
+        ConfigError: the folder is not of this model.
+    """
+    modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
+    packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
+    if config.model_from is None:
+        initialize_slices(slices, config=config.model, seed=config.seed)
+        for layer in packed:
+            room = layer.unpacked()
+            initialize_slices([room], config=config.model, seed=config.seed)
+            layer.take(room)
+        return
+    rooms = [layer.unpacked() for layer in packed]
+    load_hugging_face(Path(config.model_from), [*slices, *rooms], config=config.model)
+    for layer, room in zip(packed, rooms, strict=True):
+        layer.take(room)
+
+
+def is_adapter(part: Slice) -> bool:
+    """Whether it is an A or a B."""
+    return part.name.rpartition(".")[2] in (A, B)
+
+
+@functools.cache
+def base_of(config: TrainerConfig) -> dict[str, Any]:
+    """What adapters were trained on, as JSON values; equal for equal bases."""
+    assert config.lora is not None  # noqa: S101 - no adapters, no base
+    shape = json.dumps(dataclasses.asdict(config.model), sort_keys=True).encode()
+    weights = f"seed {config.seed}"
+    if config.model_from is not None:
+        weights = f"files {_listing_digest(Path(config.model_from))}"
+    return {
+        "weights": weights,
+        "model": hashlib.sha256(shape).hexdigest()[:16],
+        "bits": config.lora.base_bits,
+        "alpha": config.lora.alpha,
+    }
+
+
+def refuse_other_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
+    """Raise ConfigError unless adapters that were saved belong on the configured base."""
+    there, here = saved.get("base"), base_of(config)
+    if not isinstance(there, dict):
+        raise ConfigError("lora: the checkpoint does not say which base its adapters belong on")
+    for name, value in here.items():
+        if there.get(name) != value:
+            raise ConfigError(
+                f"lora: the checkpoint's adapters belong on another base: its {name} is"
+                f" {there.get(name)} there and {value} here"
+            )
+
+
+def _listing_digest(folder: Path) -> str:
+    """Of the names and sizes of a folder's weights: those in another place are the same."""
+    listing = sorted((path.name, path.stat().st_size) for path in folder.glob("*.safetensors"))
+    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()[:16]

@@ -1,0 +1,194 @@
+"""Low-rank adapters (Hu et al. 2021): y = W x + alpha / rank · B A x, where only A and B learn.
+
+A begins normal and B at zero, so that training begins at the model as it was. Everything else is
+frozen: no gradients, no moments. `adapt` replaces the projections of a stage that the other axes
+have cut already, so adapters are cut as the layers they lie beside:
+
+    column-cut layer   A on all ranks, B by rows            A's gradient is a sum over the ranks
+    row-cut layer      A by columns, B on all ranks         B's gradient is one; the layer's own sum
+                                                            carries what the adapter adds
+
+    bytes for each parameter: of the base 2 (bf16) or 0.56 (4 bits), of the adapters 16
+
+Shapes: B batch, S sequence, I and O this rank's input and output features, R rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.adapters.four_bit import linear_of_packed, pack, packed_shapes
+from drumline_trainer.config import ConfigError
+from drumline_trainer.config.adapters import LoraConfig
+from drumline_trainer.layout import Axis
+from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Cut, Slice
+from drumline_trainer.parallelism.tensor_communications import replicated
+from drumline_trainer.parallelism.world import World
+
+A, B = "lora_a", "lora_b"
+"""Parameters beside a layer's `weight`."""
+
+
+def adapt(
+    stage: nn.Module, config: LoraConfig, *, world: World, cuts: Mapping[str, Cut]
+) -> dict[str, Cut]:
+    """Freeze a stage on the meta device and put adapters beside its projections, in place.
+
+    Args:
+        stage: cut by the tensor axis where there is one.
+        config: which projections, and how the weights beneath are kept.
+        world: gives the tensor axis.
+        cuts: of the stage's parameters.
+
+    Returns:
+        The cuts of all parameters, the adapters' too.
+
+    Raises:
+        ConfigError: no layer of the model is called so.
+    """
+    stage.requires_grad_(requires_grad=False)
+    group = world.group(Axis.TENSOR)
+    added: dict[str, Cut] = {}
+
+    def make(name: str, linear: nn.Linear) -> LoraLinear:
+        cut = cuts.get(f"{name}.weight") or _whole(linear.weight)
+        kind = LoraLinear if config.base_bits == 16 else PackedLoraLinear
+        layer = kind(linear, name=name, cut=cut, config=config, group=group)
+        added.update(layer.adapter_cuts())
+        return layer
+
+    replace_projections(stage, config.projections, make)
+    if not added:
+        raise ConfigError(f"lora.targets: the model has no layer called {config.targets}")
+    return {**cuts, **added} if group is not None else dict(cuts)
+
+
+class LoraLinear(ReplacedLinear):
+    """A frozen linear layer with its adapter."""
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        *,
+        name: str,
+        cut: Cut,
+        config: LoraConfig,
+        group: ProcessGroup | None,
+    ) -> None:
+        super().__init__(linear)
+        self.name, self.cut = name, cut
+        self.scale, self.group = config.scale, group
+        features_out, features_in = linear.weight.shape
+        empty = linear.weight.detach().new_empty
+        self.lora_a = nn.Parameter(empty(config.rank, features_in))
+        self.lora_b = nn.Parameter(empty(features_out, config.rank))
+
+    def product(self, x_BSI: Tensor) -> Tensor:
+        """With the base's weight, and with the adapter's two."""
+        a_RI, b_OR = self.lora_a, self.lora_b
+        if self.group is not None and self.row:
+            b_OR = replicated(b_OR, self.group)
+        elif self.group is not None:
+            a_RI = replicated(a_RI, self.group)
+        return self.of_base(x_BSI) + F.linear(F.linear(x_BSI, a_RI), b_OR) * self.scale
+
+    def of_base(self, x_BSI: Tensor) -> Tensor:
+        """Without the adapter."""
+        assert self.weight is not None  # noqa: S101 - only packed layers are without
+        return F.linear(x_BSI, self.weight)
+
+    def adapter_cuts(self) -> Iterator[tuple[str, Cut]]:
+        """Where this rank's parts of A and B lie, along the dimension that the layer is cut."""
+        rows, columns = self.cut.shape
+        (top, left), (rank, _) = self.cut.box.offsets, self.lora_a.shape
+        copies, copy = (self.group.size(), self.group.rank()) if self.group else (1, 0)
+        for name, shape, offsets, tensor, is_cut in (
+            (A, (rank, columns), (0, left), self.lora_a, self.row),
+            (B, (rows, rank), (top, 0), self.lora_b, not self.row),
+        ):
+            yield (
+                f"{self.name}.{name}",
+                Cut(
+                    shape=shape,
+                    box=Box(offsets=offsets, shape=tuple(tensor.shape)),
+                    copies=1 if is_cut else copies,
+                    copy=0 if is_cut else copy,
+                ),
+            )
+
+
+class PackedLoraLinear(LoraLinear):
+    """The same, its base's weight packed into 4 bits: QLoRA.
+
+    Every rank that works on other samples has all of its tensor axis' part: packed weights are
+    small, and are not shared out by fsdp.
+    """
+
+    def __init__(
+        self,
+        linear: nn.Linear,
+        *,
+        name: str,
+        cut: Cut,
+        config: LoraConfig,
+        group: ProcessGroup | None,
+    ) -> None:
+        super().__init__(linear, name=name, cut=cut, config=config, group=group)
+        codes, scales = packed_shapes(*linear.weight.shape)
+        self.weight = None
+        self.register_buffer("codes", torch.empty(codes, dtype=torch.uint8, device="meta"))
+        self.register_buffer("scales", torch.empty(scales, device="meta"))
+        self.codes: Tensor
+        self.scales: Tensor
+
+    def of_base(self, x_BSI: Tensor) -> Tensor:
+        """Without the adapter."""
+        return linear_of_packed(x_BSI, self.codes, self.scales)
+
+    def unpacked(self) -> Slice:
+        """Room in the host's memory for the weight that is to be packed; contents undefined."""
+        room = torch.empty(self.cut.box.shape)
+        return Slice(
+            name=f"{self.name}.weight", shape=self.cut.shape, box=self.cut.box, tensor=room
+        )
+
+    def take(self, weight: Slice) -> None:
+        """Pack what `unpacked` made room for."""
+        codes, scales = pack(weight.tensor.to(self.codes.device))
+        self.codes.copy_(codes)
+        self.scales.copy_(scales)
+
+
+def merge_adapters(
+    weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], *, config: LoraConfig
+) -> Iterator[tuple[str, Tensor]]:
+    """A base's weights by name, each with its adapter folded in: W + alpha / rank · B A.
+
+    Args:
+        weights: of the base, whole, as `models.hugging_face.import_hugging_face` reads them.
+        adapters: whole, by the names that `adapt` gave them.
+        config: they were trained with.
+
+    Returns:
+        In the base's types. The product is worked out in fp32.
+    """
+    for name, weight in weights:
+        layer = name.removesuffix(".weight")
+        a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")
+        if a is None or b is None:
+            yield name, weight
+        else:
+            added = b.float() @ a.float() * config.scale
+            yield name, (weight.float() + added).to(weight.dtype)
+
+
+def _whole(weight: Tensor) -> Cut:
+    shape = tuple(weight.shape)
+    return Cut(shape=shape, box=Box(offsets=(0,) * len(shape), shape=shape))

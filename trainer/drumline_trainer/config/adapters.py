@@ -1,0 +1,46 @@
+"""Low-rank adapters: which layers get them, and how the weights beneath are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_trainer.config.errors import ConfigError, require_positive
+
+PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
+"""Of attention the first four, of feed-forward layers the others; some families have no gate."""
+BASE_BITS = (16, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraConfig:
+    """Training of low-rank adapters alone (Hu et al. 2021); all other weights stay as they are."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    """What the adapters add is multiplied by alpha / rank."""
+    targets: str = ",".join(PROJECTIONS)
+    """Projections that get an adapter, separated by commas."""
+    base_bits: int = 16
+    """Of the weights beneath the adapters: 16 keeps them in the type of `precision`, 4 packs them
+    into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work. Raises ConfigError."""
+        require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
+        if self.base_bits not in BASE_BITS:
+            raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")
+        if unknown := sorted(self.projections - set(PROJECTIONS)):
+            raise ConfigError(
+                f"lora.targets: no projection is called {unknown[0]!r}; there are"
+                f" {', '.join(PROJECTIONS)}"
+            )
+
+    @property
+    def projections(self) -> frozenset[str]:
+        """Names of the layers that get an adapter."""
+        return frozenset(name.strip() for name in self.targets.split(","))
+
+    @property
+    def scale(self) -> float:
+        """Of what an adapter adds."""
+        return self.alpha / self.rank

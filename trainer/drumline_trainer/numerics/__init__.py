@@ -1,0 +1,1 @@
+"""Types of numbers below bf16."""

@@ -1,0 +1,114 @@
+"""Products in 8-bit floats (Micikevicius et al. 2022): e4m3 forward, e5m2 for gradients.
+
+e4m3 has three bits of mantissa and reaches 448, e5m2 has two and reaches 57,344: gradients need
+reach more than precision. Every operand is scaled so that its largest magnitude is the type's, each
+time anew, and its products are scaled back. Sums, weights and the optimizer's state stay as they
+are, and so do norms, embeddings, the head, routers, stacked experts and attention itself.
+
+Scales are one to an operand. Ranks of the tensor axis scale the parts that they hold, so their
+rounding differs from one rank's: no exchange, and nothing larger than what rounding does anyway.
+
+Where a GPU multiplies fp8 the operands go to `torch._scaled_mm`; elsewhere they are quantised,
+turned back and multiplied in the type of the input: the same values but for the sums' order. This
+repository's tests run the second way only; the first has not been run.
+
+Shapes: B batch, S sequence, T = B·S tokens, I and O input and output features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from drumline_trainer.config.adapters import PROJECTIONS
+from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
+
+FORWARD = torch.float8_e4m3fn
+BACKWARD = torch.float8_e5m2
+_MULTIPLE = 16
+"""The GPU's products want every size to divide by it."""
+_FIRST_CAPABILITY = (8, 9)
+"""Of the GPUs that multiply fp8."""
+
+
+def multiply_in_fp8(stage: nn.Module) -> None:
+    """Let the projections of attention and feed-forward layers multiply in fp8, in place.
+
+    Names of parameters and cuts stay.
+    """
+    replace_projections(stage, PROJECTIONS, lambda _, linear: Fp8Linear(linear))
+
+
+class Fp8Linear(ReplacedLinear):
+    """A linear layer whose three products, forward and backward, are of fp8 operands."""
+
+    def product(self, x_BSI: Tensor) -> Tensor:
+        """Shape B S O, in the type of x."""
+        return cast("Tensor", _Fp8Product.apply(x_BSI, self.weight))
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A matrix in fp8, and what it is to be multiplied with."""
+
+    values: Tensor
+    scale: Tensor
+    """fp32, of no dimension."""
+
+    @property
+    def mT(self) -> Scaled:  # noqa: N802 - as torch calls it
+        """Transposed, without a copy."""
+        return Scaled(self.values.mT, self.scale)
+
+
+def scaled(x: Tensor, dtype: torch.dtype) -> Scaled:
+    """Quantise so that the largest magnitude becomes the type's largest."""
+    most = torch.finfo(dtype).max
+    scale = (x.detach().abs().amax().float() / most).clamp(min=torch.finfo(torch.float32).tiny)
+    return Scaled((x.float() / scale).clamp(-most, most).to(dtype), scale)
+
+
+def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
+    """Shape M N in this type."""
+    sizes = (*left_MK.values.shape, *right_KN.values.shape)
+    if _has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
+        return torch._scaled_mm(  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]
+            left_MK.values.contiguous(),
+            right_KN.values.mT.contiguous().mT,  # column by column, as it wants it
+            scale_a=left_MK.scale,
+            scale_b=right_KN.scale,
+            out_dtype=dtype,
+        )
+    back = left_MK.values.to(dtype) @ right_KN.values.to(dtype)
+    return (back * (left_MK.scale * right_KN.scale)).to(dtype)
+
+
+def _has_fp8(device: torch.device) -> bool:
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
+
+
+class _Fp8Product(Function):
+    @staticmethod
+    def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor) -> Tensor:
+        x_TI, weight = scaled(x_BSI.flatten(0, -2), FORWARD), scaled(weight_OI, FORWARD)
+        ctx.save_for_backward(x_TI.values, x_TI.scale, weight.values, weight.scale)
+        ctx.shape = x_BSI.shape
+        x_TO = product(x_TI, weight.mT, dtype=x_BSI.dtype)
+        return x_TO.view(*x_BSI.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x_values, x_scale, weight_values, weight_scale = ctx.saved_tensors
+        dtype = gradients[0].dtype
+        g_TO = scaled(gradients[0].flatten(0, -2), BACKWARD)
+        of_input = of_weight = None
+        if ctx.needs_input_grad[0]:
+            weight_OI = Scaled(weight_values, weight_scale)
+            of_input = product(g_TO, weight_OI, dtype=dtype).view(ctx.shape)
+        if ctx.needs_input_grad[1]:
+            of_weight = product(g_TO.mT, Scaled(x_values, x_scale), dtype=dtype)
+        return of_input, of_weight
