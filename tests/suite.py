@@ -52,6 +52,7 @@ PARTS = (
         folders=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
         budget_minutes=5,
     ),
+    Part(name="layouts", folders=("tests/layouts",), budget_minutes=4),
     Part(name="matrix", folders=("tests/matrix",), budget_minutes=6),
     Part(
         name="e2e",

@@ -19,7 +19,7 @@ CASES = all_pairs(every_case(), seed=SEED, at_least=40)
 PAIRS = 30
 BF16_TOLERANCE = 2e-2
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
 
 def changes_of_layout() -> list[tuple[Case, Case]]:
