@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from contextlib import suppress
+from unittest.mock import patch
+
+from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Word
+from drumline_trainer.parallelism.assembly import Trainee
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
 
@@ -28,6 +34,21 @@ def train_until(placement: Placement, config: TrainerConfig, checkpoint: int) ->
 
     with suppress(_EnoughError):
         run_rank(config=config, placement=placement, heartbeat=listen, write=_silent)
+
+
+def train_with_overflow(placement: Placement, config: TrainerConfig, step: int) -> None:
+    """All steps; in one of them the last rank has an infinite gradient."""
+    steps = itertools.count(1)
+    gradients = Trainee.gradients
+
+    def overflow(trainee: Trainee) -> list[Tensor]:
+        found = gradients(trainee)
+        if next(steps) == step and placement.rank == placement.world_size - 1:
+            found[0].view(-1)[0] = math.inf
+        return found
+
+    with patch.object(Trainee, "gradients", overflow):
+        run_rank(config=config, placement=placement, write=_silent)
 
 
 def _silent(_: str) -> None:

@@ -8,8 +8,6 @@ the rounding of sums.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -19,15 +17,16 @@ from drumline_trainer.first_weights import begin_weights
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.optimization.adamw import ShardedAdamW
+from drumline_trainer.optimization.build import build_optimizer
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
+from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.assembly import Trainee, assemble
 from drumline_trainer.parallelism.share import Share
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.randomness import reseed
 from drumline_trainer.recovery.savepoints import SavePoints
-from drumline_trainer.recovery.state import announce, cursor_of, trainer_state
+from drumline_trainer.recovery.state import announce, cursor_of, loss_scale_of, trainer_state
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -52,21 +51,21 @@ def train(
     dataset.check_model(config.model)
     world = World.join(layout, device=device)
     trainee = assemble(config, world)
-    optimizer = ShardedAdamW(trainee.slices, config.optimizer)
+    optimizer = build_optimizer(trainee.slices, config.optimizer, world)
     share = Share.of(dataset, config=config, world=world)
 
     reporter.enter(Phase.RESTORING)
     start = savepoints.restore(optimizer.slices())
     begin_weights(trainee, start, config=config)
     trainee.weights.publish()
-    optimizer.set_finished_steps(start.step)
-    cursor = cursor_of(start)
+    cursor, scale = cursor_of(start), loss_scale_of(start, config=config)
+    optimizer.set_finished_steps(start.step - scale.skipped)
     announce(start, config=config, dataset=dataset, reporter=reporter)
 
     for step in range(start.step, config.steps):
         savepoints.check_membership()
         reseed(config.seed, step=step, rank=world.random_rank)
-        loss = forward_backward(trainee, share, cursor, reporter=reporter)
+        loss = forward_backward(trainee, share, cursor, scale=scale.value, reporter=reporter)
         cursor += config.global_batch_size
 
         reporter.enter(Phase.OPTIMIZER)
@@ -78,26 +77,37 @@ def train(
             world=world,
             max_norm=config.optimizer.max_gradient_norm,
             vote=savepoints.vote,
+            scale=scale.value,
         )
-        refuse_non_finite(totals, step=step + 1)
-        rate = learning_rate(step, total_steps=config.steps, config=config.optimizer)
-        optimizer.update(gradients, rate=rate)
-        trainee.weights.publish()
-        reporter.finish_step(step + 1, loss=totals.loss, gradient_norm=totals.gradient_norm)
+        scale = scale.after(finite=totals.finite)
+        refuse_non_finite(totals, scale, step=step + 1)
+        rate = learning_rate(step, config)
+        if totals.finite:
+            optimizer.update(gradients, rate=rate)
+            trainee.weights.publish()
+        reporter.finish_step(
+            step + 1,
+            loss=totals.loss,
+            gradient_norm=totals.gradient_norm,
+            learning_rate=rate,
+            skipped_steps=scale.skipped,
+        )
 
         if savepoints.due(step + 1, votes=totals.votes):
-            state = trainer_state(cursor, totals, config=config, dataset=dataset)
+            state = trainer_state(cursor, totals, scale, config=config, dataset=dataset)
             savepoints.save(step + 1, trainer=state)
     reporter.done()
 
 
-def forward_backward(trainee: Trainee, share: Share, cursor: int, *, reporter: Reporter) -> Tensor:
+def forward_backward(
+    trainee: Trainee, share: Share, cursor: int, *, scale: float, reporter: Reporter
+) -> Tensor:
     """Pass this rank's share of the global batch at `cursor`; gradients add up in the model.
 
     Returns:
-        This rank's part of the batch's mean loss.
+        This rank's part of the batch's mean loss, times the scale as gradients are.
     """
-    trainee.begin(targets=share.targets(cursor))
+    trainee.begin(targets=share.targets(cursor), scale=scale)
     samples = share.samples(cursor)
     if trainee.pipeline is not None:
         reporter.enter(Phase.DATA)
@@ -117,9 +127,9 @@ def forward_backward(trainee: Trainee, share: Share, cursor: int, *, reporter: R
     return total
 
 
-def refuse_non_finite(totals: Totals, *, step: int) -> None:
-    """End the run before the optimizer spreads what is not a number over all weights."""
-    if not (math.isfinite(totals.loss) and math.isfinite(totals.gradient_norm)):
+def refuse_non_finite(totals: Totals, scale: LossScale, *, step: int) -> None:
+    """End the run where skipping the step does not help, as no smaller scale is left."""
+    if not totals.finite and scale.value < 1:
         raise NonFiniteLossError(
             f"step {step}: the loss is {totals.loss} and the gradient norm {totals.gradient_norm};"
             " lower optimizer.learning_rate or optimizer.max_gradient_norm, or look at the data of"

@@ -78,7 +78,7 @@ class TrainerSpec(ApiModel):
     """How the ranks share the work. Default: all weights are sharded over all ranks (fsdp)."""
     sequence_length: Annotated[int, Field(ge=8, le=1_048_576)] = 128
     """Tokens per sequence. Default: 128."""
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Type of the forward and backward passes; weights stay fp32. Default: fp32."""
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
     """Decides initial weights and data order. Default: 0."""

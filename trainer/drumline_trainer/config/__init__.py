@@ -12,7 +12,7 @@ from drumline_trainer.config.errors import ConfigError
 from drumline_trainer.config.memory import MemoryConfig, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
-from drumline_trainer.config.optimizer import OptimizerConfig
+from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, RateSchedule
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.reading import merge
@@ -30,9 +30,11 @@ __all__ = [
     "MetricsConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "OptimizerKind",
     "ParallelismConfig",
     "Precision",
     "ProfileConfig",
+    "RateSchedule",
     "Recompute",
     "Schedule",
     "TrainerConfig",

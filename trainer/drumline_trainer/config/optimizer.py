@@ -2,23 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
+class OptimizerKind(StrEnum):
+    """Rules of the update."""
+
+    ADAMW = "adamw"
+    SGD = "sgd"
+    """With momentum."""
+    MUON = "muon"
+    """Orthogonalised momentum for the layers' matrices, AdamW for everything else."""
+
+
+class RateSchedule(StrEnum):
+    """What the learning rate does after its warm-up."""
+
+    COSINE = "cosine"
+    LINEAR = "linear"
+    WSD = "wsd"
+    """Warm-up, stable, decay: falls in a line over the last steps only."""
+    CONSTANT = "constant"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW with linear warm-up and cosine decay."""
+    """The rule of the update, and its rate over the steps."""
 
+    kind: OptimizerKind = OptimizerKind.ADAMW
+    schedule: RateSchedule = RateSchedule.COSINE
     learning_rate: float = 3e-3
+    reference_batch_size: int | None = None
+    """Global batch that `learning_rate` was found with: at another one the rate is multiplied by
+    their ratio (the linear scaling rule; leave the warm-up some steps). None: it stays as it is."""
     min_learning_rate_ratio: float = 0.1
     warmup_steps: int = 10
+    decay_share: float = 0.2
+    """Share of all steps over which wsd decays."""
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
+    momentum: float = 0.95
+    """Of sgd and muon."""
     weight_decay: float = 0.1
     max_gradient_norm: float = 1.0
+    loss_scale: float = 65536.0
+    """fp16 only: what the loss is multiplied by at first; a power of 2. Halved, and the step
+    skipped, when gradients overflow."""
+    loss_scale_growth_steps: int = 2000
+    """fp16 only: the scale doubles after so many steps without an overflow."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
@@ -26,6 +62,11 @@ class OptimizerConfig:
             {
                 "optimizer.learning_rate": self.learning_rate,
                 "optimizer.max_gradient_norm": self.max_gradient_norm,
+                "optimizer.decay_share": self.decay_share,
+                "optimizer.loss_scale_growth_steps": self.loss_scale_growth_steps,
+                "optimizer.reference_batch_size": (
+                    1 if self.reference_batch_size is None else self.reference_batch_size
+                ),
             }
         )
         require_not_negative(
@@ -35,11 +76,15 @@ class OptimizerConfig:
                 "optimizer.weight_decay": self.weight_decay,
             }
         )
-        for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
+        for name in ("beta1", "beta2", "momentum"):
+            value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"optimizer.{name}: must be at least 0 and below 1, not {value}")
-        if not 0 <= self.min_learning_rate_ratio <= 1:
+        for name in ("min_learning_rate_ratio", "decay_share"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ConfigError(f"optimizer.{name}: must be between 0 and 1, not {value}")
+        if self.loss_scale < 1 or math.frexp(self.loss_scale)[0] != 0.5:
             raise ConfigError(
-                "optimizer.min_learning_rate_ratio: must be between 0 and 1, not"
-                f" {self.min_learning_rate_ratio}"
+                f"optimizer.loss_scale: must be a power of 2 and at least 1, not {self.loss_scale}"
             )

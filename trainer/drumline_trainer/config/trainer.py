@@ -23,6 +23,8 @@ class Precision(StrEnum):
 
     FP32 = "fp32"
     BF16 = "bf16"
+    FP16 = "fp16"
+    """With dynamic loss scaling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ embedding is an embedding).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,20 +26,8 @@ class ShardedAdamW(torch.optim.AdamW):
         """Share the storage of the slices, which must have been given one."""
         self.weights = tuple(slices)
         self._parameters = [nn.Parameter(weight.tensor) for weight in slices]
-        decaying = [decays(weight.name, weight.shape) for weight in slices]
         super().__init__(
-            [
-                {
-                    "params": [p for p, its in zip(self._parameters, decaying, strict=True) if its],
-                    "weight_decay": config.weight_decay,
-                },
-                {
-                    "params": [
-                        p for p, its in zip(self._parameters, decaying, strict=True) if not its
-                    ],
-                    "weight_decay": 0.0,
-                },
-            ],
+            parameter_groups(slices, self._parameters, weight_decay=config.weight_decay),
             lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
@@ -75,6 +64,23 @@ class ShardedAdamW(torch.optim.AdamW):
             slices.append(weight.like(state["exp_avg"], prefix="optimizer.exp_avg"))
             slices.append(weight.like(state["exp_avg_sq"], prefix="optimizer.exp_avg_sq"))
         return slices
+
+
+def parameter_groups(
+    slices: Sequence[Slice], parameters: Sequence[nn.Parameter], *, weight_decay: float
+) -> list[dict[str, Any]]:
+    """One group that decays and one that does not, for an optimizer of torch's."""
+    decaying = [decays(weight.name, weight.shape) for weight in slices]
+    return [
+        {
+            "params": [p for p, its in zip(parameters, decaying, strict=True) if its],
+            "weight_decay": weight_decay,
+        },
+        {
+            "params": [p for p, its in zip(parameters, decaying, strict=True) if not its],
+            "weight_decay": 0.0,
+        },
+    ]
 
 
 def decays(name: str, shape: Sequence[int]) -> bool:

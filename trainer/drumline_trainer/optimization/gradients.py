@@ -28,6 +28,11 @@ class Totals:
     non_finite: int = 0
     """How many slices' gradients hold an infinity or what is not a number, over all ranks."""
 
+    @property
+    def finite(self) -> bool:
+        """Whether weights may be updated."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
 
 @torch.no_grad()
 def clip_gradients(
@@ -54,15 +59,15 @@ def clip_gradients(
         world: the ranks.
         max_norm: of the gradient that is left.
         vote: whether this rank wants to save now.
-        scale: what the loss was multiplied by before its backward pass; gradients and norm are
-            rid of it, `loss` never had it.
+        scale: what the loss was multiplied by before its backward pass, and gradients with it;
+            they and the totals are rid of it.
     """
     held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
     norms = _norms([gradient for _, gradient in held], like=loss)
     copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64).to(norms.device)
     own = [
         (norms.square() / copies).sum() / scale**2,
-        loss.detach().double() / world.size(Axis.TENSOR),
+        loss.detach().double() / (world.size(Axis.TENSOR) * scale),
         torch.full_like(loss, float(vote), dtype=torch.float64),
         (~norms.isfinite()).sum().double(),
     ]

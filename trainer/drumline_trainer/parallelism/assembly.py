@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import MemoryConfig, Precision, Recompute, TrainerConfig
+from drumline_trainer.config import MemoryConfig, Recompute, TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
 from drumline_trainer.models.build import build_on_meta
@@ -28,6 +27,7 @@ from drumline_trainer.models.mixture import set_loss_scale
 from drumline_trainer.parallelism.context import context_parallel
 from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_parallel
 from drumline_trainer.parallelism.expert import expert_names, expert_parallel
+from drumline_trainer.parallelism.precision import compute_type
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.stages import model_costs, partition
 from drumline_trainer.parallelism.tensor import tensor_parallel
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeanLoss:
-    """A micro-batch's share of the mean over all targets of the global batch."""
+    """A micro-batch's share of the mean over all targets of the global batch, scaled for fp16."""
 
     summed: Callable[[Tensor, Tensor], Tensor]
-    targets: int = 1
-    """Of the global batch."""
+    divisor: float = 1.0
+    """Targets of the global batch by the scale."""
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         """From the logits, whole or cut by vocabulary, and the targets."""
-        return self.summed(logits, targets) / self.targets
+        return self.summed(logits, targets) / self.divisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,15 @@ class Trainee:
     ends: ProcessGroup | None = None
     """The two ranks that hold a tied embedding at the ends of a pipeline."""
 
-    def begin(self, *, targets: int) -> None:
-        """A step whose global batch has so many targets; the gradients of the last one go."""
+    def begin(self, *, targets: int, scale: float = 1.0) -> None:
+        """A step whose global batch has so many targets; the gradients of the last one go.
+
+        Losses and gradients are multiplied by `scale`, a power of 2.
+        """
         self.weights.zero()
-        self.loss.targets = targets
+        self.loss.divisor = targets / scale
         for stage in self.stages:
-            set_loss_scale(stage, 1 / targets)
+            set_loss_scale(stage, scale / targets)
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over all ranks, once all micro-batches have been passed through."""
@@ -195,5 +198,5 @@ def _micro_batches(config: TrainerConfig, world: World) -> MicroBatches:
         count=count,
         inputs=(rows, length),
         hidden=(rows, length // shared, config.model.hidden_size),
-        dtype=torch.float32 if config.precision is Precision.FP32 else torch.bfloat16,
+        dtype=compute_type(config.precision),
     )

@@ -6,6 +6,7 @@ index, samples by cursor, masks by step), so these are the whole state of its ge
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
@@ -14,17 +15,19 @@ from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.batches import Dataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.optimization.gradients import Totals
+from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.savepoints import StartingPoint
 
 
 def trainer_state(
-    cursor: int, totals: Totals, *, config: TrainerConfig, dataset: Dataset
+    cursor: int, totals: Totals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
     """JSON values, the same on every rank."""
     state = {
         "cursor": cursor,
         "seed": config.seed,
-        "loss": totals.loss,
+        "loss": totals.loss if math.isfinite(totals.loss) else None,
+        "loss_scale": scale.state(),
         "data": dataset.fingerprint(),
         "config": config.to_dict(),
     }
@@ -45,6 +48,18 @@ def cursor_of(start: StartingPoint) -> int:
     if not isinstance(cursor, int) or cursor < 0:
         raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
     return cursor
+
+
+def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
+    """The scale of the next step.
+
+    Raises:
+        CorruptCheckpointError: what was restored is intact but was written by something else.
+    """
+    try:
+        return LossScale.of(config, start.trainer)
+    except ValueError as error:
+        raise CorruptCheckpointError(f"step {start.step}: {error}") from error
 
 
 def announce(

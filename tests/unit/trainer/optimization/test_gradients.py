@@ -21,12 +21,14 @@ def held(size: int, *, copies: int = 1) -> Slice:
     return Slice(name="w", shape=(size,), box=box, tensor=torch.zeros(size), copies=copies)
 
 
-def clipped(*gradients: list[float], copies: int = 1, **options: float) -> tuple[Totals, list]:
+def clipped(
+    *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float
+) -> tuple[Totals, list]:
     tensors = [torch.tensor(gradient) for gradient in gradients]
     totals = clip_gradients(
         [held(len(gradient), copies=copies) for gradient in gradients],
         tensors,
-        loss=torch.tensor(2.5),
+        loss=torch.tensor(loss),
         world=ALONE,
         **{"max_norm": 1.0, **options},
     )
@@ -51,7 +53,9 @@ def test_what_other_ranks_hold_too_is_counted_by_its_share() -> None:
 
 
 def test_the_scale_of_the_loss_is_taken_out_before_clipping() -> None:
-    totals, gradients = clipped([3.0 * 1024], [4.0 * 1024], max_norm=6.0, scale=1024)
+    totals, gradients = clipped(
+        [3.0 * 1024], [4.0 * 1024], loss=2.5 * 1024, max_norm=6.0, scale=1024
+    )
     assert totals.gradient_norm == 5.0
     assert totals.loss == 2.5
     assert gradients == [[3.0], [4.0]]
@@ -61,6 +65,7 @@ def test_what_is_not_finite_is_counted() -> None:
     totals, _ = clipped([math.inf], [1.0], [math.nan, 0.0], vote=True)
     assert (totals.non_finite, totals.votes) == (2, 1)
     assert not math.isfinite(totals.gradient_norm)
+    assert not totals.finite
 
 
 def test_a_rank_without_gradients_takes_part() -> None:

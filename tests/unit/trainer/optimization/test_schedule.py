@@ -2,20 +2,47 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.config import OptimizerConfig
+from drumline_trainer.config import OptimizerConfig, RateSchedule, TrainerConfig
 from drumline_trainer.optimization.schedule import learning_rate
 
 CONFIG = OptimizerConfig(learning_rate=1.0, min_learning_rate_ratio=0.1, warmup_steps=4)
 
 
-def rates(total: int, config: OptimizerConfig = CONFIG) -> list[float]:
-    return [learning_rate(step, total_steps=total, config=config) for step in range(total)]
+def rates(steps: int, config: OptimizerConfig = CONFIG, *, batch: int = 16) -> list[float]:
+    whole = TrainerConfig(optimizer=config, steps=steps, global_batch_size=batch)
+    return [learning_rate(step, whole) for step in range(steps)]
+
+
+def shaped(schedule: RateSchedule) -> OptimizerConfig:
+    return OptimizerConfig(
+        schedule=schedule,
+        learning_rate=1.0,
+        min_learning_rate_ratio=0.2,
+        warmup_steps=2,
+        decay_share=0.4,
+    )
 
 
 def test_rises_in_a_line_and_falls_along_a_cosine() -> None:
     assert rates(9) == pytest.approx(
         [0.25, 0.5, 0.75, 1.0, 1.0, 0.1 + 0.9 * 0.8535534, 0.55, 0.1 + 0.9 * 0.1464466, 0.1]
     )
+
+
+def test_falls_in_a_line() -> None:
+    assert rates(7, shaped(RateSchedule.LINEAR)) == pytest.approx(
+        [0.5, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
+    )
+
+
+def test_stays_and_decays_over_the_last_share_of_the_steps() -> None:
+    assert rates(10, shaped(RateSchedule.WSD)) == pytest.approx(
+        [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]
+    )
+
+
+def test_stays() -> None:
+    assert rates(5, shaped(RateSchedule.CONSTANT)) == [0.5, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_without_warm_up_it_starts_at_the_peak() -> None:
@@ -25,4 +52,12 @@ def test_without_warm_up_it_starts_at_the_peak() -> None:
 
 def test_a_run_shorter_than_its_warm_up_never_passes_the_peak() -> None:
     assert rates(2) == pytest.approx([0.25, 0.5])
-    assert learning_rate(50, total_steps=5, config=CONFIG) == pytest.approx(0.1)
+    assert learning_rate(50, TrainerConfig(optimizer=CONFIG, steps=5)) == pytest.approx(0.1)
+
+
+def test_a_larger_batch_than_the_reference_has_a_larger_rate_warm_up_and_all() -> None:
+    config = OptimizerConfig(
+        schedule=RateSchedule.CONSTANT, learning_rate=0.5, warmup_steps=2, reference_batch_size=8
+    )
+    assert rates(3, config, batch=32) == [1.0, 2.0, 2.0]
+    assert rates(3, config, batch=4) == [0.125, 0.25, 0.25]

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import torch
+
+from drumline_trainer.config import OptimizerConfig, OptimizerKind
+from drumline_trainer.layout import Layout
+from drumline_trainer.optimization.build import build_optimizer
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
+
+ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
+CONFIG = OptimizerConfig(kind=OptimizerKind.SGD, momentum=0.5, weight_decay=0.5)
+
+
+def weight(name: str, *shape: int) -> Slice:
+    box = Box(offsets=(0,) * len(shape), shape=shape)
+    return Slice(name=name, shape=shape, box=box, tensor=torch.ones(shape))
+
+
+def test_two_steps_are_the_formulas_and_matrices_alone_decay() -> None:
+    slices = [weight("norm.weight", 1), weight("output.weight", 1, 1)]
+    optimizer = build_optimizer(slices, CONFIG, ALONE)
+    for _ in range(2):
+        optimizer.update([torch.full_like(one.tensor, 0.25) for one in slices], rate=0.5)
+    # 1 - 0.5 * 0.25 = 0.875; momentum 0.375 then; with decay 0.75, 0.375 and 1 - 0.375 first
+    assert slices[0].tensor.item() == 0.875 - 0.5 * 0.375
+    assert slices[1].tensor.item() == 0.625 - 0.5 * (0.5 * 0.75 + 0.25 + 0.5 * 0.625)
+
+
+def test_weights_and_momenta_are_the_whole_state() -> None:
+    names = [one.name for one in build_optimizer([weight("w", 2)], CONFIG, ALONE).slices()]
+    assert names == ["model.w", "optimizer.momentum.w"]

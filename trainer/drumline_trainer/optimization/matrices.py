@@ -1,0 +1,132 @@
+"""Whole matrices from slices of them, for an update that is not elementwise.
+
+Data parallelism cuts a weight by rows and the tensor axis by rows or columns, so it is put together
+in two all-gathers: over the ranks that share its rows, then over the tensor axis. A step that would
+bring nothing new is left out: ranks of ddp already hold all rows, and experts that are shared out
+whole are whole. A 3-D weight is a stack of matrices, and only those that this rank holds a part of
+are put together.
+
+One matrix at a time, so that the memory is that of the largest one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.config import DataParallel
+from drumline_trainer.layout import Axis
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """One all-gather of the parts of one weight."""
+
+    group: ProcessGroup
+    boxes: tuple[Box, ...]
+    """What each rank of the group brings."""
+    whole: Box
+    """What this rank makes of it."""
+
+    def __call__(self, part: Tensor) -> Tensor:
+        """The whole from this rank's part. Collective over the group."""
+        row = part.new_zeros(max(box.elements for box in self.boxes))
+        row[: part.numel()] = part.flatten()
+        rows = row.new_empty(len(self.boxes), row.numel())
+        dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
+        whole = part.new_zeros(self.whole.shape)
+        for box, brought in zip(self.boxes, rows, strict=True):
+            common = self.whole.intersection(box)
+            if common is not None:
+                piece = brought[: box.elements].view(box.shape)
+                whole[common.slices_within(self.whole)] = piece[common.slices_within(box)]
+        return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrices:
+    """How one slice of a weight becomes the matrices that it is part of."""
+
+    slice: Slice
+    joinings: tuple[Joining, ...]
+    box: Box
+    """What this rank has after them: whole matrices, maybe none."""
+
+    def gather(self, part: Tensor) -> Tensor:
+        """Whole matrices from something of the slice's shape. Collective."""
+        for join in self.joinings:
+            part = join(part)
+        return part
+
+    def own(self, whole: Tensor) -> Tensor:
+        """The slice's part of something of the matrices' shape."""
+        return whole[self.slice.box.slices_within(self.box)]
+
+
+def matrices_of(slices: Sequence[Slice], world: World) -> list[Matrices]:
+    """For slices of 2-D and 3-D weights. Collective; every rank of a stage has the same ones.
+
+    Raises:
+        ValueError: nobody in the groups holds the rest of a matrix.
+    """
+    sharded = world.layout.data_parallel is DataParallel.FSDP
+    joinings: list[list[Joining]] = [[] for _ in slices]
+    boxes = [one.box for one in slices]
+    for axis in (Axis.FSDP if sharded else Axis.DATA, Axis.TENSOR):
+        group = world.group(axis)
+        if group is None or not slices:
+            continue
+        brought = _exchanged(boxes, group=group, device=world.device)
+        for place, (own, others) in enumerate(zip(boxes, brought, strict=True)):
+            if len({(box.offsets[-2:], box.shape[-2:]) for box in others}) == 1:
+                continue
+            whole = _joined(own, others)
+            joinings[place].append(Joining(group=group, boxes=others, whole=whole))
+            boxes[place] = whole
+    for one, box in zip(slices, boxes, strict=True):
+        if one.box.elements and box.shape[-2:] != one.shape[-2:]:
+            raise ValueError(f"{one.name}: {box} of a weight of shape {one.shape} is no matrix")
+    return [
+        Matrices(slice=one, joinings=tuple(steps), box=box)
+        for one, steps, box in zip(slices, joinings, boxes, strict=True)
+    ]
+
+
+def _exchanged(
+    boxes: Sequence[Box], *, group: ProcessGroup, device: torch.device
+) -> list[tuple[Box, ...]]:
+    """For each of this rank's boxes what the ranks of the group have in its place."""
+    numbers = [number for box in boxes for number in (*box.offsets, *box.shape)]
+    mine = torch.tensor(numbers, device=device)
+    rows = mine.new_empty(group.size(), len(mine))
+    dist.all_gather_into_tensor(rows.view(-1), mine, group=group)
+    dims = [len(box.shape) for box in boxes]
+    return list(zip(*(_boxes(row, dims) for row in rows.tolist()), strict=True))
+
+
+def _boxes(numbers: Sequence[int], dims: Sequence[int]) -> list[Box]:
+    every = iter(numbers)
+    return [
+        Box(offsets=tuple(itertools.islice(every, n)), shape=tuple(itertools.islice(every, n)))
+        for n in dims
+    ]
+
+
+def _joined(own: Box, boxes: Sequence[Box]) -> Box:
+    """Own matrices of the stack, of each all rows and columns that any of the boxes has."""
+    held = [box for box in boxes if box.elements]
+    starts = [min(box.offsets[dim] for box in held) for dim in (-2, -1)]
+    ends = [max(box.ends[dim] for box in held) for dim in (-2, -1)]
+    return Box(
+        offsets=(*own.offsets[:-2], *starts),
+        shape=(*own.shape[:-2], *(end - start for start, end in zip(starts, ends, strict=True))),
+    )

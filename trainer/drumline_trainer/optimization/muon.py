@@ -1,0 +1,97 @@
+"""Muon (Jordan et al. 2024): momentum whose singular values are all made about 1.
+
+    m = β·m + (1 - β)·g
+    u = 0.2·√max(rows, columns) · orthogonal((1 - β)·g + β·m)
+    w = w - rate·(u + weight_decay·w)
+
+A step then moves a matrix as far in its rare directions as in its frequent ones. This is for the
+matrices of the layers, each expert's own; embeddings, heads, norms and biases, which are no maps
+between hidden states, are AdamW's. The factor 0.2·√max(rows, columns) gives the update the size of
+AdamW's (Liu et al. 2025), so that one learning rate and one weight decay do for both.
+
+The iteration needs the whole matrix: ranks that hold parts of it gather the momentum (`matrices`),
+and each computes the same and takes its own part. It is done in fp32: what bf16 rounds away differs
+between layouts, and is multiplied along the way by up to several hundred.
+
+    bytes of state for each parameter of a matrix: 4, half of AdamW's
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import OptimizerConfig
+from drumline_trainer.optimization.adamw import ShardedAdamW
+from drumline_trainer.optimization.matrices import matrices_of
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
+
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the odd polynomial: steep at 0, and then it keeps values within about 0.7 and 1.2."""
+_ITERATIONS = 5
+_LIKE_ADAMW = 0.2
+"""Root mean square of AdamW's updates, which Muon's are scaled to."""
+_HIGHEST = 3
+"""Dimensions of a stack of experts' matrices."""
+
+
+class Muon:
+    """For matrices, and AdamW for the rest of this rank's slices."""
+
+    def __init__(self, slices: Sequence[Slice], config: OptimizerConfig, world: World) -> None:
+        """Share the storage of the slices, which must have been given one. Collective."""
+        self._config = config
+        self._is_matrix = [is_hidden_matrix(one.name, one.shape) for one in slices]
+        chosen = [one for one, its in zip(slices, self._is_matrix, strict=True) if its]
+        rest = [one for one, its in zip(slices, self._is_matrix, strict=True) if not its]
+        self._matrices = matrices_of(chosen, world)
+        self._momenta = [torch.zeros_like(one.tensor) for one in chosen]
+        self._adamw = ShardedAdamW(rest, config)
+
+    @torch.no_grad()
+    def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
+        """One step at this learning rate with the gradients of the slices. Collective."""
+        rest = [g for g, its in zip(gradients, self._is_matrix, strict=True) if not its]
+        self._adamw.update(rest, rate=rate)
+        chosen = [g for g, its in zip(gradients, self._is_matrix, strict=True) if its]
+        beta = self._config.momentum
+        for one, momentum, gradient in zip(self._matrices, self._momenta, chosen, strict=True):
+            momentum.lerp_(gradient, 1 - beta)
+            whole = one.gather(gradient.lerp(momentum, beta))
+            if one.slice.box.elements:
+                step = rate * _LIKE_ADAMW * math.sqrt(max(whole.shape[-2:]))
+                weight = one.slice.tensor.mul_(1 - rate * self._config.weight_decay)
+                weight.sub_(one.own(orthogonal(whole)), alpha=step)
+
+    def set_finished_steps(self, steps: int) -> None:
+        """Of AdamW's bias correction."""
+        self._adamw.set_finished_steps(steps)
+
+    def slices(self) -> list[Slice]:
+        """Weights, momenta and AdamW's moments by their names in a checkpoint."""
+        slices = self._adamw.slices()
+        for one, momentum in zip(self._matrices, self._momenta, strict=True):
+            slices.append(one.slice.like(one.slice.tensor, prefix="model"))
+            slices.append(one.slice.like(momentum, prefix="optimizer.momentum"))
+        return slices
+
+
+def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
+    """Whether a weight maps hidden states: a matrix of a layer, or a stack of experts'."""
+    return name.startswith("layers.") and 1 < len(shape) <= _HIGHEST
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """About U·Vᵀ of each matrix U·S·Vᵀ, by Newton-Schulz iterations; zeros stay zeros."""
+    a, b, c = _COEFFICIENTS
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    for _ in range(_ITERATIONS):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.mT if tall else x
