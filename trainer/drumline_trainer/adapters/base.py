@@ -113,7 +113,7 @@ def refuse_other_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> Non
     for name, value in here.items():
         if there.get(name) != value:
             raise ConfigError(
-                f"lora: the checkpoint's adapters belong on another base: its {name} is"
+                f"lora: the checkpoint's adapters belong on another base; {name}:"
                 f" {there.get(name)} there and {value} here"
             )
 

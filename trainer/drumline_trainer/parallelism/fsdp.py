@@ -29,7 +29,7 @@ from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import Precision
 from drumline_trainer.layout import Axis
-from drumline_trainer.parallelism.precision import compute_type
+from drumline_trainer.parallelism.precision import compute_type, frozen_to_compute_type
 from drumline_trainer.parallelism.shards import local_box, local_shard
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.weights import Weight, weights_of
@@ -51,6 +51,7 @@ class ShardedStages:
     ) -> None:
         """Shard stages on the meta device and give them storage; see `data_parallel`."""
         for stage in stages:
+            frozen_to_compute_type(stage, precision)
             shard_stage(stage, world=world, precision=precision, experts=experts)
             stage.to_empty(device=world.device)
         weights = weights_of(stages, cuts=cuts, experts=experts, world=world)

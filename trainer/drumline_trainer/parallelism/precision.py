@@ -28,6 +28,13 @@ def to_compute_type(module: nn.Module, precision: Precision) -> None:
             parameter.data = parameter.data.to(compute_type(precision))
 
 
+def frozen_to_compute_type(module: nn.Module, precision: Precision) -> None:
+    """Change the fp32 parameters that nobody updates, in place."""
+    for parameter in module.parameters():
+        if not parameter.requires_grad and parameter.dtype is torch.float32:
+            parameter.data = parameter.data.to(compute_type(precision))
+
+
 def accumulate_in_fp32(module: nn.Module) -> None:
     """Let the gradients of low-precision parameters be fp32. For parameters with storage."""
     for parameter in module.parameters():

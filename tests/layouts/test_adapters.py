@@ -1,0 +1,128 @@
+"""Adapters train in every kind of layout what they train in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import TrainerConfig, merge
+from tests.layouts.cases import NO_PIPELINE, STEPS, Case, plain
+from tests.layouts.jobs import train, train_until
+from tests.layouts.judge import Outcome
+from tests.layouts.pool import LayoutError
+from tests.layouts.runs import HALF, Runs, failings
+
+LORA: dict[str, Any] = {"lora": {"rank": 4, "alpha": 8.0}}
+FOUR_BITS: dict[str, Any] = {
+    "lora": {"rank": 4, "alpha": 8.0, "base_bits": 4},
+    "model": {"hidden_size": 128, "ffn_size": 128, "layers": 2},
+    "optimizer": {"learning_rate": 1e-2},
+}
+"""Each of two ranks has whole blocks of every weight."""
+BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
+
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(120)]
+
+
+def case(data: str = "ddp", **changes: Any) -> Case:
+    settings: dict[str, Any] = {
+        "tensor": 1,
+        "pipeline": NO_PIPELINE,
+        "context": 1,
+        "expert": 1,
+        "recompute": "none",
+        "accumulation": 1,
+        "model": "untied",
+    }
+    return Case(data=data, **{**settings, **changes})
+
+
+CASES = [
+    case("fsdp", accumulation=4),
+    case("zero2", accumulation=4),
+    case("ddp", tensor=2, recompute="full"),
+    case("fsdp", tensor=2, model="gpt2", recompute="selective"),
+    case("zero2", pipeline="1f1b", model="tied"),
+    case("fsdp", pipeline="zbv", model="tied"),
+    case("fsdp", tensor=2, pipeline="1f1b"),
+    case("zero1", context=2),
+    case("fsdp", expert=2, tensor=2, model="mixture"),
+]
+
+
+class Changed(Runs):
+    """Runs that differ from the usual ones by more than their layout."""
+
+    def alone(self, model: str, /, **changes: Any) -> Outcome:
+        """The run of one process."""
+        key = (model, str(changes))
+        if key not in self._plain:
+            raw = merge(merge(plain(model), self.text), changes)
+            folder = self._fresh("alone")
+            self.pool.run(train, TrainerConfig.from_dict(raw), ranks=1, checkpoint_folder=folder)
+            self._plain[key] = Outcome.of(folder)
+        return self._plain[key]
+
+    def in_two(self, before: Case, after: Case, **changes: Any) -> Outcome:
+        """The second half in another layout than the first."""
+        folder = self._fresh("in two")
+        first, second = (each.config(**merge(self.text, changes)) for each in (before, after))
+        self.pool.run(train_until, first, HALF, ranks=before.ranks, checkpoint_folder=folder)
+        self.pool.run(train, second, ranks=after.ranks, checkpoint_folder=folder)
+        return Outcome.of(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
+    made = Changed(folder=tmp_path_factory.mktemp("adapters"))
+    yield made
+    made.pool.close()
+
+
+@pytest.mark.parametrize("layout", CASES, ids=[each.name for each in CASES])
+def test_adapters_learn_the_same_in_every_layout(runs: Changed, layout: Case) -> None:
+    assert failings(runs.whole(layout, **LORA), runs.alone(layout.model, **LORA)) == []
+
+
+def test_adapters_learn_the_same_without_sequence_parallelism(runs: Changed) -> None:
+    whole = {"parallelism": {"sequence_parallel": False}}
+    assert failings(runs.whole(case(tensor=2), **LORA, **whole), runs.alone("untied", **LORA)) == []
+
+
+def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: Changed) -> None:
+    got = runs.in_two(case("fsdp", tensor=2), case("zero2", pipeline="1f1b"), **LORA)
+    assert failings(got, runs.alone("untied", **LORA)) == []
+    assert {name.rpartition(".")[2] for name in got.tensors} == {"lora_a", "lora_b"}
+
+
+def test_a_checkpoint_of_adapters_on_another_base_is_refused(runs: Changed) -> None:
+    folder = runs.folder / "other"
+    folder.mkdir()
+    first = case().config(**merge(runs.text, LORA))
+    runs.pool.run(train_until, first, HALF, ranks=2, checkpoint_folder=folder)
+    second = case().config(**merge(runs.text, LORA), seed=1)
+    with pytest.raises(LayoutError, match="weights: seed 0 there and seed 1 here"):
+        runs.pool.run(train, second, ranks=2, checkpoint_folder=folder)
+
+
+@pytest.mark.parametrize("layout", [case("fsdp"), case("zero2", tensor=2)], ids=["fsdp", "tp"])
+def test_adapters_on_four_bits_learn_the_same_too(runs: Changed, layout: Case) -> None:
+    expected = runs.alone("untied", **FOUR_BITS)
+    assert failings(runs.whole(layout, **FOUR_BITS), expected) == []
+    assert expected.losses[STEPS] < expected.losses[1] - 0.1
+
+
+@pytest.mark.parametrize("layout", [None, case("fsdp"), case("ddp", tensor=2)])
+def test_fp8_follows_bf16(runs: Changed, layout: Case | None) -> None:
+    expected = runs.alone("untied", precision="bf16")
+    fp8 = {"precision": "bf16", "fp8": True}
+    got = runs.alone("untied", **fp8) if layout is None else runs.whole(layout, **fp8)
+    assert 0 < got.loss_error(expected) <= FP8_TOLERANCE
+
+
+def test_adapters_in_bf16_follow_those_in_fp32(runs: Changed) -> None:
+    """Frozen weights of fsdp are kept in bf16, beside adapters in fp32."""
+    got = runs.whole(case("fsdp", tensor=2), **LORA, precision="bf16")
+    assert 0 < got.loss_error(runs.alone("untied", **LORA)) <= BF16_TOLERANCE
