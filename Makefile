@@ -64,6 +64,9 @@ test-e2e-all: setup  ## the same with what is too long for every day
 bench-recovery: setup  ## time to recover, and what snapshots cost, beside a bare import of torch
 	@$(PYTHON) -m tests.bench.recovery
 
+bench-trainer: setup  ## steps, starts and saves of the trainer beside a plain script with torch's wrappers
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.bench.trainer $(PARTS)
+
 matrix: setup  ## every fault at every moment in every role; writes docs/kill-matrix.md
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK)) $(if $(AGAIN),--again)
 
@@ -81,4 +84,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix lint crds docs lock

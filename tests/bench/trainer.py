@@ -1,0 +1,178 @@
+"""How fast the trainer is beside a plain script with torch's own wrappers: `make bench-trainer`.
+
+Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
+both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves gpu`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from drumline_trainer.config import TrainerConfig, merge
+from tests.bench import trainer_gpu, trainer_jobs, trainer_start, trainer_steps
+from tests.bench.report import FOLDER, Row, publish
+from tests.layouts.pool import Pool
+
+ROUNDS = {"fsdp": 12, "ddp": 12, "tp": 12}
+"""Steps of either side that count."""
+IMPORTS = 2
+STARTS = 3
+LAYOUT_STARTS = 4
+"""The first of them imports what the layout needs."""
+SAVES = 5
+STEP_GOAL = 0.97
+LOSS_TOLERANCE = 1e-5
+START_GOAL = 1.3
+LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "fsdp, 4 ranks": (4, {"data_parallel": "fsdp"}),
+    "ddp, 4 ranks": (4, {"data_parallel": "ddp"}),
+    "zero1, 4 ranks": (4, {"data_parallel": "zero1"}),
+    "tp 2": (2, {"tensor": 2}),
+    "pp 2": (2, {"pipeline": 2}),
+    "fsdp 2 x tp 2 x pp 2": (8, {"data_parallel": "fsdp", "tensor": 2, "pipeline": 2}),
+}
+SAVED = {"layers": 8, "hidden_size": 384, "ffn_size": 1024, "vocab_size": 512}
+"""About 14 million weights, 170 MB with their moments."""
+
+
+def main(parts: Sequence[str]) -> None:
+    """Measure and publish."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    print(f"load average of this machine: {os.getloadavg()[0]:.1f}", flush=True)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text"
+        _write_text(text)
+        pool = Pool()
+        try:
+            for name in parts or PARTS:
+                for row in PARTS[name](pool, text):
+                    print(f"  {row.name}: {row.value:.3g} {row.unit}", flush=True)
+                    rows.append(row)
+        finally:
+            pool.close()
+    publish("trainer", rows)
+
+
+def steps(pool: Pool, text: Path) -> Iterator[Row]:
+    """A step of ours and one of the plain script, two ranks."""
+    for layout, rounds in ROUNDS.items():
+        config = trainer_steps.config_of(
+            layout, source=text, steps=rounds + trainer_steps.WARM_UP + 1
+        )
+        made: trainer_steps.Beside = pool.run(
+            trainer_steps.beside, layout, config, ranks=2, seconds=300
+        )
+        if not made.loss_error <= LOSS_TOLERANCE:
+            raise AssertionError(f"{layout}: not the same training: {made.losses}")
+        yield Row(name=f"step, {layout}: ours", value=1000 * median(made.ours), unit="ms")
+        yield Row(name=f"step, {layout}: torch's", value=1000 * median(made.theirs), unit="ms")
+        yield Row(
+            name=f"step, {layout}: torch's / ours",
+            value=made.ratio,
+            unit="x",
+            goal=f">= {STEP_GOAL} x",
+            met=made.ratio >= STEP_GOAL,
+        )
+
+
+def starts(pool: Pool, text: Path) -> Iterator[Row]:
+    """From a process's start to its first step, and imports by layout."""
+    del pool
+    for name, modules in trainer_start.IMPORTS.items():
+        seconds = trainer_start.import_seconds(modules, times=IMPORTS)
+        yield Row(name=f"import, {name}", value=seconds, unit="s")
+    for layout, ranks in trainer_start.STARTS:
+        made = trainer_start.start(layout, ranks, text=text, times=STARTS)
+        name = f"start, {layout}, ranks: {ranks}"
+        yield Row(name=f"{name}: ours", value=median(made.ours), unit="s")
+        yield Row(name=f"{name}: bare script", value=median(made.bare), unit="s")
+        yield Row(
+            name=f"{name}: ours / bare",
+            value=made.ratio,
+            unit="x",
+            goal=f"<= {START_GOAL} x",
+            met=made.ratio <= START_GOAL,
+        )
+
+
+def layouts(pool: Pool, text: Path) -> Iterator[Row]:
+    """From joining to the first step in processes that have torch, as after a recovery."""
+    for name, (ranks, parallelism) in LAYOUTS.items():
+        config = _config(text, steps=1, parallelism=parallelism, model={"layers": 2})
+        times = [
+            pool.run(trainer_jobs.first_step, config, ranks=ranks) for _ in range(LAYOUT_STARTS)
+        ]
+        met = median(joined for joined, _ in times[1:])
+        done = median(done for _, done in times[1:])
+        yield Row(name=f"rejoin, {name}: until all have met", value=met, unit="s")
+        yield Row(name=f"rejoin, {name}: until the first step", value=done, unit="s")
+
+
+def saves(pool: Pool, text: Path) -> Iterator[Row]:
+    """How long training stands still for a checkpoint, and what digests cost of it."""
+    config = _config(text, parallelism={"data_parallel": "fsdp"}, model=SAVED)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:  # memory is what /tmp may be
+        made: trainer_jobs.Stall = pool.run(
+            trainer_jobs.stall,
+            config,
+            SAVES,
+            ranks=2,
+            seconds=120,
+            checkpoint_folder=Path(folder) / "checkpoints",
+        )
+    whole, without, bare = map(median, (made.digested, made.undigested, made.bare))
+    cost = whole / without - 1
+    yield from (
+        Row(name="save, fsdp, 2 ranks: size", value=made.size_bytes / 1e6, unit="MB"),
+        Row(name="save, synchronous: training stands still for", value=whole, unit="s"),
+        Row(name="save without digests", value=without, unit="s"),
+        Row(name="save: only the bytes, written and synced", value=bare, unit="s"),
+        Row(
+            name="save: digests cost",
+            value=100 * cost,
+            unit="%",
+            goal="<= 3 %",
+            met=cost <= 0.03,
+        ),
+    )
+
+
+def gpu(pool: Pool, text: Path) -> Iterator[Row]:
+    """Models of published sizes on one GPU."""
+    del pool
+    yield from trainer_gpu.rows(text)
+
+
+PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
+    "steps": steps,
+    "starts": starts,
+    "layouts": layouts,
+    "saves": saves,
+    "gpu": gpu,
+}
+
+
+def _config(text: Path, **changes: Any) -> TrainerConfig:
+    raw = {
+        "data": {"sequence_length": 64, "source": str(text)},
+        "global_batch_size": 8,
+        "log_every_steps": 1,
+    }
+    return TrainerConfig.from_dict(merge(raw, changes))
+
+
+def _write_text(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "text.py").write_bytes(bytes(i * i * 7 % 251 for i in range(200_000)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
