@@ -100,7 +100,7 @@ def train(
 
 
 def forward_backward(
-    trainee: Trainee, share: Share, cursor: int, *, scale: float, reporter: Reporter
+    trainee: Trainee, share: Share, cursor: int, *, scale: float = 1.0, reporter: Reporter
 ) -> Tensor:
     """Pass this rank's share of the global batch at `cursor`; gradients add up in the model.
 

@@ -1,1 +1,1 @@
-"""How weights change: parameter groups, the learning rate, the clipped gradient."""
+"""How weights change: the clipped gradient, the learning rate, the rule of the update."""
