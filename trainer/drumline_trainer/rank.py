@@ -35,12 +35,14 @@ from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     StaleMembershipError,
 )
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.config import ConfigError, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.heartbeat import Parked, Word
 from drumline_trainer.host import threads_per_rank
 from drumline_trainer.layout import Layout
+from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.flops import peak_flops
+from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
@@ -93,18 +95,31 @@ def run_rank(
     device = device_of_rank(placement.local_rank)
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
+    # with an agent only times are taken: files and traces of a job's ranks are still to come
+    instruments = (
+        Instruments.open(config, placement=placement, device=device)
+        if control is None
+        else Instruments()
+    )
+    console = _console(config, placement=placement, tagged=control is None)
     reporter = Reporter(
         config=config,
         placement=placement,
         pulse=None if heartbeat is None else Pulse(heartbeat, seconds=config.heartbeat_seconds),
-        write=write or _print,
+        write=write or console.line,
+        show=write or console.progress,
         losses_file=losses_file,
         peak_flops=_peak_flops(device),
+        instruments=instruments,
     )
     _make_deterministic()
     gc.freeze()  # 300,000 objects of imported modules: looking at them takes longer than to rejoin
     if control is None:
-        _train(config, reporter=reporter, device=device)
+        try:
+            _train(config, reporter=reporter, device=device)
+        finally:
+            instruments.close()
+            console.close()
         return
     control.on_interrupt = lambda late: interrupt(device, force=late >= PATIENCE_SECONDS)
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
@@ -244,6 +259,7 @@ def _peak_flops(device: torch.device) -> float | None:
     return peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def _console(config: TrainerConfig, *, placement: Placement, tagged: bool) -> Console:
+    """Standard output; an agent tags the lines of its ranks itself."""
+    tagged = tagged and config.metrics.log_ranks is LogRanks.ALL
+    return Console(sys.stdout, prefix=f"[rank {placement.rank}] " if tagged else "")
