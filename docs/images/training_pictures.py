@@ -28,7 +28,7 @@ def precision() -> None:
     picture.heading("Bytes of one parameter on one rank", "activations are not to scale")
     rows = {
         "fp32": (("W", 4, "weight 4"), ("G", 4, "gradient 4"), ("O", 8, "two moments 8")),
-        "bf16": (
+        "bf16, fp16": (
             ("W", 2, "copy 2"),
             ("W", 4, "weight 4"),
             ("G", 4, "gradient 4"),
@@ -36,20 +36,20 @@ def precision() -> None:
         ),
     }
     for name, parts in rows.items():
-        x = 74.0
+        x = 94.0
         picture.text("t", 14, picture.y + 19, name)
         for kind, size, words in parts:
             picture.box(kind, x, picture.y, 26 * size - 2, 28)
             picture.text("n", x + 13 * size, picture.y + 18, words)
             x += 26 * size
         wide, label = (120, "activations") if name == "fp32" else (60, "activ.")
-        x += 24 if name == "bf16" else 76
+        x += 24 if name != "fp32" else 76
         picture.box("A", x, picture.y, wide, 28)
         picture.text("n", x + wide / 2, picture.y + 18, label)
         picture.y += 38
     picture.write(
         "precision",
-        title="What fp32 and bf16 keep for one parameter",
+        title="What fp32 and the 16-bit types keep for one parameter",
         told="fp32: weight 4, gradient 4, moments 8 bytes. bf16: 2 more for the copy that computes;"
         " activations halve.",
     )

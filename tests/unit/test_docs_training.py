@@ -17,7 +17,7 @@ from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
 from drumline.lifecycle.trainerconfig import trainer_config
 from drumline_trainer.__main__ import configured
-from drumline_trainer.config import MODEL_PRESETS, Schedule, TrainerConfig
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, Schedule, TrainerConfig
 from drumline_trainer.legality import Reason, checked_layout, objections
 from drumline_trainer.models.build import build_on_meta
 from tests.unit.trainer.parallelism.schedule_orders import (
@@ -96,6 +96,20 @@ def test_what_is_refused_is_refused_in_these_words(ranks: str, options: str, sen
     assert [objection.text for objection in found] == [sentence]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"fp8": True},
+        {"fp8": True, "precision": "bf16", "lora": {}},
+        {"lora": {"base_bits": 8}},
+    ],
+)
+def test_what_no_number_of_ranks_helps_is_refused_in_these_words(raw: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        TrainerConfig.from_dict(raw)
+    assert f"`{refused.value}`" in PAGE
+
+
 def test_every_reason_to_refuse_is_shown() -> None:
     shown = {
         objection.reason
@@ -113,7 +127,7 @@ def test_every_file_of_a_technique_exists() -> None:
     absent = [
         name
         for name in named
-        if not (folder / name).exists() and not (folder / "parallelism" / name).exists()
+        if not any((folder / room / name).exists() for room in ("", "parallelism", "optimization"))
     ]
     assert named
     assert absent == []
