@@ -128,7 +128,7 @@ class PlainRun:
     def turn(self, step: int) -> float:
         """Seconds of one step."""
         inputs, targets = self.batch(step)
-        rate = learning_rate(step, total_steps=self.config.steps, config=self.config.optimizer)
+        rate = learning_rate(step, self.config)
         torch.use_deterministic_algorithms(False)
         dist.barrier()
         began = time.perf_counter()
