@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.export import export_checkpoint
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import import_hugging_face
+from drumline_trainer.models.initialize import initialize
+from tests.gloo.stored import whole_tensors
 from tests.layouts.cases import NO_PIPELINE, STEPS, Case, plain
 from tests.layouts.jobs import train, train_until
 from tests.layouts.judge import Outcome
@@ -95,6 +102,24 @@ def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: 
     got = runs.in_two(case("fsdp", tensor=2), case("zero2", pipeline="1f1b"), **LORA)
     assert failings(got, runs.alone("untied", **LORA)) == []
     assert {name.rpartition(".")[2] for name in got.tensors} == {"lora_a", "lora_b"}
+
+
+def test_an_export_has_the_adapters_in_its_weights(runs: Changed, tmp_path: Path) -> None:
+    config = case("fsdp", tensor=2).config(**merge(runs.text, LORA))
+    runs.whole(case("fsdp", tensor=2), **LORA)
+    step = runs.folder / case("fsdp", tensor=2).name / f"step-{STEPS:08d}"
+    export_checkpoint(step, config, tmp_path / "merged")
+    adapters = whole_tensors(step)
+    model = build_on_meta(config.model).to_empty(device="cpu")
+    initialize(model, seed=0)
+    base = dict(model.named_parameters())
+    layer = "layers.1.attention.output"
+    a, b = (torch.from_numpy(adapters[f"model.{layer}.{name}"]) for name in ("lora_a", "lora_b"))
+    exported = dict(import_hugging_face(tmp_path / "merged")[1])
+    weight = base[f"{layer}.weight"].detach()
+    torch.testing.assert_close(exported[f"{layer}.weight"], weight + 2 * b @ a)
+    assert not torch.equal(exported[f"{layer}.weight"], weight)
+    assert torch.equal(exported["norm.weight"], base["norm.weight"].detach())
 
 
 def test_a_checkpoint_of_adapters_on_another_base_is_refused(runs: Changed) -> None:

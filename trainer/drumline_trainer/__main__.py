@@ -76,7 +76,7 @@ def export(arguments: list[str]) -> int:
     from drumline_trainer.export import export_checkpoint  # noqa: PLC0415
 
     try:
-        export_checkpoint(options.checkpoint, config.model, options.target)
+        export_checkpoint(options.checkpoint, config, options.target)
     except CorruptCheckpointError as error:
         sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
         return ExitCode.CORRUPT_CHECKPOINT

@@ -1,18 +1,22 @@
 """`export`: a checkpoint's weights as a folder that Hugging Face's transformers loads.
 
 One process, a tensor at a time, whatever layout saved them. Every file's digest is checked first:
-what does not verify is not exported.
+what does not verify is not exported. Adapters are folded into their base, which is made or read
+whole for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from drumline_trainer.adapters.base import refuse_other_base
+from drumline_trainer.adapters.lora import merge_adapters
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -22,13 +26,18 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
 )
 from drumline_trainer.checkpoint.shard_file import read_bounded, verify_file
-from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.hugging_face import export_hugging_face
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
+from drumline_trainer.models.initialize import initialize
 from drumline_trainer.parallelism.shards import Box
 
+_PREFIX = "model."
+"""Of weights among a checkpoint's tensors; see `optimization`."""
 
-class StoredTensors(Mapping[str, Tensor]):
-    """The tensors of one checkpoint by name, read whole each time they are asked for."""
+
+class StoredWeights(Mapping[str, Tensor]):
+    """The weights in one checkpoint by name, read whole each time they are asked for."""
 
     def __init__(self, step_folder: Path) -> None:
         """Verify all of it. Raises CorruptCheckpointError."""
@@ -42,14 +51,19 @@ class StoredTensors(Mapping[str, Tensor]):
         for name, record in self._manifest.files.items():
             verify_file(step_folder / name, record)
 
+    @property
+    def trainer(self) -> Mapping[str, Any]:
+        """The trainer's own state as it was saved."""
+        return self._manifest.trainer
+
     def __getitem__(self, name: str) -> Tensor:
         """Put together from its pieces."""
-        record = self._manifest.tensors[name]
+        record = self._manifest.tensors[_PREFIX + name]
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
         whole: Tensor | None = None
         for piece in record.pieces:
             with safe_open(self._folder / piece.file, framework="pt", device="cpu") as file:
-                part: Tensor = file.get_tensor(name)
+                part: Tensor = file.get_tensor(_PREFIX + name)
             if whole is None:
                 whole = torch.empty(record.shape, dtype=part.dtype)
             whole[piece.box.slices_within(everything)] = part
@@ -57,19 +71,35 @@ class StoredTensors(Mapping[str, Tensor]):
         return whole
 
     def __iter__(self) -> Iterator[str]:
-        """Names, those of the optimizer's state too."""
-        return iter(self._manifest.tensors)
+        """Names, without the optimizer's state."""
+        names = (name for name in self._manifest.tensors if name.startswith(_PREFIX))
+        return (name.removeprefix(_PREFIX) for name in names)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._manifest.tensors)
+        return sum(1 for _ in self)
 
 
-def export_checkpoint(step_folder: Path, model: ModelConfig, target: Path) -> None:
+def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) -> None:
     """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
 
     Raises:
         CorruptCheckpointError: it does not verify.
+        ConfigError: its adapters belong on another base.
         HuggingFaceError: the checkpoint is not of this model, or that has no layout there.
     """
-    export_hugging_face(StoredTensors(step_folder), model, target)
+    stored = StoredWeights(step_folder)
+    weights: Mapping[str, Tensor] = stored
+    if config.lora is not None:
+        refuse_other_base(stored.trainer, config=config)
+        weights = dict(merge_adapters(_base(config), stored, config=config.lora))
+    export_hugging_face(weights, config.model, target)
+
+
+def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:
+    """The weights that training began from."""
+    if config.model_from is not None:
+        return import_hugging_face(Path(config.model_from))[1]
+    model = build_on_meta(config.model).to_empty(device="cpu")
+    initialize(model, seed=config.seed)
+    return ((name, weight.detach()) for name, weight in model.named_parameters())

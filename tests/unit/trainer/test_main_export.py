@@ -35,7 +35,8 @@ def stored(folder: Path) -> dict[str, torch.Tensor]:
         name: torch.rand(shape, generator=random)
         for name, shape in our_shapes(CONFIG.model).items()
     }
-    tensors = weights | {"exp_avg.norm.weight": torch.zeros(8)}
+    tensors = {f"model.{name}": weight for name, weight in weights.items()}
+    tensors["optimizer.exp_avg.norm.weight"] = torch.zeros(8)
     records = {
         name: TensorRecord(dtype="F32", shape=tuple(tensor.shape), pieces=())
         for name, tensor in tensors.items()

@@ -22,9 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.adapters.four_bit import linear_of_packed, pack, packed_shapes
-from drumline_trainer.config import ConfigError
-from drumline_trainer.config.adapters import LoraConfig
+from drumline_trainer.adapters.four_bit import linear_of_packed, pack, packed_shapes, unpack
+from drumline_trainer.config import ConfigError, LoraConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
 from drumline_trainer.parallelism.shards import Box
@@ -171,6 +170,8 @@ def merge_adapters(
 ) -> Iterator[tuple[str, Tensor]]:
     """A base's weights by name, each with its adapter folded in: W + alpha / rank · B A.
 
+    Of a base that was packed, W is what it was packed to: adapters have learnt to lie beside that.
+
     Args:
         weights: of the base, whole, as `models.hugging_face.import_hugging_face` reads them.
         adapters: whole, by the names that `adapt` gave them.
@@ -185,8 +186,11 @@ def merge_adapters(
         if a is None or b is None:
             yield name, weight
         else:
+            under = weight.float()
+            if config.base_bits == 4:
+                under = unpack(*pack(under), features=under.shape[1], dtype=under.dtype)
             added = b.float() @ a.float() * config.scale
-            yield name, (weight.float() + added).to(weight.dtype)
+            yield name, (under + added).to(weight.dtype)
 
 
 def _whole(weight: Tensor) -> Cut:

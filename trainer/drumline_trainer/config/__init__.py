@@ -6,6 +6,7 @@ JSON. Unknown keys are errors that name the nearest known one. Each section chec
 alone; what only several sections and the number of ranks decide is `layout.Layout`'s to judge.
 """
 
+from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError
@@ -26,6 +27,7 @@ __all__ = [
     "DataParallel",
     "Family",
     "LogRanks",
+    "LoraConfig",
     "MemoryConfig",
     "MetricsConfig",
     "ModelConfig",

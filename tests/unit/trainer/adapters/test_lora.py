@@ -107,8 +107,9 @@ def test_four_bits_keep_no_weight_of_the_adapted_layers() -> None:
     assert {b.dtype for _, b in model.named_buffers()} == {torch.uint8, torch.float32}
 
 
-def test_merged_weights_do_what_weights_and_adapters_did() -> None:
-    config = configured()
+@pytest.mark.parametrize("bits", [16, 4])
+def test_merged_weights_do_what_weights_and_adapters_did(bits: int) -> None:
+    config = configured(lora={"base_bits": bits})
     trainee = taught(begun(config))
     plain = plain_model(config)
     adapters = {part.name: part.tensor for part in trainee.slices}
