@@ -92,7 +92,7 @@ def config_of(layout: str, *, source: Path, steps: int) -> TrainerConfig:
 def beside(placement: Placement, layout: str, config: TrainerConfig) -> Beside:
     """Train both, in turns. On every rank; the job of a pool."""
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     join(placement, device=CPU)
     turns = Turns(
         config=config, placement=placement, device=CPU, reporter=_reporter(config, placement)
@@ -163,6 +163,7 @@ class Turns(SavePoints):
         if self._began is not None:
             dist.barrier()
             self.ours.append(time.perf_counter() - self._began)
+            assert self.reporter.loss is not None
             self.losses.append(self.reporter.loss)
         self.theirs.append(self.plain.turn(len(self.theirs)))
         dist.barrier()
