@@ -28,6 +28,9 @@ test-unit: setup  ## pure code: seconds
 test-trainer: setup  ## the trainer and its agent, several processes with Gloo
 	@$(PYTHON) -m tests.suite trainer
 
+test-layouts: setup  ## layouts in which each two settings of the training matrix meet
+	@$(PYTHON) -m tests.suite layouts
+
 test-matrix: setup  ## a seeded slice of the kill matrix
 	@$(PYTHON) -m tests.suite matrix
 
@@ -67,6 +70,9 @@ bench-recovery: setup  ## time to recover, and what snapshots cost, beside a bar
 bench-trainer: setup  ## steps, starts and saves of the trainer beside a plain script with torch's wrappers
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.bench.trainer $(PARTS)
 
+matrix-trainer: setup  ## every layout of the training matrix, some five hours; N=100 for so many at random
+	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.layouts $(if $(N),--cases $(N))
+
 matrix: setup  ## every fault at every moment in every role; writes docs/kill-matrix.md
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK)) $(if $(AGAIN),--again)
 
@@ -84,4 +90,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-layouts test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix matrix-trainer lint crds docs lock
