@@ -17,6 +17,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -30,6 +31,8 @@ from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
 
+HEARING = timedelta(seconds=5)
+"""How long ranks that will not train wait for each other to know why."""
 PATIENCE = timedelta(minutes=5)
 """How long a rank waits for the others."""
 _PREFIXES = ("NCCL_", "TORCH_NCCL_")
@@ -205,7 +208,16 @@ def _judged(
         raise _incomplete(store, mine, name=name, judge=judge) from error
     judgement = store.get(f"{name}/judgement").decode()
     if judgement:
+        _until_all_have_heard(store, mine, name=name)
         raise ConfigError(judgement)
+
+
+def _until_all_have_heard(store: Store, mine: Said, *, name: str) -> None:
+    """The store may be one of rank 0's, and must not end with it before the others have read."""
+    with suppress(dist.DistError):
+        if store.add(f"{name}/heard", 1) == mine.world_size:
+            store.set(f"{name}/all have heard", "")
+        store.wait([f"{name}/all have heard"], HEARING)
 
 
 def _all_said(store: Store, name: str, arrived: int) -> list[Said]:

@@ -93,7 +93,8 @@ def test_one_wrong_byte_never_smuggles_a_second_request(position: int, byte: int
         return
     assert head.content_length == 0
     assert len(head.headers) == 2
-    assert all(text.isprintable() and "\n" not in text for text in head.headers.values())
+    # a tab is the one control character that a value may hold (RFC 9110, 5.5)
+    assert all(text.replace("\t", " ").isprintable() for text in head.headers.values())
 
 
 TOKENS = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=20)
