@@ -28,8 +28,11 @@ test-unit: setup  ## pure code: seconds
 test-trainer: setup  ## the trainer and its agent, several processes with Gloo
 	@$(PYTHON) -m tests.suite trainer
 
-test-layouts: setup  ## layouts in which each two settings of the training matrix meet
+test-layouts: setup  ## layouts of up to four ranks in which each two settings of the training matrix meet
 	@$(PYTHON) -m tests.suite layouts
+
+test-layouts-all: setup  ## the same with up to eight ranks, more changes of layout, all adapters and optimizers
+	@LAYOUTS=all $(PYTEST) -q tests/layouts
 
 test-matrix: setup  ## a seeded slice of the kill matrix
 	@$(PYTHON) -m tests.suite matrix
@@ -90,4 +93,4 @@ docs: setup  ## regenerate docs/reference.md from the models
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-layouts test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix matrix-trainer lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-layouts test-layouts-all test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix matrix-trainer lint crds docs lock

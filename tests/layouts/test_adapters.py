@@ -30,7 +30,7 @@ FOUR_BITS: dict[str, Any] = {
 """Each of two ranks has whole blocks of every weight."""
 BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
 
 def case(data: str = "ddp", **changes: Any) -> Case:
