@@ -18,7 +18,7 @@ from tests.matrix.stage import Observation
 SEED = int(os.environ.get("MATRIX_SEED", "68"))
 CELLS = 24
 A_MATTER_OF_TIME = "off the wall clock"
-"""Held against by `make matrix` alone: an agent is told the later of an end the busier the machine."""
+"""For `make matrix` alone to judge: on a busy machine an agent hears late that a rank ended."""
 MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")
 
 pytestmark = pytest.mark.gloo
