@@ -16,6 +16,7 @@ The operator and a planner judge it (`legality`), and the trainer builds its pro
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -139,10 +140,7 @@ class Layout:
 
     def groups(self, axis: Axis) -> tuple[tuple[int, ...], ...]:
         """All sets of ranks along an axis, each in the order of the axis; every rank is in one."""
-        sets: dict[tuple[int, ...], list[int]] = {}
-        for rank in range(self.world_size):
-            sets.setdefault(self._outside(axis, rank), []).append(rank)
-        return tuple(tuple(ranks) for ranks in sets.values())
+        return _groups(self, axis)
 
     def group_of(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """The set that this rank is in."""
@@ -165,7 +163,7 @@ class Layout:
             parts += [f"{name}{degree}"] if degree > 1 else []
         return " · ".join(parts) or "one rank"
 
-    def _outside(self, axis: Axis, rank: int) -> tuple[int, ...]:
+    def outside(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """The rank's place on everything that is not this axis."""
         at = self.coordinate(rank)
         fsdp = at.shard * self.context + at.context
@@ -194,3 +192,12 @@ class Layout:
                 return (at.pipeline, at.replicate, fsdp % self.expert, at.tensor)
             case Axis.EXPERT_DATA:
                 return (at.pipeline, experts % self.expert, at.tensor)
+
+
+@functools.lru_cache(maxsize=64)
+def _groups(layout: Layout, axis: Axis) -> tuple[tuple[int, ...], ...]:
+    """Asked for once a weight: of thousands of ranks it is worked out once."""
+    sets: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(layout.world_size):
+        sets.setdefault(layout.outside(axis, rank), []).append(rank)
+    return tuple(tuple(ranks) for ranks in sets.values())

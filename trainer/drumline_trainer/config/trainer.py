@@ -87,13 +87,3 @@ class TrainerConfig:
             ConfigError: unknown key, wrong type, or a value that cannot work.
         """
         return build(cls, raw, path="")
-
-    def check_world_size(self, world_size: int) -> None:
-        """Raise ConfigError unless the global batch splits evenly over `world_size` ranks."""
-        if world_size < 1:
-            raise ConfigError(f"ranks: must be at least 1, not {world_size}")
-        if self.global_batch_size % world_size:
-            raise ConfigError(
-                f"global_batch_size: {self.global_batch_size} does not split evenly over"
-                f" {world_size} ranks; use a multiple of {world_size}"
-            )

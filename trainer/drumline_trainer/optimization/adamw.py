@@ -43,12 +43,7 @@ class ShardedAdamW(torch.optim.AdamW):
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """One step at this learning rate with the gradients of the slices, in their order."""
-        for group in self.param_groups:
-            group["lr"] = rate
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self.step()
-        self.zero_grad()
+        step(self, self._parameters, gradients, rate=rate)
 
     def set_finished_steps(self, steps: int) -> None:
         """The step count of the bias correction: one number for all parameters."""
@@ -64,6 +59,22 @@ class ShardedAdamW(torch.optim.AdamW):
             slices.append(weight.like(state["exp_avg"], prefix="optimizer.exp_avg"))
             slices.append(weight.like(state["exp_avg_sq"], prefix="optimizer.exp_avg_sq"))
         return slices
+
+
+def step(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[nn.Parameter],
+    gradients: Sequence[Tensor],
+    *,
+    rate: float,
+) -> None:
+    """One step of an optimizer of torch's at this rate; the gradients are forgotten."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def parameter_groups(

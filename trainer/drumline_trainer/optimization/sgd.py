@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import OptimizerConfig
-from drumline_trainer.optimization.adamw import parameter_groups
+from drumline_trainer.optimization.adamw import parameter_groups, step
 from drumline_trainer.parallelism.slices import Slice
 
 
@@ -35,12 +35,7 @@ class ShardedSGD(torch.optim.SGD):
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """One step at this learning rate with the gradients of the slices, in their order."""
-        for group in self.param_groups:
-            group["lr"] = rate
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self.step()
-        self.zero_grad()
+        step(self, self._parameters, gradients, rate=rate)
 
     def set_finished_steps(self, steps: int) -> None:
         """Nothing here depends on it."""

@@ -6,7 +6,7 @@ work on the same ones, and those along the context axis on different positions o
 
 from __future__ import annotations
 
-import itertools
+import math
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +32,8 @@ class Share:
     """Into which it is split over the ranks."""
     part: int
     """Which of them is this rank's."""
-    micro_batches: int
+    micro_batch: int
+    """Samples of a micro-batch, at most."""
     positions: Tensor | None
     """Of each sequence; None for all."""
 
@@ -40,7 +41,7 @@ class Share:
     def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> Share:
         """What the layout gives this rank."""
         layout, at = world.layout, world.layout.coordinate(world.rank)
-        positions = None
+        parts, positions = micro_batches(layout, config), None
         if layout.context > 1:
             held = context_slices(
                 config.data.sequence_length, size=layout.context, index=world.index(Axis.CONTEXT)
@@ -52,7 +53,7 @@ class Share:
             batch=config.global_batch_size,
             parts=layout.batch_ranks,
             part=at.replicate * layout.shard + at.shard,
-            micro_batches=micro_batches(layout, config),
+            micro_batch=math.ceil(config.global_batch_size // layout.batch_ranks / parts),
             positions=positions,
         )
 
@@ -62,11 +63,13 @@ class Share:
 
     def samples(self, cursor: int) -> list[range]:
         """This rank's micro-batches of the global batch at `cursor`."""
-        mine = self.dataset.rank_samples(
-            cursor, batch=self.batch, rank=self.part, world_size=self.parts
+        return self.dataset.micro_batches(
+            cursor,
+            batch=self.batch,
+            rank=self.part,
+            world_size=self.parts,
+            size=self.micro_batch,
         )
-        cuts = [len(mine) * part // self.micro_batches for part in range(self.micro_batches + 1)]
-        return [mine[start:stop] for start, stop in itertools.pairwise(cuts)]
 
     def load(self, samples: range) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these samples on the device, shape B S each."""
