@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -38,6 +39,9 @@ WRITE_DEADLINE_SECONDS: Final = 5.0
 NO_ANSWER: Final = 0
 """The code observed for a request that got no answer."""
 _CONNECT_SECONDS: Final = 5.0
+_FORGETS_CONNECTIONS: Final = sys.version_info < (3, 12)
+"""An exchange that is given up says goodbye in TLS while its session no longer knows of it: the
+session's end would leave the socket open. Later Pythons need no such help, and aiohttp says so."""
 
 
 class Observe(Protocol):
@@ -172,7 +176,9 @@ class KubeClient:
 
     def _session(self, context: ssl.SSLContext | None, *, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, ssl=context or True),
+            connector=aiohttp.TCPConnector(
+                limit=limit, ssl=context or True, enable_cleanup_closed=_FORGETS_CONNECTIONS
+            ),
             # Compressing big lists costs CPU on both sides of a local network.
             headers={
                 "Accept": JSON,

@@ -116,7 +116,8 @@ class Proxy:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        connector = aiohttp.TCPConnector(ssl=self._context(), limit=0)
+        # without the clean-up an exchange that is given up leaves its socket behind
+        connector = aiohttp.TCPConnector(ssl=self._context(), limit=0, enable_cleanup_closed=True)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as session:
             self._session = session
             app = web.Application(client_max_size=1 << 26)
