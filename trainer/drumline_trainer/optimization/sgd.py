@@ -8,34 +8,44 @@ Elementwise as AdamW is, with half of its state: 4 bytes for each parameter.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.optim.sgd import sgd
 
 from drumline_trainer.config import OptimizerConfig
-from drumline_trainer.optimization.adamw import parameter_groups, step
+from drumline_trainer.optimization.adamw import by_decay
 from drumline_trainer.parallelism.slices import Slice
 
 
-class ShardedSGD(torch.optim.SGD):
-    """Fused SGD with one group that decays and one that does not."""
+class ShardedSGD:
+    """Fused SGD over two groups: slices that decay, and those that do not."""
 
     def __init__(self, slices: Sequence[Slice], config: OptimizerConfig) -> None:
         """Share the storage of the slices, which must have been given one."""
         self.weights = tuple(slices)
-        self._parameters = [nn.Parameter(weight.tensor) for weight in slices]
-        super().__init__(
-            parameter_groups(slices, self._parameters, weight_decay=config.weight_decay),
-            lr=config.learning_rate,
-            momentum=config.momentum,
-            fused=True,
-        )
-        for parameter in self._parameters:  # from zero, the first step makes it the gradient
-            self.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+        self._momentum = config.momentum
+        self._groups = by_decay(slices, weight_decay=config.weight_decay)
+        # from zero, the first step makes it the gradient
+        self._momenta = [torch.zeros_like(weight.tensor) for weight in slices]
 
+    @torch.no_grad()
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """One step at this learning rate with the gradients of the slices, in their order."""
-        step(self, self._parameters, gradients, rate=rate)
+        for places, weight_decay in self._groups:
+            sgd(
+                [self.weights[place].tensor for place in places],
+                [gradients[place] for place in places],
+                cast("list[Tensor | None]", [self._momenta[place] for place in places]),
+                fused=True,
+                weight_decay=weight_decay,
+                momentum=self._momentum,
+                lr=rate,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
 
     def set_finished_steps(self, steps: int) -> None:
         """Nothing here depends on it."""
@@ -43,8 +53,7 @@ class ShardedSGD(torch.optim.SGD):
     def slices(self) -> list[Slice]:
         """Weights and momenta by their names in a checkpoint."""
         slices: list[Slice] = []
-        for weight, parameter in zip(self.weights, self._parameters, strict=True):
-            momentum = self.state[parameter]["momentum_buffer"]
+        for weight, momentum in zip(self.weights, self._momenta, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))
             slices.append(weight.like(momentum, prefix="optimizer.momentum"))
         return slices

@@ -5,7 +5,7 @@ import torch
 from drumline_trainer.config import ModelConfig, OptimizerConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.optimization.adamw import ShardedAdamW, decays
+from drumline_trainer.optimization.adamw import ShardedAdamW, by_decay, decays
 from drumline_trainer.parallelism.slices import slices_of
 
 
@@ -17,12 +17,11 @@ def model() -> Llama:
 
 def test_only_matrices_that_are_no_embedding_decay() -> None:
     built = model()
-    optimizer = ShardedAdamW(slices_of(built), OptimizerConfig(weight_decay=0.3))
+    names = [name for name, _ in built.named_parameters()]
     decay = {
-        name: group["weight_decay"]
-        for name, weight in built.named_parameters()
-        for group in optimizer.param_groups
-        if any(weight.data_ptr() == member.data_ptr() for member in group["params"])
+        names[place]: weight_decay
+        for places, weight_decay in by_decay(slices_of(built), weight_decay=0.3)
+        for place in places
     }
     assert decay == {
         "embedding.weight": 0.0,
