@@ -1,7 +1,8 @@
 """The manifest: which pieces of which tensors lie in which file, and how to tell they are intact.
 
 `parse` trusts nothing: sizes are bounded before parsing, names are plain file names, the pieces of
-every tensor tile its shape exactly once, and every file carries a digest and a size.
+every tensor tile its shape exactly once, and every file carries a size and the digest of a known
+algorithm.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from drumline_trainer.checkpoint.digests import HEX_DIGITS, Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.parallelism.shards import Box, tiles
 
@@ -25,7 +27,7 @@ VERSION: Final = 1
 DTYPE_BYTES: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
 """Safetensors' names of the types we store."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,13 @@ class FileRecord:
     """A shard file as its writer left it."""
 
     size_bytes: int
-    sha256: str
+    digest: str
+    """In hexadecimal."""
+    algorithm: Algorithm = Algorithm.XXH3_128
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it: the digest under the name of its algorithm."""
+        return {"bytes": self.size_bytes, str(self.algorithm): self.digest}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +89,7 @@ class Manifest:
                 "world_size": self.world_size,
                 "generation": self.generation,
                 "attempt": self.attempt,
-                "files": {
-                    name: {"bytes": record.size_bytes, "sha256": record.sha256}
-                    for name, record in self.files.items()
-                },
+                "files": {name: record.to_json() for name, record in self.files.items()},
                 "tensors": {
                     name: {
                         "dtype": record.dtype,
@@ -178,10 +183,14 @@ def _file_name(name: object) -> str:
 
 def _file_record(raw: Any) -> FileRecord:
     record = _object({"file": raw}, "file")
-    digest = record.get("sha256")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise CorruptCheckpointError("sha256: a file without a digest is not trusted")
-    return FileRecord(size_bytes=_count(record, "bytes"), sha256=digest)
+    named = [algorithm for algorithm in Algorithm if algorithm in record]
+    if len(named) != 1:
+        raise CorruptCheckpointError("a file without one digest of a known kind is not trusted")
+    algorithm, digest = named[0], record[named[0]]
+    fits = isinstance(digest, str) and _DIGEST.fullmatch(digest)
+    if not fits or len(digest) != HEX_DIGITS[algorithm]:
+        raise CorruptCheckpointError(f"{algorithm}: not a digest")
+    return FileRecord(size_bytes=_count(record, "bytes"), digest=digest, algorithm=algorithm)
 
 
 def _tensor_record(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> TensorRecord:

@@ -103,7 +103,7 @@ def _write_part(folder: CheckpointFolder, *, step: int, slices: Sequence[Slice])
         {
             "file": name,
             "bytes": record.size_bytes,
-            "sha256": record.sha256,
+            "digest": record.digest,
             "parts": {
                 key: (dtype_name(one.tensor), one.shape, one.box.offsets, one.box.shape)
                 for key, one in parts.items()
@@ -162,7 +162,7 @@ def _manifest(
         generation=folder.membership[0],
         attempt=folder.membership[1],
         files={
-            part["file"]: FileRecord(size_bytes=part["bytes"], sha256=part["sha256"])
+            part["file"]: FileRecord(size_bytes=part["bytes"], digest=part["digest"])
             for part in parts
         },
         tensors=tensors,

@@ -6,7 +6,6 @@ and byte range of every tensor, then the bytes. Memory: one chunk, whatever the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -18,10 +17,14 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
+from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import DTYPE_BYTES, FileRecord
 
-_CHUNK_BYTES = 16 << 20
+_CHUNK_BYTES = 256 << 10
+"""What has been digested is still in the processor's cache when it is written."""
+_DEVICE_CHUNK_BYTES = 16 << 20
+"""What is fetched from another device at once."""
 _DTYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -42,7 +45,7 @@ def write_shard_file(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
     Raises:
         OSError: the storage refused (full, gone, read-only).
     """
-    digest = hashlib.sha256()
+    digest = hasher()
     size = 0
     with path.open("wb", buffering=0) as file:
         for chunk in _chunks(tensors):
@@ -50,7 +53,7 @@ def write_shard_file(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
             _write_all(file.fileno(), chunk)
             size += len(chunk)
         os.fsync(file.fileno())
-    return FileRecord(size_bytes=size, sha256=digest.hexdigest())
+    return FileRecord(size_bytes=size, digest=digest.hexdigest())
 
 
 def verify_file(path: Path, expected: FileRecord) -> None:
@@ -59,7 +62,7 @@ def verify_file(path: Path, expected: FileRecord) -> None:
     Raises:
         CorruptCheckpointError: missing, not a regular file, of another size or digest.
     """
-    digest = hashlib.sha256()
+    digest = hasher(expected.algorithm)
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size != expected.size_bytes:
@@ -68,7 +71,7 @@ def verify_file(path: Path, expected: FileRecord) -> None:
             )
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
-    if digest.hexdigest() != expected.sha256:
+    if digest.hexdigest() != expected.digest:
         raise CorruptCheckpointError(f"{path.name}: digest differs from the manifest's")
 
 
@@ -125,8 +128,10 @@ def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     yield shard_header(tensors)
     for tensor in tensors.values():
         flat = as_bytes(tensor)
-        for start in range(0, flat.numel(), _CHUNK_BYTES):
-            yield flat[start : start + _CHUNK_BYTES].cpu().numpy().data
+        for fetched in flat.split(_DEVICE_CHUNK_BYTES):
+            view = fetched.cpu().numpy().data
+            for start in range(0, len(view), _CHUNK_BYTES):
+                yield view[start : start + _CHUNK_BYTES]
 
 
 def _write_all(descriptor: int, chunk: bytes | memoryview) -> None:

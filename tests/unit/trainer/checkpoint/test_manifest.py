@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drumline_trainer.checkpoint.digests import Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     FileRecord,
@@ -25,8 +26,10 @@ def manifest() -> Manifest:
         generation=3,
         attempt=1,
         files={
-            "rank-0.safetensors": FileRecord(size_bytes=10, sha256="a" * 64),
-            "rank-1.safetensors": FileRecord(size_bytes=20, sha256="b" * 64),
+            "rank-0.safetensors": FileRecord(size_bytes=10, digest="a" * 32),
+            "rank-1.safetensors": FileRecord(
+                size_bytes=20, digest="b" * 64, algorithm=Algorithm.SHA256
+            ),
         },
         tensors={
             "model.w": TensorRecord(
@@ -63,6 +66,10 @@ def shard(raw: dict[str, Any], number: int = 0) -> dict[str, Any]:
     return raw["tensors"]["model.w"]["shards"][number]
 
 
+def digests(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw["files"]["rank-0.safetensors"]
+
+
 BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another format": lambda r: r.update(format="other"),
     "a later version": lambda r: r.update(version=2),
@@ -81,10 +88,13 @@ BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "an empty name": lambda r: rename_file(r, ""),
     "a name without end": lambda r: rename_file(r, "x" * 129),
     "a newline after a name": lambda r: rename_file(r, "rank-0.safetensors\n"),
-    "no digest": lambda r: r["files"]["rank-0.safetensors"].pop("sha256"),
-    "an empty digest": lambda r: r["files"]["rank-0.safetensors"].update(sha256=""),
-    "a short digest": lambda r: r["files"]["rank-0.safetensors"].update(sha256="a" * 63),
-    "a digest that is null": lambda r: r["files"]["rank-0.safetensors"].update(sha256=None),
+    "no digest": lambda r: r["files"]["rank-0.safetensors"].pop("xxh3_128"),
+    "an empty digest": lambda r: r["files"]["rank-0.safetensors"].update(xxh3_128=""),
+    "a short digest": lambda r: r["files"]["rank-0.safetensors"].update(xxh3_128="a" * 31),
+    "a digest that is null": lambda r: r["files"]["rank-0.safetensors"].update(xxh3_128=None),
+    "a digest of another kind's length": lambda r: digests(r).update(xxh3_128="a" * 64),
+    "a digest of an unknown kind": lambda r: digests(r).update(crc32=digests(r).pop("xxh3_128")),
+    "two digests": lambda r: digests(r).update(sha256="a" * 64),
     "no size": lambda r: r["files"]["rank-0.safetensors"].pop("bytes"),
     "a negative size": lambda r: r["files"]["rank-0.safetensors"].update(bytes=-1),
     "a file that is no object": lambda r: r["files"].update({"rank-0.safetensors": 3}),

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import xxhash
 from safetensors.torch import load_file
 
+from drumline_trainer.checkpoint.digests import Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.shard_file import read_bounded, verify_file, write_shard_file
@@ -29,8 +31,17 @@ def test_the_library_reads_what_we_write_and_the_digest_is_the_files(tmp_path: P
     for name, tensor in tensors.items():
         torch.testing.assert_close(loaded[name], tensor, rtol=0, atol=0, equal_nan=True)
     body = path.read_bytes()
-    assert record == FileRecord(size_bytes=len(body), sha256=hashlib.sha256(body).hexdigest())
+    assert record == FileRecord(size_bytes=len(body), digest=xxhash.xxh3_128_hexdigest(body))
     verify_file(path, record)
+
+
+def test_files_of_manifests_with_sha256_still_verify(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    digest = hashlib.sha256(b"old").hexdigest()
+    verify_file(path, FileRecord(size_bytes=3, digest=digest, algorithm=Algorithm.SHA256))
+    with pytest.raises(CorruptCheckpointError, match="digest differs"):
+        verify_file(path, FileRecord(size_bytes=3, digest="0" * 64, algorithm=Algorithm.SHA256))
 
 
 def test_a_rank_without_elements_writes_a_file_all_the_same(tmp_path: Path) -> None:
@@ -56,7 +67,7 @@ def made(path: Path, kind: str) -> None:
 def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     made(path, kind)
-    expected = FileRecord(size_bytes=1, sha256=hashlib.sha256(b"x").hexdigest())
+    expected = FileRecord(size_bytes=1, digest=xxhash.xxh3_128_hexdigest(b"x"))
     with pytest.raises(CorruptCheckpointError, match="file: "):
         verify_file(path, expected)
     with pytest.raises(CorruptCheckpointError, match="file: "):
@@ -84,5 +95,5 @@ def test_a_pickle_in_disguise_is_bytes_and_never_run(
     body = pickle.dumps(Trap())
     (tmp_path / "file").write_bytes(body)
     with pytest.raises(CorruptCheckpointError, match="digest differs"):
-        verify_file(tmp_path / "file", FileRecord(size_bytes=len(body), sha256="0" * 64))
+        verify_file(tmp_path / "file", FileRecord(size_bytes=len(body), digest="0" * 32))
     assert not (tmp_path / "trapped").exists()
