@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.parallelism.share import Share
+from drumline_trainer.parallelism.share import MicroBatch
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
 from tests.gloo.configs import small
@@ -41,12 +43,12 @@ def train_to(placement: Placement, pipe: Connection, config: TrainerConfig, last
     """Train until this step is saved; send the samples of every step."""
     used: list[tuple[int, int]] = []
     step = 0
-    load = Share.load
+    on = MicroBatch.on
 
-    def counted(share, samples):  # noqa: ANN001, ANN202 - Share.load's
-        assert len(samples) <= 2
-        used.extend((step, sample) for sample in samples)
-        return load(share, samples)
+    def counted(self: MicroBatch, device: torch.device) -> tuple[Tensor, Tensor]:
+        assert len(self.samples) <= 2
+        used.extend((step, sample) for sample in self.samples)
+        return on(self, device)
 
     class EnoughError(Exception):
         pass
@@ -57,7 +59,7 @@ def train_to(placement: Placement, pipe: Connection, config: TrainerConfig, last
         if getattr(word, "checkpoint_step", None) == last_step != STEPS:
             raise EnoughError
 
-    Share.load = counted
+    MicroBatch.on = counted
     with suppress(EnoughError):
         run_rank(config=config, placement=placement, heartbeat=watch, write=lambda _: None)
     pipe.send(json.dumps(used))

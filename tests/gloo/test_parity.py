@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from drumline_trainer.config import Precision, TrainerConfig
 from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize, initialize_slices
@@ -20,7 +21,6 @@ from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.share import Share
 from drumline_trainer.placement import Placement
-from drumline_trainer.train import forward_backward
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import joined, train_rank
@@ -40,7 +40,7 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
         losses_file=None,
         peak_flops=None,
     )
-    loss = forward_backward(trainee, share, 0, reporter=reporter)
+    loss = forward_backward(trainee, iter([share.load(0)]), device=world.device, reporter=reporter)
     found = trainee.gradients()
     totals = clip_gradients(
         trainee.slices,

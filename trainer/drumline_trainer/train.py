@@ -8,12 +8,15 @@ the rounding of sums.
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import torch
-from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.prefetch import Prefetch
 from drumline_trainer.first_weights import begin_weights
+from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
@@ -21,7 +24,7 @@ from drumline_trainer.optimization.build import build_optimizer
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.assembly import Trainee, assemble
+from drumline_trainer.parallelism.assembly import assemble
 from drumline_trainer.parallelism.share import Share
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.randomness import reseed
@@ -62,69 +65,45 @@ def train(
     optimizer.set_finished_steps(start.step - scale.skipped)
     announce(start, config=config, dataset=dataset, reporter=reporter)
 
-    for step in range(start.step, config.steps):
-        savepoints.check_membership()
-        reseed(config.seed, step=step, rank=world.random_rank)
-        loss = forward_backward(trainee, share, cursor, scale=scale.value, reporter=reporter)
-        cursor += config.global_batch_size
+    cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
+    with Prefetch(share.load, cursors) as batches, closing(dataset):
+        for step in range(start.step, config.steps):
+            savepoints.check_membership()
+            reseed(config.seed, step=step, rank=world.random_rank)
+            loss = forward_backward(
+                trainee, batches, device=device, scale=scale.value, reporter=reporter
+            )
+            cursor += config.global_batch_size
 
-        reporter.enter(Phase.OPTIMIZER)
-        gradients = trainee.gradients()
-        totals = clip_gradients(
-            trainee.slices,
-            gradients,
-            loss=loss,
-            world=world,
-            max_norm=config.optimizer.max_gradient_norm,
-            vote=savepoints.vote,
-            scale=scale.value,
-        )
-        scale = scale.after(finite=totals.finite)
-        refuse_non_finite(totals, scale, step=step + 1)
-        rate = learning_rate(step, config)
-        if totals.finite:
-            optimizer.update(gradients, rate=rate)
-            trainee.weights.publish()
-        reporter.finish_step(
-            step + 1,
-            loss=totals.loss,
-            gradient_norm=totals.gradient_norm,
-            learning_rate=rate,
-            skipped_steps=scale.skipped,
-        )
+            reporter.enter(Phase.OPTIMIZER)
+            gradients = trainee.gradients()
+            totals = clip_gradients(
+                trainee.slices,
+                gradients,
+                loss=loss,
+                world=world,
+                max_norm=config.optimizer.max_gradient_norm,
+                vote=savepoints.vote,
+                scale=scale.value,
+            )
+            scale = scale.after(finite=totals.finite)
+            refuse_non_finite(totals, scale, step=step + 1)
+            rate = learning_rate(step, config)
+            if totals.finite:
+                optimizer.update(gradients, rate=rate)
+                trainee.weights.publish()
+            reporter.finish_step(
+                step + 1,
+                loss=totals.loss,
+                gradient_norm=totals.gradient_norm,
+                learning_rate=rate,
+                skipped_steps=scale.skipped,
+            )
 
-        if savepoints.due(step + 1, votes=totals.votes):
-            state = trainer_state(cursor, totals, scale, config=config, dataset=dataset)
-            savepoints.save(step + 1, trainer=state)
+            if savepoints.due(step + 1, votes=totals.votes):
+                state = trainer_state(cursor, totals, scale, config=config, dataset=dataset)
+                savepoints.save(step + 1, trainer=state)
     reporter.done()
-
-
-def forward_backward(
-    trainee: Trainee, share: Share, cursor: int, *, scale: float = 1.0, reporter: Reporter
-) -> Tensor:
-    """Pass this rank's share of the global batch at `cursor`; gradients add up in the model.
-
-    Returns:
-        This rank's part of the batch's mean loss, times the scale as gradients are.
-    """
-    trainee.begin(targets=share.targets(cursor), scale=scale)
-    samples = share.samples(cursor)
-    if trainee.pipeline is not None:
-        reporter.enter(Phase.DATA)
-        inputs, targets = zip(*map(share.load, samples), strict=True)
-        reporter.enter(Phase.FORWARD)
-        return trainee.pipeline.forward_backward(inputs, targets)
-    (model,) = trainee.stages
-    total = torch.zeros((), device=share.device)
-    for number, micro_batch in enumerate(samples):
-        reporter.enter(Phase.DATA, micro_batch=number)
-        inputs_BS, targets_BS = share.load(micro_batch)
-        reporter.enter(Phase.FORWARD)
-        loss = trainee.loss(model(inputs_BS), targets_BS)
-        reporter.enter(Phase.BACKWARD)
-        loss.backward()
-        total += loss.detach()
-    return total
 
 
 def refuse_non_finite(totals: Totals, scale: LossScale, *, step: int) -> None:

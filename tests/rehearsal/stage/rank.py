@@ -10,7 +10,7 @@ lies `rehearsal.json`, the plan of what shall befall it:
 Each fault strikes once in the life of a job, in the process of that rank, when it enters the phase
 after so many finished steps (null: any number) and after another fault; `struck/<name>` then says
 when. Every rank process writes itself into `processes.jsonl` when it begins, and, where the plan
-has `note_samples`, which samples it reads for which step into `samples.jsonl`. With `mutant` the
+has `note_samples`, which samples it uses for which step into `samples.jsonl`. With `mutant` the
 trainer is given that mistake (tests/gloo/mutants). Standard library and the trainer only.
 """
 
@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline_trainer import rank
-from drumline_trainer.data.text import TextDataset
 from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.share import MicroBatch
 from drumline_trainer.rank import exit_code_of, serve_store
 
 if TYPE_CHECKING:
@@ -86,16 +86,17 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
 
 
 def _note_samples(reporters: list[Reporter], *, folder: Path) -> None:
-    """Have it written down which samples are read, by whom, for which step."""
-    tokens = TextDataset.tokens
+    """Have it written down which samples are used, by whom, for which step."""
+    on = MicroBatch.on
 
-    def noted(self: TextDataset, samples: range) -> Any:
+    def noted(self: MicroBatch, device: Any) -> Any:
         for reporter in reporters:
+            samples = self.samples
             line = {"step": reporter.step + 1, "first": samples.start, "end": samples.stop}
             _append(folder / SAMPLES_FILE, line, placement=reporter.placement)
-        return tokens(self, samples)
+        return on(self, device)
 
-    TextDataset.tokens = noted
+    MicroBatch.on = noted
 
 
 def _append(file: Path, line: dict[str, Any], *, placement: Placement) -> None:

@@ -7,6 +7,7 @@ work on the same ones, and those along the context axis on different positions o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,27 +58,58 @@ class Share:
             positions=positions,
         )
 
-    def targets(self, cursor: int) -> int:
-        """Predictions that count in the whole global batch at `cursor`."""
-        return self.dataset.target_count(range(cursor, cursor + self.batch))
+    def load(self, cursor: int) -> StepBatch:
+        """This rank's samples of the global batch at `cursor`, in the memory of the host.
 
-    def samples(self, cursor: int) -> list[range]:
-        """This rank's micro-batches of the global batch at `cursor`."""
-        return self.dataset.micro_batches(
-            cursor,
-            batch=self.batch,
-            rank=self.part,
-            world_size=self.parts,
-            size=self.micro_batch,
+        For another thread than the one that trains. What is far away of the step after that is
+        asked for as well.
+        """
+        self.dataset.ahead(self._samples(cursor + self.batch))
+        micro_batches = self.dataset.micro_batches(
+            cursor, batch=self.batch, rank=self.part, world_size=self.parts, size=self.micro_batch
+        )
+        return StepBatch(
+            targets=self.dataset.target_count(range(cursor, cursor + self.batch)),
+            micro_batches=[self._read(samples) for samples in micro_batches],
         )
 
-    def load(self, samples: range) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of these samples on the device, shape B S each."""
+    def _samples(self, cursor: int) -> range:
+        return self.dataset.rank_samples(
+            cursor, batch=self.batch, rank=self.part, world_size=self.parts
+        )
+
+    def _read(self, samples: range) -> MicroBatch:
         batch = self.dataset.batch(samples)
         inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
         if self.positions is not None:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
+        if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
+            inputs, targets = inputs.pin_memory(), targets.pin_memory()
+        return MicroBatch(samples=samples, inputs=inputs, targets=targets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What passes through the model at once."""
+
+    samples: range
+    inputs: Tensor
+    """Shape B S, or of images B C H W."""
+    targets: Tensor
+    """Shape B S, or B."""
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Inputs and targets on the device, for the thread that trains on them."""
         return (
-            inputs.to(self.device, non_blocking=True),
-            targets.to(self.device, non_blocking=True),
+            self.inputs.to(device, non_blocking=True),
+            self.targets.to(device, non_blocking=True),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """This rank's share of a global batch."""
+
+    targets: int
+    """Predictions that count in the whole global batch."""
+    micro_batches: Sequence[MicroBatch]

@@ -1,0 +1,48 @@
+"""One step's forward and backward passes, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.heartbeat import Phase
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.assembly import Trainee
+from drumline_trainer.parallelism.share import StepBatch
+
+
+def forward_backward(
+    trainee: Trainee,
+    batches: Iterator[StepBatch],
+    *,
+    device: torch.device,
+    scale: float = 1.0,
+    reporter: Reporter,
+) -> Tensor:
+    """Pass this rank's share of the next global batch; gradients add up in the model.
+
+    Returns:
+        This rank's part of the batch's mean loss, times the scale as gradients are.
+    """
+    reporter.enter(Phase.DATA, micro_batch=0)
+    batch = next(batches)
+    trainee.begin(targets=batch.targets, scale=scale)
+    if trainee.pipeline is not None:
+        loaded = [micro_batch.on(device) for micro_batch in batch.micro_batches]
+        inputs, targets = zip(*loaded, strict=True)
+        reporter.enter(Phase.FORWARD)
+        return trainee.pipeline.forward_backward(inputs, targets)
+    (model,) = trainee.stages
+    total = torch.zeros((), device=device)
+    for number, micro_batch in enumerate(batch.micro_batches):
+        if number:
+            reporter.enter(Phase.DATA, micro_batch=number)
+        inputs_BS, targets_BS = micro_batch.on(device)
+        reporter.enter(Phase.FORWARD)
+        loss = trainee.loss(model(inputs_BS), targets_BS)
+        reporter.enter(Phase.BACKWARD)
+        loss.backward()
+        total += loss.detach()
+    return total
