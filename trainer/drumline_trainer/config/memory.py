@@ -14,10 +14,10 @@ class Recompute(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     """All but the results of matrix products and attention."""
-    BLOCKS = "blocks"
-    """All but the input of every k-th layer."""
     FULL = "full"
     """All but the input of every layer."""
+    BLOCKS = "blocks"
+    """All but the input of every k-th layer; computed again run by run, then layer by layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,15 @@
 """Recompute: forget activations in the forward pass and compute them again for the backward.
 
-full       of each layer only its input is kept; every layer runs forward twice
-blocks     of each run of k layers only the first one's input is kept: with k about the square root
-           of the layers the memory is least, sqrt(L) inputs and the activations of sqrt(L) layers
-           (Chen et al. 2016, "Training deep nets with sublinear memory cost")
 selective  results of matrix products and of attention are kept, the cheap rest is computed again
            (Korthikanti et al. 2022)
+full       of each layer only its input is kept; every layer runs forward twice
+blocks     of each run of k layers only the first one's input is kept. A run that is computed again
+           keeps the inputs of its layers, and each layer is computed once more when its turn comes:
+           L / k + k inputs and one layer's activations in all, least with k = sqrt(L) (Chen et al.
+           2016, "Training deep nets with sublinear memory cost"). Layers run forward 3 - 1/k times
+
+Without that second level a run's k layers would have all their activations at once, and of
+transformers, whose layers keep some twenty times their input, that is more than `full` keeps.
 
 Works on whatever a layer has become: layers that tensor parallelism cut repeat their collectives,
 in the same order on all ranks; FSDP gathers their weights for both passes. Same numbers bit for
@@ -61,7 +65,9 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
             model.through = RecomputedRuns(length=1)
         case Recompute.BLOCKS:
             layers = len(layer_modules(model))
-            model.through = RecomputedRuns(length=every or math.isqrt(layers))
+            length = every or math.isqrt(layers)
+            each = Through() if length == 1 else RecomputedRuns(length=1)
+            model.through = RecomputedRuns(length=length, inner=each)
         case Recompute.SELECTIVE:
             model.through = RecomputedRuns(length=1, context=_keep_products)
 
@@ -69,10 +75,17 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
 class RecomputedRuns(nn.Module):
     """`models.seams.Through`, one run of layers after the other, each forgotten once passed."""
 
-    def __init__(self, *, length: int, context: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        length: int,
+        inner: nn.Module | None = None,
+        context: Callable[[], Any] | None = None,
+    ) -> None:
+        """Pass runs of `length` layers through `inner`, None for one layer after the other."""
         super().__init__()
         self.length = length
-        self.plain = Through()
+        self.inner = inner or Through()
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
@@ -82,7 +95,7 @@ class RecomputedRuns(nn.Module):
         if self.context is not None:
             options["context_fn"] = self.context
         while run := tuple(itertools.islice(remaining, self.length)):
-            x_BSD = cast("Tensor", checkpoint(self.plain, run, x_BSD, *rest, **options))
+            x_BSD = cast("Tensor", checkpoint(self.inner, run, x_BSD, *rest, **options))
         return x_BSD
 
 
