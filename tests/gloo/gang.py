@@ -22,7 +22,14 @@ from drumline_trainer.placement import Placement
 from drumline_trainer.rank import listen, store_on
 
 REPOSITORY = Path(__file__).parents[2]
-PRELOADED = ("pytest", "tests.gloo.jobs", "drumline_trainer.agent.__main__")
+PRELOADED = (
+    "pytest",
+    "tests.gloo.jobs",
+    "drumline_trainer.agent.__main__",
+    "drumline_trainer.parallelism.fsdp",
+    "drumline_trainer.parallelism.pipeline",
+    "torch._dynamo",
+)
 """With pytest: a rank whose job is in a test module imports that, and would import it each time."""
 
 

@@ -21,6 +21,7 @@ from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, m
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.launchers import Launched, launched
 from drumline_trainer.legality import checked_layout
+from drumline_trainer.preload import preload
 
 if TYPE_CHECKING:
     from drumline_trainer.launch import Work
@@ -53,7 +54,7 @@ def train(arguments: list[str]) -> int:
         checkpoint_folder=options.checkpoint_folder,
         losses_file=options.metrics_file,
     )
-    return _run(work, started)
+    return _run(work, started, config=config)
 
 
 def bench_collectives(arguments: list[str]) -> int:
@@ -137,12 +138,14 @@ def _world_size(started: Launched | int) -> int:
     return started if isinstance(started, int) else started.world_size
 
 
-def _run(work: Work, started: Launched | int) -> int:
+def _run(work: Work, started: Launched | int, *, config: TrainerConfig | None = None) -> int:
     # read by torch as it is imported: else c10d warns of every address without a name
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from drumline_trainer.launch import be_rank, fork_ranks  # noqa: PLC0415
 
     if isinstance(started, int):
+        if config is not None:
+            preload(config, ranks=started)
         return fork_ranks(work, ranks=started)
     return be_rank(work, launched=started)
 

@@ -21,11 +21,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
-# fully_shard and deterministic algorithms import these at their first call, 2 s: in the parent of
-# the forked ranks they cost once
-import torch._dynamo
-import torch._inductor.config
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
@@ -48,6 +43,7 @@ from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.device import device_of_rank
 from drumline_trainer.placement import Placement
+from drumline_trainer.preload import preload  # noqa: F401 - for who forks ranks
 from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.joining import JOIN_TIMEOUT, backend_of, join
 from drumline_trainer.recovery.leaving import PATIENCE_SECONDS, interrupt, leave
@@ -250,7 +246,9 @@ def store_on(listener: socket.socket) -> TCPStore:
 def _make_deterministic() -> None:
     """The same kernels in the same order: a resumed run must equal an undisturbed one bitwise."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    # not `use_deterministic_algorithms`, which imports torch's compiler to tell it this:
+    os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
+    torch.set_deterministic_debug_mode("error")
     # every tensor we make is filled anyway
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from drumline_trainer.agent import linux
@@ -40,6 +41,14 @@ def store_order(address: str, *, port: int) -> dict[str, Any]:
 def rank_order(placement: Placement) -> dict[str, Any]:
     """What the agent asks the zygote for to get a rank."""
     return {"kind": "rank", "placement": placement.to_json()}
+
+
+def preload(module: ModuleType) -> None:
+    """Import in the parent of the ranks what this job's configuration has each of them import."""
+    imports = getattr(module, "preload", None)  # a trainer of other makers need not have it
+    with suppress(ConfigError):  # the ranks say what is wrong with it
+        if imports is not None:
+            imports(_config())
 
 
 def become(

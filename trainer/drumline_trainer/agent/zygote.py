@@ -140,6 +140,7 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(channel.fileno(), False)
         try:
             module = importlib.import_module(name)
+            rank_main.preload(module)
         except Exception as error:  # noqa: BLE001 - whatever the import raises, the agent must know
             say(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
             return 1

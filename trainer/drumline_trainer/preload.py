@@ -1,0 +1,38 @@
+"""What a run's ranks import on top of torch, imported once in the process they are forked from.
+
+FSDP2, torch's pipeline schedules and recomputing import torch's compiler, which takes two thirds of
+the time of torch itself. A run that uses none of them does without; one that does should not do it
+in every rank.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from drumline_trainer.config import DataParallel, Recompute, TrainerConfig
+
+
+def preload(config: TrainerConfig, *, ranks: int | None = None) -> None:
+    """Import what ranks of this configuration import before their first step.
+
+    Args:
+        config: of the run.
+        ranks: how many there are; None where that may change.
+    """
+    for module in modules_of(config, ranks=ranks):
+        importlib.import_module(module)
+
+
+def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
+    """Names of what `preload` imports."""
+    parallelism = config.parallelism
+    modules: list[str] = []
+    if parallelism.data_parallel is DataParallel.FSDP and ranks != 1:
+        modules.append("drumline_trainer.parallelism.fsdp")
+    if parallelism.pipeline > 1:
+        modules.append("drumline_trainer.parallelism.pipeline")
+    if config.memory.recompute is not Recompute.NONE:
+        modules.append("drumline_trainer.parallelism.recompute")
+    if modules:
+        modules.append("torch._dynamo")  # which they use from their first call on
+    return modules
