@@ -32,6 +32,7 @@ class Joining:
     """One all-gather of the parts of one weight."""
 
     group: ProcessGroup
+    axis: Axis
     boxes: tuple[Box, ...]
     """What each rank of the group brings."""
     whole: Box
@@ -42,7 +43,8 @@ class Joining:
         row = part.new_zeros(max(box.elements for box in self.boxes))
         row[: part.numel()] = part.flatten()
         rows = row.new_empty(len(self.boxes), row.numel())
-        dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
+        with part("all_gather", self.axis):
+            dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
         whole = part.new_zeros(self.whole.shape)
         for box, brought in zip(self.boxes, rows, strict=True):
             common = self.whole.intersection(box)
@@ -90,7 +92,7 @@ def matrices_of(slices: Sequence[Slice], world: World) -> list[Matrices]:
             if len({(box.offsets[-2:], box.shape[-2:]) for box in others}) == 1:
                 continue
             whole = _joined(own, others)
-            joinings[place].append(Joining(group=group, boxes=others, whole=whole))
+            joinings[place].append(Joining(group=group, axis=axis, boxes=others, whole=whole))
             boxes[place] = whole
     for one, box in zip(slices, boxes, strict=True):
         if one.box.elements and box.shape[-2:] != one.shape[-2:]:

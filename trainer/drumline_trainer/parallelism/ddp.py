@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of
 from drumline_trainer.parallelism.weights import Weight
 
@@ -48,7 +49,7 @@ class Replicas:
             w.part(w.parameter.detach().to(torch.float32), copies=copies, copy=copy)
             for w in weights
         )
-        self._group = group
+        self._group, self._axis = group, weights[0].axis
         self._buckets = buckets_of(self._parameters, limit=bucket_bytes) if group else []
         self._order = InOrder(
             self._buckets,
@@ -62,19 +63,20 @@ class Replicas:
         self._order.finish()
         summed = {p: p.grad for p in self._parameters if p.grad is not None}  # of one rank
         for bucket, (row, work) in zip(self._buckets, self._sums, strict=True):
-            work.wait()
+            with part("all_reduce", self._axis):
+                work.wait()
             summed.update(zip(bucket.parameters, bucket.pieces(row, index=0), strict=True))
         return [
-            summed[parameter] if parameter in summed else torch.zeros_like(part.tensor)
-            for parameter, part in zip(self._parameters, self.slices, strict=True)
+            summed[parameter] if parameter in summed else torch.zeros_like(own.tensor)
+            for parameter, own in zip(self._parameters, self.slices, strict=True)
         ]
 
     @torch.no_grad()
     def publish(self) -> None:
         """Compute with what has been written into the slices."""
-        for parameter, part in zip(self._parameters, self.slices, strict=True):
+        for parameter, own in zip(self._parameters, self.slices, strict=True):
             if parameter.dtype is not torch.float32:
-                parameter.copy_(part.tensor)
+                parameter.copy_(own.tensor)
 
     def stage_done(self, stage: nn.Module) -> None:
         """Send what is left of a stage whose backward passes are over."""

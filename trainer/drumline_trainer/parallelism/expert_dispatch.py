@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.timer import part
+
 
 class RemoteDispatch(nn.Module):
     """`models.mixture.Dispatch` where each rank of a group holds a part of the experts."""
@@ -51,7 +54,8 @@ class RemoteDispatch(nn.Module):
         """Rows by rank and by expert of that rank that we send, and by rank and our expert, get."""
         sent = counts_X.view(dist.get_world_size(self.group), -1)
         received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent, group=self.group)
+        with part("all_to_all", Axis.EXPERT):
+            dist.all_to_all_single(received, sent, group=self.group)
         sent, received = torch.stack((sent, received)).tolist()
         return sent, received
 
@@ -82,5 +86,6 @@ def _exchanged(
     rows: Tensor, sending: list[int], receiving: list[int], group: ProcessGroup
 ) -> Tensor:
     received = rows.new_empty((sum(receiving), *rows.shape[1:]))
-    dist.all_to_all_single(received, rows.contiguous(), receiving, sending, group=group)
+    with part("all_to_all", Axis.EXPERT):
+        dist.all_to_all_single(received, rows.contiguous(), receiving, sending, group=group)
     return received

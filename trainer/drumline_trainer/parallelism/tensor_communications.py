@@ -28,6 +28,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup, Work
 
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.timer import part
+
 
 def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
     """The same tensor, known to be equal on all ranks, for work that differs by rank.
@@ -136,7 +139,8 @@ class _SharedGradient(Function):
 def summed(x: Tensor, group: ProcessGroup) -> Tensor:
     """A new tensor, the sum over the ranks. No gradient."""
     result, work = start_sum(x, group)
-    work.wait()
+    with part("all_reduce", Axis.TENSOR):
+        work.wait()
     return result
 
 
@@ -149,14 +153,16 @@ def start_sum(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
 def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """The ranks' positions one after the other. No gradient."""
     parts = x_BSD.new_empty((group.size(), *x_BSD.shape))
-    dist.all_gather_into_tensor(parts.flatten(0, 1), x_BSD.contiguous(), group=group)
+    with part("all_gather", Axis.TENSOR):
+        dist.all_gather_into_tensor(parts.flatten(0, 1), x_BSD.contiguous(), group=group)
     return parts.movedim(0, -3).flatten(-3, -2)
 
 
 def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's positions of the sum over the ranks. No gradient."""
     result, work = start_scattered_sum(x_BSD, group)
-    work.wait()
+    with part("reduce_scatter", Axis.TENSOR):
+        work.wait()
     return result
 
 

@@ -22,6 +22,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.tensor_communications import (
     all_positions,
     start_scattered_sum,
@@ -77,7 +79,8 @@ class _Enter(Function):
         x_TI = ctx.saved_tensors[0].flatten(0, -2)
         of_weights = [None if g is None else g.flatten(0, -2).mT @ x_TI for g in of_outputs]
         if work is not None:
-            work.wait()
+            with part("reduce_scatter" if ctx.by_position else "all_reduce", Axis.TENSOR):
+                work.wait()
         return (summed, None, None, *of_weights)
 
 

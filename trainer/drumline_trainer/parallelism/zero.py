@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
+from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of, piece_of
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.weights import Weight
@@ -53,7 +54,7 @@ class SharedUpdates:
             every_backward: ZeRO-2: send the gradients of each of them.
             bucket_bytes: of the gradients that are sent at once.
         """
-        self._group = group
+        self._group, self._axis = group, weights[0].axis
         self._index, parts = group.rank(), group.size()
         self.slices = tuple(_own_rows(w, index=self._index, parts=parts) for w in weights)
         self._parameters = [weight.parameter for weight in weights]
@@ -116,7 +117,8 @@ class SharedUpdates:
     @torch.no_grad()
     def _land(self) -> None:
         number, row, _, work = self._flying.popleft()
-        work.wait()
+        with part("reduce_scatter", self._axis):
+            work.wait()
         if number in self._sums:
             self._sums[number].add_(row)
         else:
@@ -135,7 +137,8 @@ class SharedUpdates:
         return number, matrix, row, work
 
     def _take(self, number: int, matrix: Tensor, _row: Tensor, work: dist.Work) -> None:
-        work.wait()
+        with part("all_gather", self._axis):
+            work.wait()
         self._buckets[number].unpack(matrix)
 
 
