@@ -38,14 +38,14 @@ class Joining:
     whole: Box
     """What this rank makes of it."""
 
-    def __call__(self, part: Tensor) -> Tensor:
+    def __call__(self, own: Tensor) -> Tensor:
         """The whole from this rank's part. Collective over the group."""
-        row = part.new_zeros(max(box.elements for box in self.boxes))
-        row[: part.numel()] = part.flatten()
+        row = own.new_zeros(max(box.elements for box in self.boxes))
+        row[: own.numel()] = own.flatten()
         rows = row.new_empty(len(self.boxes), row.numel())
         with part("all_gather", self.axis):
             dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
-        whole = part.new_zeros(self.whole.shape)
+        whole = own.new_zeros(self.whole.shape)
         for box, brought in zip(self.boxes, rows, strict=True):
             common = self.whole.intersection(box)
             if common is not None:
