@@ -20,7 +20,7 @@ from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.pipeline import MicroBatches, Pipeline, stage_modules
-from drumline_trainer.parallelism.shards import local_shard
+from drumline_trainer.parallelism.sharded_tensors import local_shard
 from drumline_trainer.parallelism.slices import Slice, slices_of
 from drumline_trainer.parallelism.stages import model_costs, partition
 from drumline_trainer.parallelism.tied import (

@@ -29,6 +29,7 @@ from drumline_trainer.config import DataParallel, Precision
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.ddp import Replicas
+from drumline_trainer.parallelism.device import give_storage
 from drumline_trainer.parallelism.precision import accumulate_in_fp32, to_compute_type
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.weights import Weight, weights_of
@@ -135,7 +136,7 @@ def data_parallel(
         )
     for stage in stages:
         to_compute_type(stage, precision)
-        stage.to_empty(device=world.device)
+        give_storage(stage, world.device)
         accumulate_in_fp32(stage)
     weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
     parts: list[Replicas | SharedUpdates] = []

@@ -1,8 +1,9 @@
-"""Which device a rank computes on."""
+"""Which device a rank computes on, and how a model gets there."""
 
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 
 def device_of_rank(local_rank: int) -> torch.device:
@@ -10,3 +11,11 @@ def device_of_rank(local_rank: int) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda", local_rank % torch.cuda.device_count())
     return torch.device("cpu")
+
+
+def give_storage(module: nn.Module, device: torch.device) -> None:
+    """What is on the meta device gets storage; its contents are undefined.
+
+    `to_empty`, but for strides: it looks at those with sympy, half a second to import.
+    """
+    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=device))  # noqa: SLF001

@@ -30,7 +30,7 @@ from torch.distributed.tensor import Shard
 from drumline_trainer.config import Precision
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.precision import compute_type, frozen_to_compute_type
-from drumline_trainer.parallelism.shards import local_box, local_shard
+from drumline_trainer.parallelism.sharded_tensors import local_box, local_shard
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.weights import Weight, weights_of
 from drumline_trainer.parallelism.world import World

@@ -1,16 +1,12 @@
 """Which interval of a global tensor a rank holds: the language of initial weights and checkpoints.
 
-A `Box` is an axis-aligned piece of a tensor: offsets and a shape. Standard DTensor `Shard`
-placements cut a dimension into ceil(n / parts) pieces, the last ones shorter or empty.
+A `Box` is an axis-aligned piece of a tensor: offsets and a shape. No torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate, Shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,32 +69,3 @@ def tiles(shape: Sequence[int], boxes: Sequence[Box]) -> bool:
             return False
         sharing_rows.append(box)
     return True
-
-
-def local_shard(tensor: Tensor) -> Tensor:
-    """This rank's own part of a sharded tensor: same storage, may have no elements."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def local_box(tensor: Tensor) -> Box:
-    """What this rank holds of a tensor; the whole of it where it is not sharded.
-
-    Raises:
-        ValueError: a placement that is neither Shard nor Replicate (strided or partial).
-    """
-    offsets, shape = [0] * tensor.dim(), list(tensor.shape)
-    if isinstance(tensor, DTensor):
-        coordinate = tensor.device_mesh.get_coordinate()
-        if coordinate is None:
-            raise ValueError("this rank is no part of the tensor's mesh")
-        for axis, placement in enumerate(tensor.placements):
-            if type(placement) is Replicate:
-                continue
-            if type(placement) is not Shard:
-                raise ValueError(f"cannot tell the interval of placement {placement}")
-            dim, parts = placement.dim, tensor.device_mesh.size(axis)
-            piece = -(-shape[dim] // parts)
-            start = min(coordinate[axis] * piece, shape[dim])
-            shape[dim] = min(piece, shape[dim] - start)
-            offsets[dim] += start
-    return Box(offsets=tuple(offsets), shape=tuple(shape))

@@ -9,10 +9,14 @@ snapshots, the gradient's norm) only ever sees slices.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from drumline_trainer.parallelism.shards import Box, local_box, local_shard
+from drumline_trainer.parallelism.shards import Box
+
+if TYPE_CHECKING:
+    from drumline_trainer.offload.home import Home
 
 _SHARED_ELEMENTS = 1 << 16
 """A slice below this size is written by one of its holders."""
@@ -34,6 +38,8 @@ class Slice:
     """How many ranks hold exactly this slice."""
     copy: int = 0
     """Which of them this is."""
+    home: Home | None = None
+    """Where the tensor lies if that is not on the device: see `offload`."""
 
     def like(self, tensor: Tensor, *, prefix: str) -> Slice:
         """The same part of a tensor that belongs to this one, a moment say."""
@@ -60,6 +66,11 @@ class Slice:
 
 def slices_of(module: nn.Module) -> list[Slice]:
     """Of a model that nothing has cut, or FSDP alone over ranks that hold no copies."""
+    from drumline_trainer.parallelism.sharded_tensors import (  # noqa: PLC0415 - heavy
+        local_box,
+        local_shard,
+    )
+
     return [
         Slice(
             name=name,
