@@ -31,17 +31,17 @@ def forward_backward(
     trainee.begin(targets=batch.targets, scale=scale)
     if trainee.pipeline is not None:
         loaded = [micro_batch.on(device) for micro_batch in batch.micro_batches]
-        inputs, targets = zip(*loaded, strict=True)
+        inputs, targets, documents = zip(*loaded, strict=True)
         reporter.enter(Phase.FORWARD)
-        return trainee.pipeline.forward_backward(inputs, targets)
+        return trainee.pipeline.forward_backward(inputs, targets, documents)
     (model,) = trainee.stages
     total = torch.zeros((), device=device)
     for number, micro_batch in enumerate(batch.micro_batches):
         if number:
             reporter.enter(Phase.DATA, micro_batch=number)
-        inputs_BS, targets_BS = micro_batch.on(device)
+        inputs_BS, targets_BS, documents = micro_batch.on(device)
         reporter.enter(Phase.FORWARD)
-        loss = trainee.loss(model(inputs_BS), targets_BS)
+        loss = trainee.loss(model(inputs_BS, *documents), targets_BS)
         reporter.enter(Phase.BACKWARD)
         loss.backward()
         total += loss.detach()

@@ -19,6 +19,8 @@ class Packing(StrEnum):
     """Each token from all before it in the window, whichever document they are of."""
     DOCUMENTS = "documents"
     """No target crosses into another document: the first token of each is not predicted."""
+    SEPARATE = "separate"
+    """Nothing does: attention stays within a document too, and its positions count from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

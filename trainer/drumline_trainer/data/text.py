@@ -4,9 +4,9 @@ A window is `sequence_length + 1` tokens: inputs and, shifted by one, targets. W
 `sequence_length` tokens, so each token is a target once per epoch. Nothing is padded: a document
 that does not end in a window goes on in the next, which is another sample.
 
-`Packing.DOCUMENTS` changes no window and no order. It leaves the targets out that begin a document,
-and says which document each input is of, so that attention can stay within one (why: Krell et al.
-2021, "Efficient sequence packing without cross-contamination").
+`Packing.DOCUMENTS` and `SEPARATE` change no window and no order. They leave the targets out that
+begin a document; `SEPARATE` also says which document each input is of, so that attention stays
+within one (`models.documents`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TextDataset(Dataset):
         return np.stack([self.text.tokens(self._start(n), length) for n in samples])
 
     def batch(self, samples: range) -> Batch:
-        """Inputs and targets, and for `Packing.DOCUMENTS` the documents they are of."""
+        """Inputs and targets, and for `Packing.SEPARATE` the documents they are of."""
         tokens_BT = self.tokens(samples)
         inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
         if self.packing is Packing.STREAM:
@@ -85,9 +85,12 @@ class TextDataset(Dataset):
         begins_BT = np.zeros(tokens_BT.shape, dtype=bool)
         for row, sample in enumerate(samples):
             begins_BT[row, self._begins(sample)] = True
+        within_BS = np.where(begins_BT[:, 1:], IGNORED, targets_BS)
+        if self.packing is Packing.DOCUMENTS:
+            return Batch(inputs=inputs_BS, targets=within_BS)
         return Batch(
             inputs=inputs_BS,
-            targets=np.where(begins_BT[:, 1:], IGNORED, targets_BS),
+            targets=within_BS,
             documents=np.cumsum(begins_BT[:, :-1], axis=1, dtype=np.int32),
             positions=_since_begin(begins_BT[:, :-1]),
         )

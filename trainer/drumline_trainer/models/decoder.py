@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.seams import Positions, Through, TokenEmbedding
 
 
@@ -40,6 +41,11 @@ class Decoder(nn.Module):
             if config.tied_embeddings
             else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         )
+
+    def places(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
+        """Positions of the tokens that attention sees: S in their windows, B S in documents."""
+        places_S = self.positions(x_BSD)
+        return places_S if documents is None else documents.positions(places_S)
 
     def embedded(self, tokens_BS: Tensor) -> Tensor:
         """The first hidden states, of shape B S D."""

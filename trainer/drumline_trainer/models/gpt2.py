@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.decoder import Decoder
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import Perceptron
 from drumline_trainer.models.seams import Attend
 
@@ -32,13 +33,14 @@ class Attention(nn.Module):
         self.output = nn.Linear(query_size, config.hidden_size)
         self.attend = Attend(causal=causal)
 
-    def forward(self, x_BSD: Tensor) -> Tensor:
+    def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """Mix values over the positions that may be seen."""
         q_BHSE, k_BGSE, v_BGSE = (
             projection(x_BSD).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        return self.output(self.attend(q_BHSE, k_BGSE, v_BGSE).transpose(1, 2).flatten(-2))
+        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE, documents)
+        return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
 
 class Layer(nn.Module):
@@ -58,9 +60,9 @@ class Layer(nn.Module):
         self.feed_forward = Perceptron(config.hidden_size, config.ffn_size, approximate=approximate)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_BSD: Tensor) -> Tensor:
+    def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """One residual block of each kind."""
-        x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD)))
+        x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD), documents))
         return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
 
@@ -74,14 +76,17 @@ class GPT2(Decoder):
             config.max_positions, config.hidden_size
         )
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
-        x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
-        return self.logits(self.through(self.layers.values(), x_BSD))
+    def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
+        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out.
 
-    def embedded(self, tokens_BS: Tensor) -> Tensor:
-        """The first hidden states: a vector for the word and one for its position."""
-        x_BSD = super().embedded(tokens_BS)
+        With documents: each as if it were alone.
+        """
+        placed = inputs.is_floating_point()
+        x_BSD = inputs if placed else self.placed(self.embedded(inputs), documents)
+        return self.logits(self.through(self.layers.values(), x_BSD, documents))
+
+    def placed(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
+        """The first hidden states: to the word's vector one for its position is added."""
         if self.position_embedding is None:
             raise TypeError("a stage that embeds tokens needs position_embedding")
-        return x_BSD + self.position_embedding(self.positions(x_BSD))
+        return x_BSD + self.position_embedding(self.places(x_BSD, documents))

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.models.decoder import Decoder
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import SwiGLU
 from drumline_trainer.models.mixture import Mixture
 from drumline_trainer.models.seams import Attend
@@ -44,12 +45,14 @@ class Attention(nn.Module):
         )
         self.attend = Attend(causal=True)
 
-    def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-        """Attend to this and earlier positions."""
+    def forward(
+        self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], documents: Documents | None = None
+    ) -> Tensor:
+        """Attend to this and earlier positions, of the same document."""
         q_BHSE = rotate(self.query_norm(self._split_heads(self.query(x_BSD))), rotary)
         k_BGSE = rotate(self.key_norm(self._split_heads(self.key(x_BSD))), rotary)
         v_BGSE = self._split_heads(self.value(x_BSD))
-        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE)
+        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE, documents)
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _split_heads(self, x_BSD: Tensor) -> Tensor:
@@ -69,9 +72,12 @@ class DecoderLayer(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(
+        self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], documents: Documents | None = None
+    ) -> Tensor:
         """One residual block of each kind."""
-        x_BSD = x_BSD + self.dropout(self.attention(self.attention_norm(x_BSD), rotary))
+        mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
+        x_BSD = x_BSD + self.dropout(mixed_BSD)
         return x_BSD + self.dropout(self.feed_forward(self.feed_forward_norm(x_BSD)))
 
 
@@ -82,28 +88,33 @@ class Llama(Decoder):
         norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         super().__init__(config, layer=DecoderLayer, norm=norm)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out."""
+    def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
+        """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out.
+
+        With documents: each as if it were alone.
+        """
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
         rotary = rotary_tables(
-            self.positions(x_BSD),
+            self.places(x_BSD, documents),
             self.config.features_per_head,
             theta=self.config.rope_theta,
             scaling=self.config.rope_scaling,
             like=x_BSD,
         )
-        return self.logits(self.through(self.layers.values(), x_BSD, rotary))
+        return self.logits(self.through(self.layers.values(), x_BSD, rotary, documents))
 
 
 def rotary_tables(
-    positions_S: Tensor,
+    positions: Tensor,
     head_size: int,
     *,
     theta: float,
     scaling: RopeScaling | None = None,
     like: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of shape S E/2 (Su et al. 2021): pair i turns by position · theta^(-2i/E).
+    """Cosines and sines (Su et al. 2021): pair i turns by position · theta^(-2i/E).
+
+    Of shape S E/2 from positions of shape S, of shape B 1 S E/2 from B S.
 
     Angles are computed in fp64 and only the tables are rounded to the type of `like`: a bf16 angle
     would be off by whole turns at long positions.
@@ -112,7 +123,9 @@ def rotary_tables(
     speeds = theta ** (-pairs / head_size)
     if scaling is not None:
         speeds = _slowed(speeds, scaling)
-    angles = torch.outer(positions_S.double(), speeds)
+    angles = positions.double().unsqueeze(-1) * speeds
+    if positions.dim() > 1:
+        angles = angles.unsqueeze(1)  # the same for all heads
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
 

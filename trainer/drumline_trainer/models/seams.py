@@ -12,6 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from drumline_trainer.models.documents import Documents
+
+_VARLEN_TYPES = (torch.bfloat16, torch.float16)
+"""That torch's attention over runs of different lengths takes."""
+
 
 class Positions(nn.Module):
     """Which positions of their sequences the tokens have that attention sees here: all of them."""
@@ -28,12 +33,64 @@ class Attend(nn.Module):
         super().__init__()
         self.causal = causal
 
-    def forward(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor) -> Tensor:
-        """Shape B H S E: of every position, or where causal of this and the earlier ones."""
+    def forward(
+        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
+    ) -> Tensor:
+        """Shape B H S E: of every position, or where causal of this and the earlier ones.
+
+        With documents: of those of the same document.
+        """
+        if documents is None:
+            return self._whole(q_BHSE, k_BGSE, v_BGSE)
+        if q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES:
+            return self._varlen(q_BHSE, k_BGSE, v_BGSE, documents)
+        windows = [
+            torch.cat(
+                [
+                    self._whole(*(x[row : row + 1, :, run] for x in (q_BHSE, k_BGSE, v_BGSE)))
+                    for run in runs
+                ],
+                dim=2,
+            )
+            for row, runs in enumerate(documents.runs())
+        ]
+        return torch.cat(windows)
+
+    def _whole(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor) -> Tensor:
         grouped = q_BHSE.shape[1] != k_BGSE.shape[1]
         return F.scaled_dot_product_attention(
             q_BHSE, k_BGSE, v_BGSE, is_causal=self.causal, enable_gqa=grouped
         )
+
+    def _varlen(
+        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents
+    ) -> Tensor:
+        """All documents by one kernel. Never run: it needs a GPU.
+
+        Torch 2.11 has no word for grouped heads, so keys and values are repeated.
+        """
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports
+
+        repeats = q_BHSE.shape[1] // k_BGSE.shape[1]
+        q_THE, k_THE, v_THE = (
+            x.transpose(1, 2).flatten(0, 1)
+            for x in (
+                q_BHSE,
+                k_BGSE.repeat_interleave(repeats, 1),
+                v_BGSE.repeat_interleave(repeats, 1),
+            )
+        )
+        out_THE: Any = varlen_attn(
+            q_THE,
+            k_THE,
+            v_THE,
+            documents.ends,
+            documents.ends,
+            documents.longest,
+            documents.longest,
+            window_size=(-1, 0) if self.causal else (-1, -1),
+        )
+        return out_THE.unflatten(0, (len(q_BHSE), -1)).transpose(1, 2)
 
 
 class Through(nn.Module):

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.timer import part
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import Mixture
 from drumline_trainer.models.seams import Attend
 from drumline_trainer.parallelism.ring_attention import ring_attention
@@ -50,9 +52,13 @@ class RingAttend(nn.Module):
         self.group = group
         self.causal = causal
 
-    def forward(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor) -> Tensor:
+    def forward(
+        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
+    ) -> Tensor:
         """Shape B H S E, of this rank's positions."""
-        return ring_attention(q_BHSE, k_BGSE, v_BGSE, group=self.group, causal=self.causal)
+        return ring_attention(
+            q_BHSE, k_BGSE, v_BGSE, group=self.group, causal=self.causal, documents=documents
+        )
 
 
 class ZigzagPositions(nn.Module):
@@ -83,5 +89,6 @@ class SummedCounts(nn.Module):
     def forward(self, counts_BX: Tensor) -> Tensor:
         """Counts of the whole sequences, the same on all ranks of the group."""
         summed_BX = counts_BX.clone()
-        dist.all_reduce(summed_BX, group=self.group)
+        with part("all_reduce", Axis.CONTEXT):
+            dist.all_reduce(summed_BX, group=self.group)
         return summed_BX

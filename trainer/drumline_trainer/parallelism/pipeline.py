@@ -33,6 +33,8 @@ from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
+from drumline_trainer.metrics.timer import part
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.stages import Partition
 from drumline_trainer.parallelism.world import World
 
@@ -112,30 +114,38 @@ class Pipeline:
             refuse_resharding(modules)
         numbers = layout.stages_of(world.index(Axis.PIPELINE))
         self._has_first, self._has_last = 0 in numbers, layout.stages - 1 in numbers
-        stages = [
+        self._stages = [
             _Stage(module, number, world=world, micro_batches=micro_batches, done=stage_done)
             for number, module in zip(numbers, modules, strict=True)
         ]
         self._schedule = build_schedule(
-            layout.schedule, stages, micro_batches=micro_batches.count, loss=loss
+            layout.schedule, self._stages, micro_batches=micro_batches.count, loss=_timed(loss)
         )
 
-    def forward_backward(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+    def forward_backward(
+        self,
+        inputs: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        documents: Sequence[tuple[Documents, ...]] = (),
+    ) -> Tensor:
         """Add the gradients of all micro-batches to the parameters' `.grad`. Collective.
 
         Every rank of a pipeline passes the same samples: the first stage reads the inputs, the last
-        one the targets.
+        one the targets, and all the documents of each micro-batch where they are separate.
 
         Returns:
             The sum of the losses, 0 where the last stage is elsewhere.
         """
         losses: list[Tensor] = []
-        self._schedule.step(
-            *((torch.cat(list(inputs)),) if self._has_first else ()),
-            target=torch.cat(list(targets)) if self._has_last else None,
-            losses=losses,
-            return_outputs=False,
-        )
+        for stage in self._stages:
+            stage.documents = documents
+        with part("recv", Axis.PIPELINE):  # whenever no stage of this rank computes
+            self._schedule.step(
+                *((torch.cat(list(inputs)),) if self._has_first else ()),
+                target=torch.cat(list(targets)) if self._has_last else None,
+                losses=losses,
+                return_outputs=False,
+            )
         total = torch.zeros((), device=self._device)
         for loss in losses:
             total += loss.detach()
@@ -202,10 +212,35 @@ class _Stage(PipelineStage):
             group=world.group(Axis.PIPELINE),
         )
         self._done = done
+        self.documents: Sequence[tuple[Documents, ...]] = ()
+        """Of each micro-batch. Not passed by torch, which would look for a gradient in them."""
+        self._micro_batch = 0
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
+        """Called by the schedule with a micro-batch's number."""
+        self._micro_batch = fwd_chunk_id
+        with part("forward"):
+            return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
+
+    def backward_one_chunk(self, *arguments: Any, **options: Any) -> None:
+        """Called by the schedule: all of a micro-batch's backward pass, or for its inputs."""
+        with part("backward"):
+            super().backward_one_chunk(*arguments, **options)
+
+    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
+        """Called by the schedule: what is left of a micro-batch's backward pass."""
+        with part("backward"):
+            super().backward_weight_one_chunk(*arguments, **options)
+
+    def forward_maybe_with_nosync(self, *arguments: Any, **options: Any) -> Any:
+        """Called by that with what the module is given."""
+        documents = self.documents[self._micro_batch] if self.documents else ()
+        return super().forward_maybe_with_nosync(*arguments, *documents, **options)
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         """Called by the schedule after the stage's last micro-batch."""
-        super().perform_reduce_grad(grad_scale_factor)
+        with part("backward"):
+            super().perform_reduce_grad(grad_scale_factor)
         if self._done is not None and not isinstance(self.submod, FSDPModule):
             self._done(self.submod)
 
@@ -220,6 +255,16 @@ class _Stage(PipelineStage):
             cast("Any", super())._validate_fwd_outputs(outputs)  # noqa: SLF001
 
 
+def _timed(loss: Loss) -> Loss:
+    """A schedule works the loss out between the passes of the last stage."""
+
+    def loss_as_part(output: Tensor, targets: Tensor) -> Tensor:
+        with part("forward"):
+            return loss(output, targets)
+
+    return loss_as_part
+
+
 def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
     module = copy.deepcopy(model)
     layers = cast("nn.ModuleDict", module.layers)
@@ -228,9 +273,9 @@ def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
             del layers[name]
     first, last = stage == 0, stage == len(partition) - 1
     head = _HEAD if getattr(module, "output", None) is not None else _TIED_HEAD
-    for name, part in list(module.named_children()):
+    for name, child in list(module.named_children()):
         mine = (last and name in head) or (first and name not in _HEAD)
-        if not mine and part is not layers and next(part.parameters(), None) is not None:
+        if not mine and child is not layers and next(child.parameters(), None) is not None:
             setattr(module, name, None)
     return module
 

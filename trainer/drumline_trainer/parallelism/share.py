@@ -17,6 +17,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.batches import Dataset
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
+from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.parallelism.zigzag import context_slices
 
@@ -85,7 +86,10 @@ class Share:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
         if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
             inputs, targets = inputs.pin_memory(), targets.pin_memory()
-        return MicroBatch(samples=samples, inputs=inputs, targets=targets)
+        documents = None
+        if batch.documents is not None and batch.positions is not None:
+            documents = Documents.of(batch.documents, batch.positions)
+        return MicroBatch(samples=samples, inputs=inputs, targets=targets, documents=documents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +101,18 @@ class MicroBatch:
     """Shape B S, or of images B C H W."""
     targets: Tensor
     """Shape B S, or B."""
+    documents: Documents | None = None
+    """Where they are separate: of the whole windows, whatever part of them the inputs are."""
 
-    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Inputs and targets on the device, for the thread that trains on them."""
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, tuple[Documents, ...]]:
+        """Inputs and targets on the device, for the thread that trains on them.
+
+        And what a model is given besides its inputs.
+        """
         return (
             self.inputs.to(device, non_blocking=True),
             self.targets.to(device, non_blocking=True),
+            () if self.documents is None else (self.documents.to(device),),
         )
 
 

@@ -44,11 +44,16 @@ def test_no_target_crosses_into_another_document(
 ) -> None:
     corpus = of_documents(tmp_path_factory.mktemp("text"), lengths)
     stream = TextDataset(text=corpus, sequence_length=sequence_length, seed=1)
-    packed = TextDataset(
-        text=corpus, sequence_length=sequence_length, seed=1, packing=Packing.DOCUMENTS
+    packed, separate = (
+        TextDataset(text=corpus, sequence_length=sequence_length, seed=1, packing=packing)
+        for packing in (Packing.DOCUMENTS, Packing.SEPARATE)
     )
     samples = range(stream.windows)
-    plain, batch = stream.batch(samples), packed.batch(samples)
+    plain, batch = stream.batch(samples), separate.batch(samples)
+    mixed = packed.batch(samples)
+    assert mixed.documents is mixed.positions is None
+    assert (mixed.targets == batch.targets).all()
+    assert separate.target_count(samples) == packed.target_count(samples)
     assert (batch.inputs == plain.inputs).all()
     crosses = plain.inputs != plain.targets
     assert (batch.targets == np.where(crosses, IGNORED, plain.targets)).all()

@@ -1,0 +1,95 @@
+"""Documents that share a window are trained on as if each were alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.config import Family, ModelConfig, Recompute
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.documents import Documents, Meeting, meetings
+from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.parallelism.recompute import recompute
+
+LENGTHS = ((5, 1, 6), (12,), (3, 9))
+"""Of the documents of three windows."""
+IDS = np.array([np.repeat(range(len(row)), row) for row in LENGTHS], dtype=np.int32)
+POSITIONS = np.array([np.concatenate([range(n) for n in row]) for row in LENGTHS], dtype=np.int32)
+DOCUMENTS = Documents.of(IDS, POSITIONS)
+TOKENS = torch.randint(0, 256, (3, 13), generator=torch.Generator().manual_seed(3))
+LLAMA = ModelConfig(layers=2, hidden_size=16, ffn_size=24, query_key_norm=True)
+MODELS = {
+    "llama, grouped": LLAMA,
+    "llama, untied": replace(LLAMA, kv_heads=4, tied_embeddings=False),
+    "gpt2": replace(LLAMA, family=Family.GPT2, kv_heads=4, query_key_norm=False, max_positions=12),
+    "mixture": replace(LLAMA, experts=4),
+}
+
+
+def built(config: ModelConfig) -> nn.Module:
+    model = build_on_meta(config).to_empty(device="cpu")
+    initialize(model, seed=3)
+    return model.double()
+
+
+def passed(model: nn.Module, logits: Tensor, targets: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Loss and gradients."""
+    loss = token_losses_sum(logits.double(), targets)
+    return loss.detach(), list(torch.autograd.grad(loss, list(model.parameters())))
+
+
+@pytest.mark.parametrize("mode", [Recompute.NONE, Recompute.FULL])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_document_in_a_window_has_the_loss_and_gradients_it_has_alone(
+    name: str, mode: Recompute
+) -> None:
+    model = built(MODELS[name])
+    recompute(model, mode=mode, every=None)
+    inputs, targets = TOKENS[:, :-1], TOKENS[:, 1:]
+    for row, runs in enumerate(DOCUMENTS.runs()):
+        for run in runs:
+            here = model(inputs, DOCUMENTS)[row : row + 1, run]
+            alone = model(inputs[row : row + 1, run])
+            mine = targets[row : row + 1, run]
+            torch.testing.assert_close(
+                passed(model, here, mine), passed(model, alone, mine), rtol=1e-6, atol=1e-9
+            )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_them_a_token_sees_the_document_before_its_own(name: str) -> None:
+    model = built(MODELS[name])
+    together, separate = (model(TOKENS[:, :-1], *given) for given in ((), (DOCUMENTS,)))
+    torch.testing.assert_close(together[1], separate[1])
+    assert (together[0, 5] - separate[0, 5]).abs().max() > 1e-3
+
+
+def test_what_is_said_of_the_windows() -> None:
+    assert DOCUMENTS.runs() == [
+        [slice(0, 5), slice(5, 6), slice(6, 12)],
+        [slice(0, 12)],
+        [slice(0, 3), slice(3, 12)],
+    ]
+    assert DOCUMENTS.ends.tolist() == [0, 5, 6, 12, 24, 27, 36]
+    assert DOCUMENTS.ends.dtype == torch.int32
+    assert DOCUMENTS.longest == 12
+    places = torch.tensor([0, 5, 11])
+    assert DOCUMENTS.positions(places).tolist() == [[0, 0, 5], [0, 5, 11], [0, 2, 8]]
+
+
+def test_queries_and_keys_meet_where_they_are_of_one_document() -> None:
+    keys, queries = IDS[:, :6], IDS[:, 6:]
+    assert list(meetings(queries, keys)) == [
+        Meeting(row=1, queries=slice(0, 6), keys=slice(0, 6)),
+        Meeting(row=2, queries=slice(0, 6), keys=slice(3, 6)),
+    ]
+    seen = IDS[:, :, None] == IDS[:, None]
+    found = np.zeros_like(seen)
+    for one in meetings(IDS, IDS):
+        found[one.row, one.queries, one.keys] = True
+    assert (found == seen).all()

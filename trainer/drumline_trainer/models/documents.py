@@ -1,0 +1,88 @@
+"""Documents that share a window, each as if it were alone in it.
+
+Krell et al. 2021, "Efficient sequence packing without cross-contamination". A window of several
+documents is several runs of neighbouring positions. A token attends to its own run alone, its
+position counts from the run's begin, and no target is another run's: then outputs and gradients of
+a document are those it has without the others.
+
+No mask is made: attention is computed run by run, and what a mask would hide costs nothing.
+
+Shapes: B batch, S sequence, Q and K positions of some queries and keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Ids = npt.NDArray[np.int32]
+"""Which document of its window each position belongs to; ascending along a window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """Of a micro-batch, over whole windows, whatever part of them a rank has."""
+
+    ids: Ids
+    """In the host's memory: it decides what is computed at all, and no GPU is waited for."""
+    since_begin: Tensor
+    """Positions of all tokens in their documents, int64 of shape B S, where the model is."""
+    ends: Tensor
+    """Of the runs, counted from the begin of the first window; int32 from 0, where the model is."""
+    longest: int
+    """Tokens of the longest run."""
+
+    @classmethod
+    def of(cls, ids_BS: Ids, positions_BS: npt.NDArray[np.int32]) -> Documents:
+        """What a data set says of its windows, all in the host's memory."""
+        begins = np.flatnonzero(positions_BS.reshape(-1) == 0)
+        ends = np.append(begins, positions_BS.size).astype(np.int32)
+        return cls(
+            ids=ids_BS,
+            since_begin=torch.from_numpy(positions_BS.astype(np.int64)),
+            ends=torch.from_numpy(ends),
+            longest=int(np.diff(ends).max()),
+        )
+
+    def to(self, device: torch.device) -> Documents:
+        """For a model that is there."""
+        since_begin, ends = (
+            tensor.to(device, non_blocking=True) for tensor in (self.since_begin, self.ends)
+        )
+        return replace(self, since_begin=since_begin, ends=ends)
+
+    def positions(self, places_S: Tensor) -> Tensor:
+        """Positions in their documents of the tokens at these places of the windows; B S."""
+        return self.since_begin[:, places_S]
+
+    def runs(self) -> list[list[slice]]:
+        """Of each window, where its documents lie."""
+        begins = ([0, *(np.flatnonzero(np.diff(row)) + 1), len(row)] for row in self.ids)
+        return [[slice(int(a), int(b)) for a, b in pairwise(row)] for row in begins]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """Queries and keys of one document."""
+
+    row: int
+    queries: slice
+    keys: slice
+
+
+def meetings(queries_BQ: Ids, keys_BK: Ids) -> Iterator[Meeting]:
+    """Where queries and keys are of the same document of the same window."""
+    for row, (queries_Q, keys_K) in enumerate(zip(queries_BQ, keys_BK, strict=True)):
+        shared = np.intersect1d(queries_Q, keys_K)
+        spans = (
+            zip(np.searchsorted(ids, shared), np.searchsorted(ids, shared, "right"), strict=True)
+            for ids in (queries_Q, keys_K)
+        )
+        for queries, keys in zip(*spans, strict=True):
+            yield Meeting(row=row, queries=slice(*map(int, queries)), keys=slice(*map(int, keys)))
