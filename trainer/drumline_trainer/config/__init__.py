@@ -10,7 +10,7 @@ from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError
-from drumline_trainer.config.memory import MemoryConfig, Recompute
+from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, RateSchedule
@@ -31,6 +31,7 @@ __all__ = [
     "MemoryConfig",
     "MetricsConfig",
     "ModelConfig",
+    "Offload",
     "OptimizerConfig",
     "OptimizerKind",
     "ParallelismConfig",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline_trainer.config.errors import require_positive
+from drumline_trainer.config.errors import ConfigError, require_positive
 
 
 class Recompute(StrEnum):
@@ -20,6 +20,16 @@ class Recompute(StrEnum):
     """All but the input of every k-th layer; computed again run by run, then layer by layer."""
 
 
+class Offload(StrEnum):
+    """Where something is kept while the device does not work on it."""
+
+    NONE = "none"
+    CPU = "cpu"
+    """In the host's memory."""
+    NVME = "nvme"
+    """In a file of `offload_folder`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
     """In the order of what they cost."""
@@ -27,7 +37,21 @@ class MemoryConfig:
     recompute: Recompute = Recompute.NONE
     recompute_every: int | None = None
     """With blocks: the layers of a run. None: the square root of a stage's layers."""
+    offload_optimizer: Offload = Offload.NONE
+    """The optimizer's moments, and fp32 weights where the model computes with a copy of them."""
+    offload_parameters: Offload = Offload.NONE
+    """With fsdp: weights and their gradients, which are then also updated on the host."""
+    offload_activations: Offload = Offload.NONE
+    """What layers keep for their backward passes; with recompute that is their inputs."""
+    offload_folder: str | None = None
+    """For nvme: on a disk of the node. Files in it have no names, and end with their process."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
         require_positive({"memory.recompute_every": self.recompute_every or 1})
+        for name in ("offload_optimizer", "offload_parameters", "offload_activations"):
+            if getattr(self, name) is Offload.NVME and not self.offload_folder:
+                raise ConfigError(
+                    f"memory.offload_folder: must name a folder on a disk of the node, as"
+                    f" memory.{name} is nvme"
+                )

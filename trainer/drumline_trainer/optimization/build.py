@@ -7,12 +7,13 @@ checkpoints of one layout are restored into any other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from drumline_trainer.config import OptimizerConfig, OptimizerKind
+from drumline_trainer.config import MemoryConfig, Offload, OptimizerConfig, OptimizerKind
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
@@ -34,8 +35,34 @@ class Optimizer(Protocol):
         ...
 
 
-def build_optimizer(slices: Sequence[Slice], config: OptimizerConfig, world: World) -> Optimizer:
-    """Over this rank's slices, whose storage it shares. Collective."""
+def build_optimizer(
+    slices: Sequence[Slice],
+    config: OptimizerConfig,
+    world: World,
+    *,
+    memory: MemoryConfig | None = None,
+) -> Optimizer:
+    """Over this rank's slices, whose storage it shares. Collective.
+
+    Raises:
+        ConfigError: its state is to be offloaded to a folder that has too little room.
+    """
+    build = functools.partial(_of_kind, config=config, world=world)
+    if memory is None or memory.offload_optimizer is Offload.NONE:
+        return build(slices)
+    from drumline_trainer.offload import home, optimizer  # noqa: PLC0415 - seldom
+
+    return optimizer.OffloadedOptimizer(
+        slices,
+        build=build,
+        home=lambda sizes: home.home(
+            memory.offload_optimizer, memory, sizes=sizes, device=world.device
+        ),
+        world=world,
+    )
+
+
+def _of_kind(slices: Sequence[Slice], *, config: OptimizerConfig, world: World) -> Optimizer:
     match config.kind:
         case OptimizerKind.ADAMW:
             return ShardedAdamW(slices, config)

@@ -23,16 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import DataParallel, Precision
+from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Precision
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.ddp import Replicas
 from drumline_trainer.parallelism.device import give_storage
 from drumline_trainer.parallelism.precision import accumulate_in_fp32, to_compute_type
 from drumline_trainer.parallelism.slices import Cut, Slice
-from drumline_trainer.parallelism.weights import Weight, weights_of
+from drumline_trainer.parallelism.weights import MasterHome, Weight, weights_of
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.parallelism.zero import SharedUpdates
 
@@ -108,6 +109,7 @@ def data_parallel(
     backwards: int,
     experts: Collection[str] = (),
     bucket_bytes: int = BUCKET_BYTES,
+    memory: MemoryConfig | None = None,
 ) -> DataParallelModel:
     """Share stages out among the ranks that see other samples; they compute in place as before.
 
@@ -121,7 +123,12 @@ def data_parallel(
         backwards: how many backward passes a step makes through each stage: the micro-batches.
         experts: names of the parameters that are summed over the ranks with the same experts.
         bucket_bytes: of the gradients that ddp and zero send at once.
+        memory: what is offloaded; None for nothing.
+
+    Raises:
+        ConfigError: weights are to be offloaded to a folder that has too little room.
     """
+    memory = memory or MemoryConfig()
     layout = world.layout
     if layout.data_parallel is DataParallel.FSDP and world.size(Axis.FSDP) > 1:
         from drumline_trainer.parallelism.fsdp import ShardedStages  # noqa: PLC0415 - heavy
@@ -143,7 +150,15 @@ def data_parallel(
     for axis in (Axis.DATA, Axis.EXPERT_DATA):
         trained = [w for w in weights if w.parameter.requires_grad and w.axis is axis]
         if trained:
-            parts.append(_shared_out(trained, axis, world, backwards, bucket_bytes))
+            part = _shared_out(
+                trained,
+                axis=axis,
+                world=world,
+                backwards=backwards,
+                bucket_bytes=bucket_bytes,
+                home=_master_home(memory, device=world.device),
+            )
+            parts.append(part)
     frozen = tuple(
         w.part(w.parameter.detach(), copies=world.size(w.axis), copy=world.index(w.axis))
         for w in weights
@@ -152,17 +167,35 @@ def data_parallel(
     return Together(parts, frozen=frozen)
 
 
+def _master_home(memory: MemoryConfig, *, device: torch.device) -> MasterHome | None:
+    """Of fp32 weights beside the model's own: they are where the optimizer's state is."""
+    if memory.offload_optimizer is Offload.NONE:
+        return None
+    from drumline_trainer.offload.home import home  # noqa: PLC0415 - seldom
+
+    return lambda sizes: home(memory.offload_optimizer, memory, sizes=sizes, device=device)
+
+
 def _shared_out(
-    weights: Sequence[Weight], axis: Axis, world: World, backwards: int, bucket_bytes: int
+    weights: Sequence[Weight],
+    *,
+    axis: Axis,
+    world: World,
+    backwards: int,
+    bucket_bytes: int,
+    home: MasterHome | None,
 ) -> Replicas | SharedUpdates:
     """These weights by the layout's kind; replicas of one where the axis has one rank."""
     kind, group = world.layout.data_parallel, world.group(axis)
     if group is None or kind not in (DataParallel.ZERO1, DataParallel.ZERO2):
-        return Replicas(weights, group=group, backwards=backwards, bucket_bytes=bucket_bytes)
+        return Replicas(
+            weights, group=group, backwards=backwards, bucket_bytes=bucket_bytes, home=home
+        )
     return SharedUpdates(
         weights,
         group=group,
         backwards=backwards,
         every_backward=kind is DataParallel.ZERO2 and world.layout.pipeline == 1,
         bucket_bytes=bucket_bytes,
+        home=home,
     )

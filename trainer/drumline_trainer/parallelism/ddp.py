@@ -21,7 +21,7 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of
-from drumline_trainer.parallelism.weights import Weight
+from drumline_trainer.parallelism.weights import MasterHome, Weight, masters
 
 
 class Replicas:
@@ -34,6 +34,7 @@ class Replicas:
         group: ProcessGroup | None,
         backwards: int,
         bucket_bytes: int = BUCKET_BYTES,
+        home: MasterHome | None = None,
     ) -> None:
         """Watch the gradients of these weights.
 
@@ -42,12 +43,14 @@ class Replicas:
             group: over which gradients are summed; None for one rank.
             backwards: how many backward passes a step has.
             bucket_bytes: of the gradients that are sent at once.
+            home: of fp32 weights beside the model's own; None for the device.
         """
         self._parameters = [weight.parameter for weight in weights]
         copies, copy = (group.size(), group.rank()) if group else (1, 0)
+        whole = masters([w.parameter.detach() for w in weights], home=home)
         self.slices = tuple(
-            w.part(w.parameter.detach().to(torch.float32), copies=copies, copy=copy)
-            for w in weights
+            w.part(tensor, copies=copies, copy=copy, home=its_home)
+            for w, (tensor, its_home) in zip(weights, whole, strict=True)
         )
         self._group, self._axis = group, weights[0].axis
         self._buckets = buckets_of(self._parameters, limit=bucket_bytes) if group else []

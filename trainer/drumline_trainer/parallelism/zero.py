@@ -27,7 +27,7 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of, piece_of
 from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.weights import Weight
+from drumline_trainer.parallelism.weights import MasterHome, Weight, masters
 
 _IN_FLIGHT = 2
 """Buckets that are on the wire at once: their memory is that of whole gradients."""
@@ -44,6 +44,7 @@ class SharedUpdates:
         backwards: int,
         every_backward: bool,
         bucket_bytes: int = BUCKET_BYTES,
+        home: MasterHome | None = None,
     ) -> None:
         """Watch the gradients of these weights.
 
@@ -53,10 +54,11 @@ class SharedUpdates:
             backwards: how many backward passes a step has.
             every_backward: ZeRO-2: send the gradients of each of them.
             bucket_bytes: of the gradients that are sent at once.
+            home: of fp32 weights beside the model's own; None for the device.
         """
         self._group, self._axis = group, weights[0].axis
         self._index, parts = group.rank(), group.size()
-        self.slices = tuple(_own_rows(w, index=self._index, parts=parts) for w in weights)
+        self.slices = _own_rows(weights, index=self._index, parts=parts, home=home)
         self._parameters = [weight.parameter for weight in weights]
         self._own = dict(zip(self._parameters, self.slices, strict=True))
         self._buckets = buckets_of(self._parameters, parts=parts, limit=bucket_bytes)
@@ -130,7 +132,10 @@ class SharedUpdates:
         row = torch.empty(bucket.width, dtype=dtype, device=bucket.parameters[0].device)
         pieces = bucket.pieces(row, index=self._index)
         for parameter, piece in zip(bucket.parameters, pieces, strict=True):
-            piece.copy_(self._own[parameter].tensor)
+            own = self._own[parameter]
+            piece.copy_(own.tensor)
+            if own.home is not None:
+                own.home.let_go([own.tensor])
         matrix = row.new_empty(bucket.parts, bucket.width)
         work = dist.all_gather_into_tensor(matrix.view(-1), row, group=self._group, async_op=True)
         assert work is not None  # noqa: S101 - this rank is in the group
@@ -142,8 +147,16 @@ class SharedUpdates:
         self._buckets[number].unpack(matrix)
 
 
-def _own_rows(weight: Weight, *, index: int, parts: int) -> Slice:
-    """In fp32 the rows of the model's parameter themselves, else an fp32 tensor beside it."""
-    box = piece_of(weight.parameter.shape, index=index, parts=parts)
-    rows = weight.parameter.detach()[tuple(map(slice, box.offsets, box.ends))]
-    return weight.part(rows.to(torch.float32), box=box, copies=1, copy=0)
+def _own_rows(
+    weights: Sequence[Weight], *, index: int, parts: int, home: MasterHome | None
+) -> tuple[Slice, ...]:
+    """In fp32 the rows of the model's parameters themselves, else fp32 tensors beside them."""
+    boxes = [piece_of(w.parameter.shape, index=index, parts=parts) for w in weights]
+    rows = [
+        w.parameter.detach()[tuple(map(slice, box.offsets, box.ends))]
+        for w, box in zip(weights, boxes, strict=True)
+    ]
+    return tuple(
+        w.part(tensor, box=box, copies=1, copy=0, home=its_home)
+        for w, box, (tensor, its_home) in zip(weights, boxes, masters(rows, home=home), strict=True)
+    )

@@ -1,0 +1,150 @@
+"""State that is away: the same updates bit for bit, and little memory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import MemoryConfig, ModelConfig, Offload, OptimizerConfig
+from drumline_trainer.config import OptimizerKind as Kind
+from drumline_trainer.layout import Layout
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.offload.home import File, Home, home
+from drumline_trainer.offload.optimizer import OffloadedOptimizer
+from drumline_trainer.optimization.build import Optimizer, build_optimizer
+from drumline_trainer.parallelism.slices import Slice, slices_of
+from drumline_trainer.parallelism.world import World
+
+ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
+MODEL = ModelConfig(layers=4, hidden_size=64, ffn_size=128, heads=2, kv_heads=2, vocab_size=256)
+BUCKET = 64 * 128
+"""Elements: the largest weight of a layer."""
+
+
+def weights() -> list[Slice]:
+    slices = slices_of(build_on_meta(MODEL).to_empty(device="cpu"))
+    initialize_slices(slices, config=MODEL, seed=0)
+    return slices
+
+
+def masters(slices: Sequence[Slice], place: Home) -> list[Slice]:
+    """The same weights, as data parallelism keeps those it has a bf16 copy of."""
+    moved = [
+        replace(one, tensor=place.empty(one.shape, dtype=torch.float32), home=place)
+        for one in slices
+    ]
+    for one, other in zip(moved, slices, strict=True):
+        one.tensor.copy_(other.tensor)
+    return moved
+
+
+def gradients(slices: Sequence[Slice], step: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    return [torch.randn(one.shape, generator=generator) for one in slices]
+
+
+def trained(optimizer: Optimizer, slices: Sequence[Slice]) -> dict[str, Tensor]:
+    """All that belongs in a checkpoint after some steps, the first of them those of a restart."""
+    optimizer.set_finished_steps(2)
+    for one in optimizer.slices():
+        if one.name.startswith("optimizer"):
+            one.tensor.fill_(0.25)
+    for step in range(3):
+        optimizer.update(gradients(slices, step), rate=0.01)
+    return {one.name: one.tensor.clone() for one in optimizer.slices()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "separate"),
+    [
+        (Kind.ADAMW, Offload.CPU, False),
+        (Kind.ADAMW, Offload.NVME, True),
+        (Kind.SGD, Offload.NVME, True),
+        (Kind.MUON, Offload.CPU, True),
+        (Kind.MUON, Offload.NVME, False),
+    ],
+)
+def test_bits_are_those_of_the_optimizer_alone(
+    kind: Kind, where: Offload, separate: bool, tmp_path: Path
+) -> None:
+    config = OptimizerConfig(kind=kind)
+    slices = weights()
+    plain = trained(build_optimizer(slices, config, ALONE), slices)
+    memory = MemoryConfig(offload_optimizer=where, offload_folder=str(tmp_path))
+    place = functools.partial(home, where, memory, device=ALONE.device)
+    slices = weights()
+    if separate:
+        slices = masters(slices, place(sizes=[one.tensor.nbytes for one in slices]))
+    optimizer = OffloadedOptimizer(
+        slices,
+        build=functools.partial(build_optimizer, config=config, world=ALONE),
+        home=lambda sizes: place(sizes=sizes),
+        world=ALONE,
+        bucket_elements=BUCKET,
+    )
+    away = trained(optimizer, slices)
+    assert plain.keys() == away.keys()
+    assert all(torch.equal(plain[name], away[name]) for name in plain)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
+    made: list[Slice] = []
+    most = [0]
+
+    def build(slices: Sequence[Slice]) -> Optimizer:
+        inner = build_optimizer(slices, OptimizerConfig(), ALONE)
+        made.extend(one for one in inner.slices() if one.name.startswith("optimizer"))
+        return _Watched(inner, seen=lambda: most.append(held()))
+
+    def held() -> int:
+        return sum(one.tensor.untyped_storage().nbytes() for one in made)
+
+    slices = weights()
+    total = 8 * sum(one.tensor.numel() for one in slices)
+    files: list[File] = []
+
+    def place(sizes: Sequence[int]) -> Home:
+        files.append(File(tmp_path, sizes=sizes))
+        return files[0]
+
+    optimizer = OffloadedOptimizer(
+        slices, build=build, home=place, world=ALONE, bucket_elements=BUCKET
+    )
+    optimizer.update(gradients(slices, 0), rate=0.01)
+    largest = 8 * 256 * 64  # the embedding
+    assert 0 < max(most) <= 3 * largest < total / 2
+    assert held() == 0
+    assert resident(files[0]) == 0
+    state = [one.tensor for one in optimizer.slices() if one.name.startswith("optimizer")]
+    assert sum(one.count_nonzero().item() for one in state) > 0
+    assert total <= resident(files[0]) <= 1.1 * total
+
+
+class _Watched:
+    def __init__(self, inner: Optimizer, *, seen: Callable[[], None]) -> None:
+        self._inner, self._seen = inner, seen
+        self.slices = inner.slices
+        self.set_finished_steps = inner.set_finished_steps
+
+    def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
+        self._seen()
+        self._inner.update(gradients, rate=rate)
+
+
+def resident(file: File) -> int:
+    """Bytes of the mapping that are in this process's memory."""
+    (address,) = {file.empty((0,), dtype=torch.uint8).untyped_storage().data_ptr()}
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.startswith(f"{address:x}-"):
+            found = next(each for each in lines if each.startswith("Rss:"))
+            return int(found.split()[1]) * 1024
+    raise AssertionError("no such mapping")

@@ -1,0 +1,126 @@
+"""Where tensors lie that are away from the device: the host's memory, or a file without a name.
+
+A file has its whole size from the start, so a disk that is too small is told before the first step,
+and no name: nothing is left of it when its process ends, however that ends. Its tensors are mapped
+memory: they are read and written like any other, and checkpoints and snapshots need not know. What
+was read or written is let go of afterwards, so that the host keeps only what is being worked on.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Sequence
+from math import prod
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import ConfigError, MemoryConfig, Offload
+
+_ALIGNED = 64
+"""Bytes that tensors begin at multiples of."""
+
+
+class Home(Protocol):
+    """Hands out tensors, of the sizes that it was made for."""
+
+    def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
+        """A tensor on the host, contents undefined."""
+        ...
+
+    def let_go(self, tensors: Sequence[Tensor]) -> None:
+        """Nobody reads or writes these for now. They keep their contents."""
+        ...
+
+
+def home(
+    kind: Offload, memory: MemoryConfig, *, sizes: Iterable[int], device: torch.device
+) -> Home:
+    """For tensors of so many bytes each that a device works on.
+
+    Raises:
+        ConfigError: the folder is missing, or has too little room.
+    """
+    if kind is Offload.NVME:
+        assert memory.offload_folder is not None  # noqa: S101 - see MemoryConfig
+        return File(Path(memory.offload_folder), sizes=sizes)
+    return HostMemory(pinned=device.type == "cuda")
+
+
+class HostMemory:
+    """Pinned for a GPU, whose copies then run beside its work."""
+
+    def __init__(self, *, pinned: bool) -> None:
+        self._pinned = pinned
+
+    def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
+        """A tensor of its own."""
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=self._pinned)
+
+    def let_go(self, tensors: Sequence[Tensor]) -> None:
+        """They stay in memory."""
+
+
+class File:
+    """Mapped memory in a folder."""
+
+    def __init__(self, folder: Path, *, sizes: Iterable[int]) -> None:
+        """Take that much room on the disk now.
+
+        Raises:
+            ConfigError: the folder is missing, or has too little room.
+        """
+        needed = sum(_rounded(size, _ALIGNED) for size in sizes)
+        self._size = max(mmap.PAGESIZE, _rounded(needed, mmap.PAGESIZE))
+        self._end = 0
+        try:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                os.posix_fallocate(file.fileno(), 0, self._size)
+                self._map = mmap.mmap(file.fileno(), self._size)
+                self._descriptor = os.dup(file.fileno())
+        except OSError as error:
+            raise ConfigError(_no_room(folder, self._size, error)) from error
+        weakref.finalize(self, os.close, self._descriptor)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
+        """The next bytes of the file."""
+        size = prod(shape) * dtype.itemsize
+        start, self._end = self._end, self._end + _rounded(size, _ALIGNED)
+        return self._bytes[start : start + size].view(dtype).view(tuple(shape))
+
+    def let_go(self, tensors: Sequence[Tensor]) -> None:
+        """Give their memory back; the kernel begins to write to the disk what was changed."""
+        start, length = self._pages(tensors)
+        if length:
+            self._map.madvise(mmap.MADV_DONTNEED, start, length)
+            os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
+
+    def _pages(self, tensors: Sequence[Tensor]) -> tuple[int, int]:
+        """First byte and length of the run of pages that these lie in, one after the other."""
+        base = self._bytes.data_ptr()
+        held = [one for one in tensors if one.numel()]
+        if not held:
+            return 0, 0
+        start = min(one.data_ptr() for one in held) - base
+        end = max(one.data_ptr() + one.nbytes for one in held) - base
+        start -= start % mmap.PAGESIZE
+        return start, _rounded(end, mmap.PAGESIZE) - start
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _no_room(folder: Path, size: int, error: OSError) -> str:
+    needed = f"memory.offload_folder: {folder} must take {size:,} bytes of this rank"
+    if not folder.is_dir():
+        return f"{needed}, and is no folder here"
+    free = shutil.disk_usage(folder).free
+    return f"{needed}, and has {free:,} free ({error.strerror})"
