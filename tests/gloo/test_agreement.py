@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 
@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.agreement import agree_on_environment, agree_on_groups
+from drumline_trainer.agreement import agree
 from drumline_trainer.config import ConfigError
 from drumline_trainer.placement import Placement
 from tests.gloo.gang import GangStarter
@@ -24,8 +24,12 @@ def store_of(placement: Placement) -> TCPStore:
     return TCPStore("127.0.0.1", placement.store_port, is_master=False, wait_for_workers=False)
 
 
-def compare_environment(
-    placement: Placement, pipe: Connection, odd: Mapping[int, dict[str, str]], came: int
+def compare(
+    placement: Placement,
+    pipe: Connection,
+    odd: Mapping[int, dict[str, str]],
+    came: int,
+    groups: Sequence[Mapping[str, Sequence[int]]] = ({}, {}, {}, {}),
 ) -> None:
     """The first `came` ranks agree; send what it said."""
     if placement.rank >= came:
@@ -37,11 +41,12 @@ def compare_environment(
     store.wait(["all started"])
     facts = ALIKE | odd.get(placement.rank, {})
     try:
-        agree_on_environment(
+        agree(
             store,
             rank=placement.rank,
             world_size=placement.world_size,
             facts=facts,
+            groups=groups[placement.rank],
             timeout=LONG if came == placement.world_size else SHORT,
         )
     except (ConfigError, dist.DistStoreError) as error:
@@ -50,24 +55,8 @@ def compare_environment(
         pipe.send("agreed")
 
 
-def compare_groups(
-    placement: Placement, pipe: Connection, groups: list[dict[str, list[int]]]
-) -> None:
-    try:
-        agree_on_groups(
-            store_of(placement),
-            rank=placement.rank,
-            world_size=placement.world_size,
-            groups=groups[placement.rank],
-        )
-    except ConfigError as error:
-        pipe.send(str(error))
-    else:
-        pipe.send("agreed")
-
-
 def test_ranks_that_are_alike_go_on(gangs: GangStarter) -> None:
-    assert gangs.run(compare_environment, {}, 3, world_size=3) == ["agreed"] * 3
+    assert gangs.run(compare, {}, 3, world_size=3) == ["agreed"] * 3
 
 
 @pytest.mark.parametrize(
@@ -80,26 +69,26 @@ def test_ranks_that_are_alike_go_on(gangs: GangStarter) -> None:
 def test_a_difference_fails_every_rank_with_one_sentence(
     odd: dict[int, dict[str, str]], sentence: str, gangs: GangStarter
 ) -> None:
-    told = gangs.run(compare_environment, odd, 3, world_size=3)
+    told = gangs.run(compare, odd, 3, world_size=3)
     assert told == [f"ConfigError: {sentence}; set it the same on all ranks"] * 3
 
 
 def test_who_does_not_come_is_named(gangs: GangStarter) -> None:
-    told = gangs.run(compare_environment, {}, 2, world_size=4)
+    told = gangs.run(compare, {}, 2, world_size=4)
     assert told[:2] == [
         f"DistStoreError: rank {rank} waited in vain for rank 2, 3 of 4" for rank in (0, 1)
     ]
 
 
 def test_a_difference_is_told_even_where_a_rank_is_missing(gangs: GangStarter) -> None:
-    told = gangs.run(compare_environment, {1: {"torch": "2.11.0"}}, 2, world_size=3)
+    told = gangs.run(compare, {1: {"torch": "2.11.0"}}, 2, world_size=3)
     sentence = "rank 1 has torch=2.11.0 and rank 0 has torch=2.15.0"
     assert {each.partition(";")[0] for each in told[:2]} <= {f"ConfigError: {sentence}"}
 
 
 def test_wrong_groups_fail_every_rank(gangs: GangStarter) -> None:
     right = [{"tp": [0, 1]}, {"tp": [0, 1]}, {"dp": [2]}]
-    assert gangs.run(compare_groups, right, world_size=3) == ["agreed"] * 3
+    assert gangs.run(compare, {}, 3, right, world_size=3) == ["agreed"] * 3
     wrong = [{"tp": [0, 1]}, {"tp": [1, 2]}, {"tp": [1, 2]}]
-    sentence = {"rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 2"}
-    assert set(gangs.run(compare_groups, wrong, world_size=3)) == sentence
+    sentence = "rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 2"
+    assert set(gangs.run(compare, {}, 3, wrong, world_size=3)) == {f"ConfigError: {sentence}"}

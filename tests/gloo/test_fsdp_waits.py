@@ -45,7 +45,7 @@ def step(placement: Placement, pipe: Connection) -> None:
     mesh = init_device_mesh("cpu", (2,))
     for layer in (*model, model):
         fully_shard(layer, mesh=mesh)
-    time_fsdp([model], device=CPU)
+    time_fsdp(model, device=CPU)
     counts, timer = Counts(), StepTimer()
     observe(counts, timer)
     for observer in (counts, timer):

@@ -16,9 +16,9 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.layout import Layout
+from drumline_trainer.layout import Axis, Layout
 
 HEARING = timedelta(seconds=5)
 """How long ranks that will not train wait for each other to know why."""
@@ -63,6 +63,8 @@ class Said:
     process: str
     """Host and process id: tells apart two that claim one rank."""
     facts: dict[str, str]
+    groups: dict[str, str] = field(default_factory=dict[str, str])
+    """Ranks by axis, `0, 2`."""
 
 
 def environment_facts(
@@ -83,25 +85,34 @@ def environment_facts(
     return facts | {name: settings[name] for name in sorted(settings.keys() - _MAY_DIFFER)}
 
 
-def agree_on_environment(
+def groups_of(layout: Layout, rank: int) -> dict[str, list[int]]:
+    """The ranks that a rank is going to work with, by axis, where that is not all or none."""
+    groups = {axis.value: list(layout.group_of(axis, rank)) for axis in Axis}
+    return {axis: ranks for axis, ranks in groups.items() if 1 < len(ranks) < layout.world_size}
+
+
+def agree(
     store: Store,
     *,
     rank: int,
     world_size: int,
     facts: Mapping[str, str],
+    groups: Mapping[str, Sequence[int]],
     timeout: timedelta = PATIENCE,
 ) -> None:
-    """Return once all ranks are here and have the same facts.
+    """Return once all ranks are here, have the same facts and the same groups.
 
     Args:
         store: of this membership alone (a prefix of its own).
         rank: of this process.
         world_size: how many must come.
         facts: `environment_facts`.
+        groups: `groups_of`.
         timeout: for the others to come.
 
     Raises:
-        ConfigError: two ranks differ, or claim the same rank; the same sentence on all ranks.
+        ConfigError: two ranks differ, claim the same rank, or do not agree on a group; the same
+            sentence on all ranks.
         torch.distributed.DistStoreError: not all came in time.
     """
     mine = Said(
@@ -109,34 +120,25 @@ def agree_on_environment(
         world_size=world_size,
         process=f"{socket.gethostname()} pid {os.getpid()}",
         facts=dict(facts),
+        groups={axis: ", ".join(map(str, members)) for axis, members in groups.items()},
     )
-    _judged(store, mine, name="environment", judge=first_difference, timeout=timeout)
+    arrived = store.add("arrived", 1)
+    store.set(f"said/{arrived}", json.dumps(asdict(mine)))
+    if arrived == world_size:
+        store.set("judgement", judge(_all_said(store, arrived)))
+    try:
+        store.wait(["judgement"], timeout)
+    except dist.DistStoreError as error:
+        raise _incomplete(store, mine) from error
+    judgement = store.get("judgement").decode()
+    if judgement:
+        _until_all_have_heard(store, mine)
+        raise ConfigError(judgement)
 
 
-def agree_on_groups(
-    store: Store,
-    *,
-    rank: int,
-    world_size: int,
-    groups: Mapping[str, Sequence[int]],
-    timeout: timedelta = PATIENCE,
-) -> None:
-    """Return once every member of every group has the same list of its members.
-
-    Args:
-        store: of this membership alone.
-        rank: of this process.
-        world_size: how many ranks take part.
-        groups: members of this rank's groups by the name of the axis, in their order.
-        timeout: for the others to come.
-
-    Raises:
-        ConfigError: a rank's list leaves it out, or a member has another one.
-        torch.distributed.DistStoreError: not all came in time.
-    """
-    facts = {axis: ", ".join(map(str, members)) for axis, members in groups.items()}
-    mine = Said(rank=rank, world_size=world_size, process="", facts=facts)
-    _judged(store, mine, name="groups", judge=first_stranger, timeout=timeout)
+def judge(all_said: Sequence[Said]) -> str:
+    """A sentence about the first thing that is wrong; empty where nothing is."""
+    return first_difference(all_said) or first_stranger(all_said)
 
 
 def first_difference(all_said: Sequence[Said]) -> str:
@@ -148,9 +150,9 @@ def first_stranger(all_said: Sequence[Said]) -> str:
     """A sentence about the first group that its members do not agree on; empty: there is none."""
     by_rank = {said.rank: said for said in all_said}
     for said in all_said:
-        for axis, members in said.facts.items():
+        for axis, members in said.groups.items():
             for member in (said.rank, *map(int, members.split(", "))):
-                theirs = by_rank[member].facts.get(axis) if member in by_rank else None
+                theirs = by_rank[member].groups.get(axis) if member in by_rank else None
                 if theirs != members or str(said.rank) not in members.split(", "):
                     return (
                         f"rank {said.rank} has the ranks {members} in its {axis} group and rank"
@@ -189,48 +191,23 @@ def _shown(name: str, value: str | None) -> str:
     return f"{name} unset" if value is None else f"{name}={value}"
 
 
-def _judged(
-    store: Store,
-    mine: Said,
-    *,
-    name: str,
-    judge: Callable[[Sequence[Said]], str],
-    timeout: timedelta,
-) -> None:
-    """Publish, and leave with the judgement of the last to arrive."""
-    arrived = store.add(f"{name}/arrived", 1)
-    store.set(f"{name}/{arrived}", json.dumps(asdict(mine)))
-    if arrived == mine.world_size:
-        store.set(f"{name}/judgement", judge(_all_said(store, name, arrived)))
-    try:
-        store.wait([f"{name}/judgement"], timeout)
-    except dist.DistStoreError as error:
-        raise _incomplete(store, mine, name=name, judge=judge) from error
-    judgement = store.get(f"{name}/judgement").decode()
-    if judgement:
-        _until_all_have_heard(store, mine, name=name)
-        raise ConfigError(judgement)
-
-
-def _until_all_have_heard(store: Store, mine: Said, *, name: str) -> None:
+def _until_all_have_heard(store: Store, mine: Said) -> None:
     """The store may be one of rank 0's, and must not end with it before the others have read."""
     with suppress(dist.DistError):
-        if store.add(f"{name}/heard", 1) == mine.world_size:
-            store.set(f"{name}/all have heard", "")
-        store.wait([f"{name}/all have heard"], HEARING)
+        if store.add("heard", 1) == mine.world_size:
+            store.set("all have heard", "")
+        store.wait(["all have heard"], HEARING)
 
 
-def _all_said(store: Store, name: str, arrived: int) -> list[Said]:
-    keys = [f"{name}/{number}" for number in range(1, arrived + 1)]
+def _all_said(store: Store, arrived: int) -> list[Said]:
+    keys = [f"said/{number}" for number in range(1, arrived + 1)]
     return [Said(**json.loads(text)) for text in store.multi_get(keys)]
 
 
-def _incomplete(
-    store: Store, mine: Said, *, name: str, judge: Callable[[Sequence[Said]], str]
-) -> Exception:
+def _incomplete(store: Store, mine: Said) -> Exception:
     """Nobody judged: what those who came differ in, or who did not come."""
-    here = _all_said(store, name, store.add(f"{name}/arrived", 0))
-    found = judge(here)
+    here = _all_said(store, store.add("arrived", 0))
+    found = first_difference(here)
     if found:
         return ConfigError(found)
     missing = sorted(set(range(mine.world_size)) - {said.rank for said in here})

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.agreement import environment_facts
+from drumline_trainer.agreement import environment_facts, groups_of
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -91,12 +91,7 @@ def run_rank(
     device = device_of_rank(placement.local_rank)
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
-    # with an agent only times are taken: files and traces of a job's ranks are still to come
-    instruments = (
-        Instruments.open(config, placement=placement, device=device)
-        if control is None
-        else Instruments()
-    )
+    instruments = Instruments.open(config, placement=placement, device=device)
     console = _console(config, placement=placement, tagged=control is None)
     reporter = Reporter(
         config=config,
@@ -117,7 +112,12 @@ def run_rank(
             instruments.close()
             console.close()
         return
-    control.on_interrupt = lambda late: interrupt(device, force=late >= PATIENCE_SECONDS)
+
+    def break_off(late: float) -> None:
+        with instruments.last_words():
+            interrupt(device, force=late >= PATIENCE_SECONDS)
+
+    control.on_interrupt = break_off
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave(device)
         reporter.tell(parked)
@@ -151,13 +151,17 @@ def _train(
     control: Control | None = None,
 ) -> None:
     """One membership from joining to the end of the run."""
-    if control is None:
-        layout = Layout.of(config.parallelism, world_size=reporter.placement.world_size)
-        facts = environment_facts(config.to_dict(), layout, backend=backend_of(device))
-        join(reporter.placement, device=device, facts=facts)
-    else:
-        control.enter(reporter.placement.membership)
-        join(reporter.placement, device=device, check=control.check)
+    placement = reporter.placement
+    if control is not None:
+        control.enter(placement.membership)
+    layout = Layout.of(config.parallelism, world_size=placement.world_size)
+    join(
+        placement,
+        device=device,
+        check=lambda: control.check() if control is not None else None,
+        facts=environment_facts(config.to_dict(), layout, backend=backend_of(device)),
+        groups=groups_of(layout, placement.rank),
+    )
     with SavePoints(
         config=config,
         placement=reporter.placement,

@@ -57,8 +57,11 @@ def train(
     optimizer = build_optimizer(trainee.slices, config.optimizer, world)
     share = Share.of(dataset, config=config, world=world)
 
+    kept = optimizer.slices()
+    reporter.assembled(layout, stages=trainee.stages, state=[one.tensor for one in kept])
+
     reporter.enter(Phase.RESTORING)
-    start = savepoints.restore(optimizer.slices())
+    start = savepoints.restore(kept)
     begin_weights(trainee, start, config=config)
     trainee.weights.publish()
     cursor, scale = cursor_of(start), loss_scale_of(start, config=config)
@@ -77,6 +80,7 @@ def train(
 
             reporter.enter(Phase.OPTIMIZER)
             gradients = trainee.gradients()
+            reporter.count_gradients(gradients)
             totals = clip_gradients(
                 trainee.slices,
                 gradients,

@@ -7,6 +7,7 @@ from drumline_trainer.agreement import (
     environment_facts,
     first_difference,
     first_stranger,
+    groups_of,
 )
 from drumline_trainer.layout import Layout
 
@@ -50,18 +51,30 @@ def test_the_sentence_names_both_ranks_and_both_values(all_said: list[Said], sen
     assert first_difference(all_said) == sentence
 
 
+def with_groups(rank: int, **groups: str) -> Said:
+    return Said(rank=rank, world_size=4, process="a pid 1", facts={}, groups=groups)
+
+
 def test_the_members_of_a_group_must_agree_on_it() -> None:
-    right = [said(0, tp="0, 1"), said(1, tp="0, 1"), said(2, dp="2, 3"), said(3, dp="2, 3")]
+    here = with_groups
+    right = [here(0, tp="0, 1"), here(1, tp="0, 1"), here(2, dp="2, 3"), here(3, dp="2, 3")]
     assert first_stranger(right) == ""
-    wrong = [said(0, tp="0, 1"), said(1, tp="1, 0")]
+    wrong = [here(0, tp="0, 1"), here(1, tp="1, 0")]
     assert first_stranger(wrong) == (
         "rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 0"
     )
-    assert first_stranger([said(0, tp="0, 1"), said(1)]) == (
+    assert first_stranger([here(0, tp="0, 1"), here(1)]) == (
         "rank 0 has the ranks 0, 1 in its tp group and rank 1 has no such group"
     )
-    assert "rank 2 has the ranks 0, 1" in first_stranger([*right[:2], said(2, tp="0, 1")])
-    assert "rank 9 has no such group" in first_stranger([said(0, tp="0, 9")])
+    assert "rank 2 has the ranks 0, 1" in first_stranger([*right[:2], here(2, tp="0, 1")])
+    assert "rank 9 has no such group" in first_stranger([here(0, tp="0, 9")])
+
+
+def test_groups_are_those_of_some_ranks_but_not_of_all() -> None:
+    layout = Layout(shard=2, tensor=2, pipeline=2)
+    assert groups_of(layout, 5)["tp"] == [4, 5]
+    assert groups_of(layout, 5)["pp"] == [1, 5]
+    assert groups_of(Layout(shard=4), 1) == {}
 
 
 def test_facts_are_settings_that_ranks_must_share(monkeypatch: pytest.MonkeyPatch) -> None:

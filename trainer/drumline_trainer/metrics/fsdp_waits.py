@@ -8,7 +8,6 @@ which is timed; on a GPU beside the computation, where what is not hidden counts
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,14 +19,13 @@ from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.timer import part
 
 
-def time_fsdp(stages: Iterable[nn.Module], *, device: torch.device) -> None:
+def time_fsdp(stage: nn.Module, *, device: torch.device) -> None:
     """Time the collectives of all units, from now on. To be called once, after `fully_shard`."""
-    for stage in stages:
-        for unit in stage.modules():
-            if isinstance(unit, FSDPModule):
-                _time_gathers(unit)
-                if device.type != "cuda":
-                    _time_scatters(unit)
+    for unit in stage.modules():
+        if isinstance(unit, FSDPModule):
+            _time_gathers(unit)
+            if device.type != "cuda":
+                _time_scatters(unit)
 
 
 def _time_gathers(unit: FSDPModule) -> None:

@@ -6,6 +6,7 @@ None of it is collective, and none of it can end a run: what cannot be written i
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,15 +16,22 @@ from typing import Any
 
 import torch
 
+from drumline_trainer.agreement import groups_of
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import Phase
+from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.memory import Memory, MemoryMeter
 from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.timer import OTHER, Observer, StepTimer, observe, per_step
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import FlightRecorder, dump_on_signal, write_dump
+from drumline_trainer.profiling.flight import (
+    FlightRecorder,
+    dump_on_signal,
+    set_recorder_defaults,
+    write_dump,
+)
 from drumline_trainer.profiling.profiler import Profiler
 
 FOLDER = "metrics"
@@ -63,6 +71,8 @@ class Instruments:
         check_packages(config)
         folder = metrics_folder(config, placement=placement)
         on_gpu = device.type == "cuda"
+        if on_gpu:
+            set_recorder_defaults(folder)
         made = cls(
             timer=StepTimer(CudaClock()) if on_gpu else StepTimer(),
             memory=MemoryMeter(device=device),
@@ -85,6 +95,12 @@ class Instruments:
             self._close_sinks()
         elif self._sinks is None and self.config is not None:
             self._sinks = open_sinks(self.config, folder=self.folder)
+
+    def work_together(self, layout: Layout, *, rank: int) -> None:
+        """The groups of this rank in this membership, for the record of a hang."""
+        pipeline = layout.group_of(Axis.PIPELINE, rank)
+        ends = {"tied": [pipeline[0], pipeline[-1]]} if len(pipeline) > 1 else {}
+        self.flight.peers = groups_of(layout, rank) | ends
 
     def begin(self, step: int) -> None:
         """Training goes on after so many finished steps."""
@@ -129,9 +145,9 @@ class Instruments:
 
     @contextmanager
     def last_words(self) -> Iterator[None]:
-        """Around what ends a wait: note where it waited, and write that down afterwards.
+        """Around what ends a wait: note where it waited, and write that down beside what follows.
 
-        Once in a membership: later the rank is on its way out.
+        Once in a membership: later the rank is on its way out. A recovery waits for no disk.
         """
         if self._spoken or self._placement is None:
             yield
@@ -139,7 +155,7 @@ class Instruments:
         self._spoken = True
         noted = self.flight.to_dict(self._placement)
         yield
-        self._write(noted)
+        threading.Thread(target=self._write, args=(noted,), name="last words", daemon=True).start()
 
     def close(self) -> None:
         """Leave everything on disk."""

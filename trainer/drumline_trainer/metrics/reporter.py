@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
+from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.flops import flops_per_token, mfu
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
@@ -47,8 +48,6 @@ class Reporter:
     show: Callable[[str], None] | None = None
     """Receives progress lines, which may replace each other; None: `write` does."""
     instruments: Instruments = field(default_factory=Instruments)
-    bubble_share: float | None = None
-    """What the pipeline's schedule leaves idle of a step; None where there is no pipeline."""
     step: int = 0
     micro_batch: int = 0
     loss: float | None = None
@@ -121,8 +120,11 @@ class Reporter:
         if not before_training:
             self._mark = False
 
-    def hold(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
-        """Count the model's bytes and those of `state`: all that the optimizer keeps."""
+    def assembled(
+        self, layout: Layout, *, stages: Iterable[nn.Module], state: Iterable[Tensor]
+    ) -> None:
+        """What is trained, with whom, and all that the optimizer keeps: their bytes are counted."""
+        self.instruments.work_together(layout, rank=self.placement.rank)
         self.instruments.memory.hold(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
@@ -234,7 +236,6 @@ class Reporter:
             parts,
             mfu=self._mfu(),
             memory_share=None if self.memory is None else self.memory.share,
-            bubble_share=self.bubble_share,
         )
 
     def _beat(self, phase: Phase, *, now: bool) -> None:

@@ -139,13 +139,14 @@ class part:  # noqa: N801 - reads as the statement it is part of
 
     Args:
         operation: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send or recv.
-        axis: name of the group; waiting on `pp` counts as the pipeline's bubble.
+        axis: name of the group; waiting on `pp` counts as the pipeline's bubble. Empty where
+            `operation` is no waiting but a phase, which a pipeline's schedule goes through.
     """
 
-    __slots__ = ("_axis", "_operation", "_told")
+    __slots__ = ("_name", "_told")
 
-    def __init__(self, operation: str, axis: str) -> None:
-        self._operation, self._axis = operation, axis
+    def __init__(self, operation: str, axis: str = "") -> None:
+        self._name = f"{operation}/{axis}" if axis else operation
         self._told: tuple[Observer, ...] = ()
 
     def __enter__(self) -> None:
@@ -154,9 +155,8 @@ class part:  # noqa: N801 - reads as the statement it is part of
             return
         self._told = _observers
         if self._told:
-            name = f"{self._operation}/{self._axis}"
             for observer in self._told:
-                observer.begin(name)
+                observer.begin(self._name)
 
     def __exit__(self, *_: object) -> None:
         """Tell them that it is over."""

@@ -70,7 +70,6 @@ def judge(
     *,
     mfu: float | None = None,
     memory_share: float | None = None,
-    bubble_share: float | None = None,
 ) -> Verdict:
     """Name what limits a run.
 
@@ -78,8 +77,6 @@ def judge(
         parts: seconds of a step by part (`timer`); their sum must be above 0.
         mfu: model FLOP utilization; None where the device's peak is not known.
         memory_share: peak of the allocator over the device's memory; None where not measured.
-        bubble_share: what the schedule leaves idle of a step, where its waits are not parts of
-            their own (inside torch's schedules).
 
     Raises:
         ValueError: no time was measured.
@@ -89,7 +86,7 @@ def judge(
         raise ValueError("a step without any time has no verdict")
     full = memory_share is not None and memory_share >= FULL_MEMORY
     full = full and (mfu is None or mfu < LOW_MFU)
-    shares = _shares(parts, total=total, bubble_share=bubble_share or 0.0)
+    shares = _shares(parts, total=total)
     if full:
         shares[Bound.MEMORY] += shares[Bound.COMPUTE]
         shares[Bound.COMPUTE] = 0.0
@@ -105,14 +102,11 @@ def judge(
     )
 
 
-def _shares(parts: Mapping[str, float], *, total: float, bubble_share: float) -> dict[Bound, float]:
+def _shares(parts: Mapping[str, float], *, total: float) -> dict[Bound, float]:
     shares = dict.fromkeys(Bound, 0.0)
     for name, seconds in parts.items():
         bound = Bound.BUBBLE if name in _PIPELINE_WAITS else _BY_PHASE.get(name, Bound.NETWORK)
         shares[bound] += seconds / total
-    hidden = min(max(0.0, bubble_share - shares[Bound.BUBBLE]), shares[Bound.COMPUTE])
-    shares[Bound.BUBBLE] += hidden
-    shares[Bound.COMPUTE] -= hidden
     return shares
 
 

@@ -29,6 +29,7 @@ from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import Precision
 from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.fsdp_waits import time_fsdp
 from drumline_trainer.parallelism.precision import compute_type, frozen_to_compute_type
 from drumline_trainer.parallelism.sharded_tensors import local_box, local_shard
 from drumline_trainer.parallelism.slices import Cut, Slice
@@ -53,6 +54,7 @@ class ShardedStages:
         for stage in stages:
             frozen_to_compute_type(stage, precision)
             shard_stage(stage, world=world, precision=precision, experts=experts)
+            time_fsdp(stage, device=world.device)
             stage.to_empty(device=world.device)
         weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
         self._units = [m for stage in stages for m in stage.modules() if isinstance(m, FSDPModule)]

@@ -22,6 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from drumline_trainer.placement import Placement
@@ -71,7 +72,6 @@ class FlightRecorder:
 
     def to_dict(self, placement: Placement) -> dict[str, Any]:
         """Plain JSON values; may be asked by any thread."""
-        main = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
         return {
             "rank": placement.rank,
             "world_size": placement.world_size,
@@ -83,7 +83,7 @@ class FlightRecorder:
             "peers": {axis: list(ranks) for axis, ranks in self.peers.items()},
             "open": [_entry(one) for one in list(self._open)],
             "newest": [_entry(one) for one in list(self._newest)],
-            "stack": [] if main is None else traceback.format_stack(main),
+            "stack": _stack(sys._current_frames().get(threading.main_thread().ident or 0)),  # noqa: SLF001
         }
 
     def _note(self, name: str, *, axis: str) -> None:
@@ -103,9 +103,18 @@ def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"rank-{dump['rank']}.json"
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(dump, indent=1))
+    partial.write_text(json.dumps(dump))
     partial.replace(path)
     return path
+
+
+def _stack(innermost: FrameType | None) -> list[str]:
+    """Outermost first. No source is read: others wait for whoever asks."""
+    lines = [
+        f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+        for frame, line in traceback.walk_stack(innermost)
+    ]
+    return lines[::-1] if innermost is not None else []
 
 
 def _entry(noted: list[Any]) -> dict[str, Any]:

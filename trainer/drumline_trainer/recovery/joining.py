@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.agreement import agree_on_environment
+from drumline_trainer.agreement import agree
 from drumline_trainer.contract import Env
 from drumline_trainer.host import interface_of
 from drumline_trainer.placement import Placement
@@ -36,6 +36,7 @@ def join(
     device: torch.device,
     check: Callable[[], None] = lambda: None,
     facts: Mapping[str, str] | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Connect to the store and to every other rank: afterwards collectives work.
 
@@ -43,11 +44,12 @@ def join(
         placement: which rank this is and where the store answers.
         device: decides the backend.
         check: raises once there is no point in joining any more.
-        facts: what all ranks must have alike (`agreement.environment_facts`); None, on all ranks,
-            where they are processes that have been compared before.
+        facts: what all ranks must have alike (`agreement.environment_facts`); None, on all ranks:
+            nothing is compared.
+        groups: ranks of this rank's groups (`agreement.groups_of`).
 
     Raises:
-        ConfigError: ranks have different facts.
+        ConfigError: ranks have different facts, or do not agree on a group.
         OSError: the placement's address is not on this machine.
         torch.distributed.DistNetworkError: the store does not answer.
     """
@@ -63,8 +65,12 @@ def join(
     if facts is None:
         _wait_for_all(store, world_size=placement.world_size)
     else:
-        agree_on_environment(
-            store, rank=placement.rank, world_size=placement.world_size, facts=facts
+        agree(
+            store,
+            rank=placement.rank,
+            world_size=placement.world_size,
+            facts=facts,
+            groups=groups or {},
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,9 @@ def test_last_words_say_where_it_waited_and_not_how_it_left(tmp_path: Path) -> N
     for _ in range(2):
         with instruments.last_words():
             wait.__exit__()
+    for thread in threading.enumerate():
+        if thread.name == "last words":
+            thread.join()
     dump = json.loads((tmp_path / "metrics/flight/1.0/rank-0.json").read_bytes())
     assert (dump["step"], [one["name"] for one in dump["open"]]) == (
         7,

@@ -10,6 +10,7 @@ from torch import nn
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, said
+from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
@@ -69,7 +70,7 @@ def trained(
         instruments=Instruments(timer=StepTimer(clock)),
     )
     model = nn.Linear(2, 2, bias=False)
-    reporter.hold([model], state=[torch.zeros(2, 2)])
+    reporter.assembled(Layout(shard=4), stages=[model], state=[torch.zeros(2, 2)])
     reporter.begin(0, tier=RestoreTier.INITIAL)
     for step in (1, 2):
         for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
