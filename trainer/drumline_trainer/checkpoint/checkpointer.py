@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,29 +11,49 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from drumline_trainer.checkpoint.background import BackgroundSave
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
     StaleMembershipError,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.host_copy import HostCopy
+from drumline_trainer.checkpoint.part import PartWriter, own_parts
 from drumline_trainer.checkpoint.restore import Restored, read_back, restore
-from drumline_trainer.checkpoint.save import Saved, save
-from drumline_trainer.parallelism.collectives import broadcast_bytes
+from drumline_trainer.checkpoint.save import Saved, commit, saved
+from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement
 
 
 @dataclass(slots=True, kw_only=True)
+class _UnderWay:
+    """A save that has begun."""
+
+    step: int
+    behind: BackgroundSave
+    seconds: float
+    """That training has stood still for it so far."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Checkpointer:
-    """Collective: all ranks make the same calls in the same order."""
+    """Collective but for `ready` and `call_off`: all ranks make the same calls in the same order.
+
+    A save is either waited for (`save`), or it goes on behind training: `begin` it, then `go_on`
+    when all ranks are `ready`, or until nothing is `under_way` any more. One at a time.
+    """
 
     folder: CheckpointFolder
+    writer: PartWriter
     keep: int
     device: torch.device
     """Where small messages between ranks travel."""
     verified: list[int] = field(default_factory=list[int])
     """Steps this run restored (and so verified) or wrote (and so digested)."""
+    _under_way: _UnderWay | None = None
+    _copy: HostCopy | None = None
 
     @classmethod
     def open(cls, placement: Placement, *, keep: int, device: torch.device) -> Checkpointer | None:
@@ -56,7 +78,8 @@ class Checkpointer:
             membership=placement.membership,
         )
         _claim(folder, device=device)
-        return cls(folder=folder, keep=keep, device=device)
+        writer = PartWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
+        return cls(folder=folder, writer=writer, keep=keep, device=device)
 
     def restore(self, slices: Sequence[Slice], *, placement: Placement) -> Restored | None:
         """See `checkpoint.restore.restore`."""
@@ -72,14 +95,92 @@ class Checkpointer:
         return restored
 
     def save(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> Saved:
-        """See `checkpoint.save.save`; then drop what is older than the ones to keep."""
-        saved = save(
-            folder=self.folder, step=step, slices=slices, trainer=trainer, device=self.device
-        )
-        self.verified = [*(kept for kept in self.verified if kept != step), step][-self.keep :]
+        """Write and commit one checkpoint, then drop what is older than the ones to keep.
+
+        Args:
+            step: finished optimizer steps; names the checkpoint.
+            slices: what this rank holds; those of all ranks must make up whole tensors.
+            trainer: JSON values of the trainer's own state, the same on every rank.
+
+        Raises:
+            SaveError: a rank could not write; nothing was committed.
+            StaleMembershipError: another one owns the folder by now; nothing was committed.
+        """
+        began = time.monotonic()
+        report = self.writer.write(step, own_parts(slices))
+        reports = gather_bytes(report, device=self.device)
+        verdict = b""
         if dist.get_rank() == 0:
-            self.folder.prune(keep=self.keep, verified=self.verified)
-        return saved
+            verdict = self._commit(step, trainer=trainer, reports=reports)
+        verdict = broadcast_bytes(verdict, device=self.device)
+        seconds = time.monotonic() - began
+        return self._saved(verdict, step=step, seconds=seconds, write_seconds=seconds)
+
+    def begin(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> None:
+        """Copy what `save` would write, and write it behind training."""
+        assert self._under_way is None  # noqa: S101 - one at a time
+        began = time.monotonic()
+        if self._copy is None:
+            self._copy = HostCopy(own_parts(slices))
+        copy = self._copy
+        copy.take()
+        behind = BackgroundSave(
+            write=lambda check: self.writer.write(step, copy.parts, check=check),
+            commit=lambda reports: self._commit(step, trainer=trainer, reports=reports),
+            device=self.device,
+        )
+        self._under_way = _UnderWay(step=step, behind=behind, seconds=time.monotonic() - began)
+
+    @property
+    def under_way(self) -> int | None:
+        """The step of the save that has begun and is not committed."""
+        return None if self._under_way is None else self._under_way.step
+
+    @property
+    def ready(self) -> bool:
+        """Whether a save is under way and does not wait for this rank."""
+        return self._under_way is not None and self._under_way.behind.ready
+
+    def go_on(self) -> Saved | None:
+        """Bring the save one stage further, waiting for whoever is not ready.
+
+        Returns:
+            What is committed, after the last stage.
+
+        Raises:
+            SaveError, StaleMembershipError: as `save` does.
+        """
+        assert self._under_way is not None  # noqa: S101 - it is ready
+        now, began = self._under_way, time.monotonic()
+        verdict = now.behind.go_on()
+        now.seconds += time.monotonic() - began
+        if verdict is None:
+            return None
+        self._under_way = None
+        return self._saved(
+            verdict, step=now.step, seconds=now.seconds, write_seconds=now.behind.seconds
+        )
+
+    def call_off(self) -> None:
+        """Forget the save under way, if any: this membership has ended."""
+        if self._under_way is not None:
+            self._under_way.behind.call_off()
+            self._under_way = None
+
+    def _commit(self, step: int, *, trainer: Mapping[str, Any], reports: list[bytes]) -> bytes:
+        """On rank 0; maybe in a thread."""
+        verdict = commit(self.folder, step=step, trainer=trainer, reports=reports)
+        if "digest" in json.loads(verdict):
+            self.folder.prune(keep=self.keep, verified=self._verified_with(step))
+        return verdict
+
+    def _saved(self, verdict: bytes, *, step: int, seconds: float, write_seconds: float) -> Saved:
+        made = saved(verdict, step=step, seconds=seconds, write_seconds=write_seconds)
+        self.verified = self._verified_with(step)
+        return made
+
+    def _verified_with(self, step: int) -> list[int]:
+        return [*(kept for kept in self.verified if kept != step), step][-self.keep :]
 
     def read_back(self, saved: Saved) -> str:
         """See `checkpoint.restore.read_back`."""

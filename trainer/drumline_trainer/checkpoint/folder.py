@@ -92,6 +92,17 @@ class CheckpointFolder:
         if aside.exists():
             shutil.rmtree(aside)
 
+    def replaced_by(self) -> str:
+        """Why this membership may no longer commit; empty where it may, or nobody knows."""
+        try:
+            with self._locked():
+                self._refuse_if_replaced()
+        except StaleMembershipError as error:
+            return str(error)
+        except (CorruptCheckpointError, OSError):
+            pass
+        return ""
+
     def discard(self, step: int) -> None:
         """Remove the temporary folder of a failed save."""
         shutil.rmtree(self.unfinished_folder(step), ignore_errors=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -39,8 +39,15 @@ def dtype_name(tensor: Tensor) -> str:
     return _DTYPE_NAMES[tensor.dtype]
 
 
-def write_shard_file(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
+def write_shard_file(
+    path: Path, tensors: Mapping[str, Tensor], *, check: Callable[[], None] = lambda: None
+) -> FileRecord:
     """Write the tensors, fsync, and return size and digest of exactly what was written.
+
+    Args:
+        path: of the file.
+        tensors: by name.
+        check: called between chunks; what it raises ends the writing.
 
     Raises:
         OSError: the storage refused (full, gone, read-only).
@@ -49,10 +56,24 @@ def write_shard_file(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
     size = 0
     with path.open("wb", buffering=0) as file:
         for chunk in _chunks(tensors):
+            check()
             digest.update(chunk)
             _write_all(file.fileno(), chunk)
             size += len(chunk)
         os.fsync(file.fileno())
+    return FileRecord(size_bytes=size, digest=digest.hexdigest())
+
+
+def shard_record(
+    tensors: Mapping[str, Tensor], *, check: Callable[[], None] = lambda: None
+) -> FileRecord:
+    """What `write_shard_file` would return, without a file."""
+    digest = hasher()
+    size = 0
+    for chunk in _chunks(tensors):
+        check()
+        digest.update(chunk)
+        size += len(chunk)
     return FileRecord(size_bytes=size, digest=digest.hexdigest())
 
 

@@ -13,6 +13,10 @@ class CheckpointConfig:
 
     every_steps: int = 50
     keep: int = 3
+    asynchronous: bool = True
+    """Training goes on once the state is copied to host memory, where it must find room a second
+    time; it is committed a few steps later. The last step's, and what a notice asks for, are waited
+    for in any case."""
     snapshot_every_steps: int | None = None
     """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
     the training time."""

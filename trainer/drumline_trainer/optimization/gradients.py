@@ -24,7 +24,7 @@ class Totals:
     gradient_norm: float
     """Before clipping."""
     votes: int
-    """How many ranks voted for saving now."""
+    """The sum of all ranks' votes."""
     non_finite: int = 0
     """How many slices' gradients hold an infinity or what is not a number, over all ranks."""
 
@@ -42,7 +42,7 @@ def clip_gradients(
     loss: Tensor,
     world: World,
     max_norm: float,
-    vote: bool = False,
+    vote: int = 0,
     scale: float = 1.0,
 ) -> Totals:
     """Scale the gradients, in place, to a global norm of at most `max_norm`.
@@ -58,7 +58,7 @@ def clip_gradients(
             The ranks of a tensor group all have the same part.
         world: the ranks.
         max_norm: of the gradient that is left.
-        vote: whether this rank wants to save now.
+        vote: what this rank has to say to all, to be summed (`SavePoints.vote`).
         scale: what the loss was multiplied by before its backward pass, and gradients with it;
             they and the totals are rid of it.
     """

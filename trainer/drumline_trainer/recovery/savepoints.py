@@ -5,10 +5,14 @@ checkpoints on shared storage (`checkpoint`), rare and durable, for any number o
 takes the snapshot that the agents found to be whole, else the newest verified checkpoint, else
 nothing: the initial weights.
 
+A checkpoint is written behind training (`checkpoint.background`) and committed some steps later,
+once all ranks are ready for that; only then is it reported. The last step's and those of notices
+are waited for.
+
 A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
-alone: each rank's vote rides on the all-reduce of the step, and where there is one, all ranks
-compare what they were given. It is acted on once every rank has one, at that very step boundary; a
-withdrawn one no longer is.
+alone: each rank's vote rides on the all-reduce of the step, with the word that its part of a save
+under way is done. Where there is a notice, all ranks compare what they were given. It is acted on
+once every rank has one, at that very step boundary; a withdrawn one no longer is.
 """
 
 from __future__ import annotations
@@ -37,6 +41,9 @@ from drumline_trainer.recovery.control import Control
 from drumline_trainer.recovery.orders import SaveNotice
 from drumline_trainer.recovery.pace import Pace
 from drumline_trainer.recovery.snapshot import Snapshots
+
+_READY = 1 << 20
+"""A vote of a rank that is ready to go on with a save; one that has a notice adds 1."""
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +83,8 @@ class SavePoints:
     _step_began: float = 0.0
     _notice: SaveNotice | None = None
     """Agreed on at the present step boundary."""
+    _all_ready: bool = False
+    """To go on with the save under way."""
     _saved: Saved | None = None
 
     def __enter__(self) -> Self:
@@ -88,6 +97,8 @@ class SavePoints:
         trace: TracebackType | None,
     ) -> None:
         """Let a snapshot under way become whole: the next membership may go on from it."""
+        if self._checkpoints is not None:
+            self._checkpoints.call_off()
         if self._snapshots is not None:
             with suppress(OSError):
                 self._snapshots.finish()
@@ -124,30 +135,37 @@ class SavePoints:
             self.control.check()
 
     @property
-    def vote(self) -> bool:
-        """Whether this rank has been asked to save now."""
-        return self.control is not None and self.control.notice is not None
+    def vote(self) -> int:
+        """What this rank has to say before the step boundary; `due` wants the sum of all."""
+        asked = self.control is not None and self.control.notice is not None
+        ready = self._checkpoints is not None and self._checkpoints.ready
+        return int(asked) + _READY * int(ready)
 
     def due(self, step: int, *, votes: int) -> bool:
-        """Whether anything is to be saved after this step; `votes` of all ranks, the same on all.
+        """Whether there is anything to save after this step, or to go on with.
 
-        To be called once at every step boundary.
+        To be called once at every step boundary, with the sum of all ranks' votes.
         """
         self._pace.stepped(time.monotonic() - self._step_began)
-        self._notice = self._common_notice() if votes else None
-        due = self._snapshot_due(step) or self._checkpoint_due(step) or self._notice is not None
+        ready, notices = divmod(votes, _READY)
+        self._all_ready = ready == self.placement.world_size
+        self._notice = self._common_notice() if notices else None
+        due = self._snapshot_due(step) or self._checkpoint_due(step)
         self._step_began = time.monotonic()
-        return due
+        return due or self._all_ready or self._notice is not None
 
     def save(self, step: int, *, trainer: Mapping[str, Any]) -> None:
-        """Make the copies that are due after this step.
+        """Make the copies that are due after this step, and go on with one under way.
 
         Raises:
             PreemptedError: a notice asked to leave once saved.
-            SaveError, StaleMembershipError: nothing was committed.
+            SaveError, StaleMembershipError: nothing was committed, of this or of an earlier step.
         """
         if self._snapshot_due(step):
             self._take_snapshot(step, trainer=trainer)
+        if self._all_ready:
+            self.reporter.enter(Phase.CHECKPOINT)
+            self._go_on()
         if self._checkpoint_due(step) or (self._notice and self._checkpoints):
             self._checkpoint(step, trainer=trainer)
         if self._notice is not None:
@@ -213,9 +231,37 @@ class SavePoints:
         assert self._checkpoints is not None  # noqa: S101 - it is due
         self.reporter.enter(Phase.CHECKPOINT)
         self.reporter.flush_losses()
-        self._saved = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
-        saved = self._saved
+        self._finish()
+        behind = self.config.checkpoint.asynchronous
+        if behind and step < self.config.steps and self._notice is None:
+            self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
+        else:
+            made = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
+            self._committed(made)
+
+    def _finish(self) -> None:
+        """Wait for the save under way, if any."""
+        assert self._checkpoints is not None  # noqa: S101 - one is due
+        if self._checkpoints.under_way is not None:
+            self.reporter.say(
+                f"the checkpoint of step {self._checkpoints.under_way} is still being written,"
+                " training waits for it: checkpoint.every_steps may be too small"
+            )
+        while self._checkpoints.under_way is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._checkpoints is not None  # noqa: S101 - a save is under way
+        if made := self._checkpoints.go_on():
+            self._committed(made)
+
+    def _committed(self, saved: Saved) -> None:
+        self._saved = saved
         self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
+        self.reporter.say(
+            f"checkpoint of step {saved.step}: {saved.size_bytes / 1e6:,.0f} MB written in"
+            f" {saved.write_seconds:.2f} s, training stood still for {saved.seconds:.3f} s"
+        )
 
     def _common_notice(self) -> SaveNotice | None:
         """This rank's notice, if every rank has one: two of them ask for the same save.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 
+from drumline_trainer.checkpoint.background import in_thread
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import SnapshotTaken
@@ -104,7 +104,9 @@ class Snapshots:
         if self._buffer.is_pinned():
             torch.cuda.current_stream().synchronize()
         seconds = time.monotonic() - started
-        self._writing = _in_thread(lambda: self._write(step, trainer=trainer, seconds=seconds))
+        self._writing = in_thread(
+            lambda: self._write(step, trainer=trainer, seconds=seconds), name="snapshot"
+        )
         return seconds
 
     def finish(self) -> None:
@@ -214,17 +216,3 @@ class Snapshots:
 
 def _digest(config: TrainerConfig) -> str:
     return hashlib.sha256(json.dumps(config.to_dict(), sort_keys=True).encode()).hexdigest()
-
-
-def _in_thread(write: Callable[[], _Written]) -> Future[_Written]:
-    """A thread per file: none is left behind by a rank that has been interrupted."""
-    outcome: Future[_Written] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(write())
-        except BaseException as error:  # noqa: BLE001 - raised where the outcome is waited for
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="snapshot", daemon=True).start()
-    return outcome
