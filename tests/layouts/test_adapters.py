@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.config import merge
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.models.initialize import initialize
 from tests.gloo.stored import whole_tensors
-from tests.layouts.cases import NO_PIPELINE, STEPS, Case, plain
+from tests.layouts.cases import NO_PIPELINE, STEPS, Case
 from tests.layouts.jobs import train, train_until
 from tests.layouts.judge import Outcome
 from tests.layouts.pool import LayoutError
@@ -62,19 +62,9 @@ CASES = [
 class Changed(Runs):
     """Runs that differ from the usual ones by more than their layout."""
 
-    def alone(self, model: str, /, **changes: Any) -> Outcome:
-        """The run of one process."""
-        key = (model, str(changes))
-        if key not in self._plain:
-            raw = merge(merge(plain(model), self.text), changes)
-            folder = self._fresh("alone")
-            self.pool.run(train, TrainerConfig.from_dict(raw), ranks=1, checkpoint_folder=folder)
-            self._plain[key] = Outcome.of(folder)
-        return self._plain[key]
-
     def in_two(self, before: Case, after: Case, **changes: Any) -> Outcome:
         """The second half in another layout than the first."""
-        folder = self._fresh("in two")
+        folder = self._fresh()
         first, second = (each.config(**merge(self.text, changes)) for each in (before, after))
         self.pool.run(train_until, first, HALF, ranks=before.ranks, checkpoint_folder=folder)
         self.pool.run(train, second, ranks=after.ranks, checkpoint_folder=folder)
@@ -90,7 +80,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Changed]:
 
 @pytest.mark.parametrize("layout", CASES, ids=[each.name for each in CASES])
 def test_adapters_learn_the_same_in_every_layout(runs: Changed, layout: Case) -> None:
-    assert failings(runs.whole(layout, **LORA), runs.alone(layout.model, **LORA)) == []
+    assert failings(runs.whole(layout, **LORA), runs.plain(layout, **LORA)) == []
 
 
 def test_adapters_learn_the_same_without_sequence_parallelism(runs: Changed) -> None:
@@ -106,8 +96,7 @@ def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: 
 
 def test_an_export_has_the_adapters_in_its_weights(runs: Changed, tmp_path: Path) -> None:
     config = case("fsdp", tensor=2).config(**merge(runs.text, LORA))
-    runs.whole(case("fsdp", tensor=2), **LORA)
-    step = runs.folder / case("fsdp", tensor=2).name / f"step-{STEPS:08d}"
+    step = runs.whole(case("fsdp", tensor=2), **LORA).folder / f"step-{STEPS:08d}"
     export_checkpoint(step, config, tmp_path / "merged")
     adapters = whole_tensors(step)
     model = build_on_meta(config.model).to_empty(device="cpu")
@@ -137,6 +126,13 @@ def test_adapters_on_four_bits_learn_the_same_too(runs: Changed, layout: Case) -
     expected = runs.alone("untied", **FOUR_BITS)
     assert failings(runs.whole(layout, **FOUR_BITS), expected) == []
     assert expected.losses[STEPS] < expected.losses[1] - 0.1
+
+
+def test_adapters_on_doubly_quantised_weights_learn_the_same_too(runs: Changed) -> None:
+    doubly = merge(FOUR_BITS, {"lora": {"double_quantization": True}})
+    got, expected = runs.whole(case("fsdp"), **doubly), runs.alone("untied", **doubly)
+    assert failings(got, expected) == []
+    assert 0 < expected.loss_error(runs.alone("untied", **FOUR_BITS)) < 1e-2
 
 
 @pytest.mark.parametrize("layout", [None, case("fsdp"), case("ddp", tensor=2)])

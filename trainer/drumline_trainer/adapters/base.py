@@ -100,7 +100,7 @@ def base_of(config: TrainerConfig) -> dict[str, Any]:
     return {
         "weights": weights,
         "model": hashlib.sha256(shape).hexdigest()[:16],
-        "bits": config.lora.base_bits,
+        "bits": "4, doubly" if config.lora.double_quantization else config.lora.base_bits,
         "alpha": config.lora.alpha,
     }
 

@@ -6,17 +6,24 @@ is one of the levels times the largest magnitude of its block: 64 neighbours wit
 last block may be shorter. Rows are packed on their own, so a rank that has some rows, or columns
 from a multiple of 64 on, has exactly the whole weight's values there; cut elsewhere, blocks differ.
 
-    bytes for each weight: 1/2 and 4/64 of its block's scale
+With double quantisation the scales are packed too: 8 bits each, times a step that 256 rows share
+within a column of blocks. Weights are then packed against the scales that will be there. (The paper
+takes 8-bit floats about the mean; these are whole numbers from zero, so that a rank's part needs to
+know no mean.) A rank that has rows from a multiple of 256 on still has the whole weight's values.
+
+    bits for each weight: 4 and 32/64 of its block's scale: 4.5
+    with double quantisation: 4, 8/64 and 32/(64 · 256) of the step: 4.127
 
 Products unpack the weight, forward and again backward: it never stays.
 
 Shapes: B batch, S sequence, I and O input and output features, N blocks of a row, G weights of a
-block.
+block, K groups of rows.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, cast
 
@@ -26,6 +33,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 BLOCK = 64
+ROWS = 256
+"""Whose scales share a step."""
+_LARGEST = 255
+_TINY = torch.finfo(torch.float32).tiny
 _TAIL = (1 / 32 + 1 / 30) / 2
 """Of the normal distribution, beyond the outermost levels: half of a step of either side."""
 
@@ -39,47 +50,86 @@ def levels() -> tuple[float, ...]:
     return tuple(level / above[-1] for level in (*below, 0.0, *above))
 
 
-def packed_shapes(rows: int, columns: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Of the codes, two to a byte, and the scales of a weight of this shape."""
-    return (rows, (columns + 1) // 2), (rows, -(-columns // BLOCK))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """A weight in 4 bits."""
+
+    codes: Tensor
+    """Which level, uint8, two to a byte, row by row."""
+    scales: Tensor
+    """O N: what levels are to be multiplied by, fp32; or uint8, how many steps that is."""
+    steps: Tensor | None = None
+    """K N, fp32: with double quantisation."""
+
+    @classmethod
+    def empty(cls, rows: int, columns: int, *, doubly: bool, device: torch.device) -> Packed:
+        """Room for a weight of this shape."""
+        blocks, scale_type = -(-columns // BLOCK), torch.uint8 if doubly else torch.float32
+        empty = functools.partial(torch.empty, device=device)
+        return cls(
+            codes=empty(rows, (columns + 1) // 2, dtype=torch.uint8),
+            scales=empty(rows, blocks, dtype=scale_type),
+            steps=empty(-(-rows // ROWS), blocks) if doubly else None,
+        )
+
+    def weight(self, *, features: int, dtype: torch.dtype) -> Tensor:
+        """What this stands for, shape O I."""
+        table = torch.tensor(levels(), device=self.codes.device)
+        both = torch.stack((self.codes >> 4, self.codes & 15), dim=-1).flatten(1)[:, :features]
+        ratios_OI = table[both.int()]
+        scales_ON = _unpacked(self.scales, self.steps)
+        return (ratios_OI * scales_ON.repeat_interleave(BLOCK, 1)[:, :features]).to(dtype)
 
 
-def pack(weight_OI: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes (uint8, two to a byte) and scales (fp32) of a weight; the nearest level each."""
+def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
+    """The nearest level for each weight.
+
+    Args:
+        weight_OI: of any floating type.
+        doubly: whether its scales are packed too.
+    """
     features = weight_OI.shape[1]
     padded = F.pad(weight_OI.float(), (0, -features % BLOCK))
     blocks_ONG = padded.unflatten(1, (-1, BLOCK))
-    scales_ON = blocks_ONG.abs().amax(-1)
-    ratios_ONG = blocks_ONG / scales_ON.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
+    scales, steps = blocks_ONG.abs().amax(-1), None
+    if doubly:
+        scales, steps = _pack_scales(scales)
+    ratios_ONG = blocks_ONG / _unpacked(scales, steps).clamp(min=_TINY)[..., None]
     table = torch.tensor(levels(), device=weight_OI.device)
     codes = torch.bucketize(ratios_ONG, (table[1:] + table[:-1]) / 2).to(torch.uint8)
     codes = F.pad(codes.flatten(1)[:, :features], (0, features % 2))
-    return (codes[:, 0::2] << 4) | codes[:, 1::2], scales_ON
+    return Packed(codes=(codes[:, 0::2] << 4) | codes[:, 1::2], scales=scales, steps=steps)
 
 
-def unpack(codes: Tensor, scales_ON: Tensor, *, features: int, dtype: torch.dtype) -> Tensor:
-    """The weight that these codes and scales stand for, shape O I."""
-    table = torch.tensor(levels(), device=codes.device)
-    both = torch.stack((codes >> 4, codes & 15), dim=-1).flatten(1)[:, :features]
-    ratios_OI = table[both.int()]
-    return (ratios_OI * scales_ON.repeat_interleave(BLOCK, 1)[:, :features]).to(dtype)
+def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest number of steps, but no zero for a scale that is none."""
+    rows = len(scales_ON)
+    groups = F.pad(scales_ON, (0, 0, 0, -rows % ROWS)).unflatten(0, (-1, ROWS))
+    steps_KN = groups.amax(1) / _LARGEST
+    counts = groups / steps_KN.clamp(min=_TINY)[:, None]
+    counts = counts.round().clamp(1, _LARGEST) * (groups > 0)
+    return counts.flatten(0, 1)[:rows].to(torch.uint8), steps_KN
 
 
-def linear_of_packed(x_BSI: Tensor, codes: Tensor, scales_ON: Tensor) -> Tensor:
+def _unpacked(scales_ON: Tensor, steps_KN: Tensor | None) -> Tensor:
+    """The scales in fp32, O N."""
+    if steps_KN is None:
+        return scales_ON
+    return scales_ON * steps_KN.repeat_interleave(ROWS, 0)[: len(scales_ON)]
+
+
+def linear_of_packed(x_BSI: Tensor, packed: Packed) -> Tensor:
     """The product x · weightᵀ in the type of x; the weight has no gradient."""
-    return cast("Tensor", _LinearOfPacked.apply(x_BSI, codes, scales_ON))
+    return cast("Tensor", _LinearOfPacked.apply(x_BSI, packed))
 
 
 class _LinearOfPacked(Function):
     @staticmethod
-    def forward(ctx: Any, x_BSI: Tensor, codes: Tensor, scales_ON: Tensor) -> Tensor:
-        ctx.save_for_backward(codes, scales_ON)
-        ctx.features = x_BSI.shape[-1]
-        return F.linear(x_BSI, unpack(codes, scales_ON, features=ctx.features, dtype=x_BSI.dtype))
+    def forward(ctx: Any, x_BSI: Tensor, packed: Packed) -> Tensor:
+        ctx.packed, ctx.features = packed, x_BSI.shape[-1]
+        return F.linear(x_BSI, packed.weight(features=ctx.features, dtype=x_BSI.dtype))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        codes, scales_ON = ctx.saved_tensors
-        dtype = gradients[0].dtype
-        weight_OI = unpack(codes, scales_ON, features=ctx.features, dtype=dtype)
-        return gradients[0] @ weight_OI, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        weight_OI = ctx.packed.weight(features=ctx.features, dtype=gradients[0].dtype)
+        return gradients[0] @ weight_OI, None

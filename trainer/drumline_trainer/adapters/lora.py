@@ -8,7 +8,8 @@ have cut already, so adapters are cut as the layers they lie beside:
     row-cut layer      A by columns, B on all ranks         B's gradient is one; the layer's own sum
                                                             carries what the adapter adds
 
-    bytes for each parameter: of the base 2 (bf16) or 0.56 (4 bits), of the adapters 16
+    bytes for each parameter: of the base 2 (bf16), 0.56 (4 bits) or 0.52 (doubly quantised), of the
+    adapters 16
 
 Shapes: B batch, S sequence, I and O this rank's input and output features, R rank.
 """
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.adapters.four_bit import linear_of_packed, pack, packed_shapes, unpack
+from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
 from drumline_trainer.config import ConfigError, LoraConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
@@ -140,16 +141,25 @@ class PackedLoraLinear(LoraLinear):
         group: ProcessGroup | None,
     ) -> None:
         super().__init__(linear, name=name, cut=cut, config=config, group=group)
-        codes, scales = packed_shapes(*linear.weight.shape)
+        rows, columns = linear.weight.shape
+        self.doubly = config.double_quantization
         self.weight = None
-        self.register_buffer("codes", torch.empty(codes, dtype=torch.uint8, device="meta"))
-        self.register_buffer("scales", torch.empty(scales, device="meta"))
+        room = Packed.empty(rows, columns, doubly=self.doubly, device=torch.device("meta"))
+        self.register_buffer("codes", room.codes)
+        self.register_buffer("scales", room.scales)
+        self.register_buffer("steps", room.steps)
         self.codes: Tensor
         self.scales: Tensor
+        self.steps: Tensor | None
 
     def of_base(self, x_BSI: Tensor) -> Tensor:
         """Without the adapter."""
-        return linear_of_packed(x_BSI, self.codes, self.scales)
+        return linear_of_packed(x_BSI, self.packed)
+
+    @property
+    def packed(self) -> Packed:
+        """The base's weight."""
+        return Packed(codes=self.codes, scales=self.scales, steps=self.steps)
 
     def unpacked(self) -> Slice:
         """Room in the host's memory for the weight that is to be packed; contents undefined."""
@@ -160,9 +170,11 @@ class PackedLoraLinear(LoraLinear):
 
     def take(self, weight: Slice) -> None:
         """Pack what `unpacked` made room for."""
-        codes, scales = pack(weight.tensor.to(self.codes.device))
-        self.codes.copy_(codes)
-        self.scales.copy_(scales)
+        packed = pack(weight.tensor.to(self.codes.device), doubly=self.doubly)
+        self.codes.copy_(packed.codes)
+        self.scales.copy_(packed.scales)
+        if self.steps is not None and packed.steps is not None:
+            self.steps.copy_(packed.steps)
 
 
 def merge_adapters(
@@ -188,7 +200,8 @@ def merge_adapters(
         else:
             under = weight.float()
             if config.base_bits == 4:
-                under = unpack(*pack(under), features=under.shape[1], dtype=under.dtype)
+                packed = pack(under, doubly=config.double_quantization)
+                under = packed.weight(features=under.shape[1], dtype=under.dtype)
             added = b.float() @ a.float() * config.scale
             yield name, (under + added).to(weight.dtype)
 

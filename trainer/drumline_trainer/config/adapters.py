@@ -23,12 +23,18 @@ class LoraConfig:
     base_bits: int = 16
     """Of the weights beneath the adapters: 16 keeps them in the type of `precision`, 4 packs them
     into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
+    double_quantization: bool = False
+    """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
         require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
         if self.base_bits not in BASE_BITS:
             raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")
+        if self.double_quantization and self.base_bits != 4:
+            raise ConfigError(
+                "lora.double_quantization: packs the scales of 4 bits; set lora.base_bits to 4"
+            )
         if unknown := sorted(self.projections - set(PROJECTIONS)):
             raise ConfigError(
                 f"lora.targets: no projection is called {unknown[0]!r}; there are"

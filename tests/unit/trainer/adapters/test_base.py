@@ -52,6 +52,17 @@ def test_frozen_weights_are_filled_after_a_restore_and_adapters_are_not() -> Non
         assert torch.equal(mine.tensor, its.tensor)
 
 
+@pytest.mark.parametrize("doubly", [False, True])
+def test_packed_weights_are_the_same_bits_after_a_restore(doubly: bool) -> None:
+    config = configured(lora={"base_bits": 4, "double_quantization": doubly})
+    restored, fresh = (begun(config, restored=r) for r in ({"base": base_of(config)}, None))
+    mine, its = (dict(each.stages[0].named_buffers()) for each in (restored, fresh))
+    assert {name.rpartition(".")[2] for name in mine} == {"codes", "scales"} | (
+        {"steps"} if doubly else set()
+    )
+    assert all(torch.equal(mine[name], its[name]) for name in mine)
+
+
 def test_adapters_are_refused_on_another_base(folder: Path) -> None:
     config = configured()
     refuse_other_base({"base": base_of(config)}, config=config)
@@ -60,6 +71,7 @@ def test_adapters_are_refused_on_another_base(folder: Path) -> None:
         configured(model_from=str(folder)),
         configured(model={"rope_theta": 5e5}),
         configured(lora={"base_bits": 4}),
+        configured(lora={"base_bits": 4, "double_quantization": True}),
         configured(lora={"alpha": 1.0}),
     ):
         with pytest.raises(ConfigError, match="adapters belong on another base;"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,11 +9,11 @@ from torch import Tensor
 
 from drumline_trainer.adapters.four_bit import (
     BLOCK,
+    ROWS,
+    Packed,
     levels,
     linear_of_packed,
     pack,
-    packed_shapes,
-    unpack,
 )
 
 PUBLISHED = [
@@ -27,8 +29,24 @@ def weight(rows: int, columns: int) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(rows * columns))
 
 
-def round_trip(whole: Tensor) -> Tensor:
-    return unpack(*pack(whole), features=whole.shape[1], dtype=torch.float32)
+def round_trip(whole: Tensor, *, doubly: bool = False) -> Tensor:
+    return pack(whole, doubly=doubly).weight(features=whole.shape[1], dtype=torch.float32)
+
+
+def by_the_definition(whole: Tensor) -> npt.NDArray[np.float64]:
+    """Doubly quantised, block by block, without torch."""
+    values = whole.numpy().astype(np.float64)
+    table, out = np.array(PUBLISHED), np.zeros_like(values)
+    for top in range(0, len(values), ROWS):
+        for left in range(0, values.shape[1], BLOCK):
+            group = values[top : top + ROWS, left : left + BLOCK]
+            step = np.abs(group).max() / 255
+            for row, block in enumerate(group):
+                most = np.abs(block).max()
+                scale = max(1, round(most / step)) * step if most else 0.0
+                nearest = np.abs(block[:, None] - table * scale).argmin(1)
+                out[top + row, left : left + BLOCK] = table[nearest] * scale
+    return out
 
 
 def test_the_levels_are_those_of_the_paper() -> None:
@@ -49,26 +67,73 @@ def test_every_weight_becomes_the_nearest_level_of_its_block(shape: tuple[int, i
 
 
 def test_it_takes_nine_sixteenths_of_a_byte() -> None:
-    codes, scales = pack(weight(8, 256))
-    assert (codes.shape, scales.shape) == packed_shapes(8, 256)
-    assert codes.nbytes + scales.nbytes == 8 * 256 * 9 // 16
+    packed = pack(weight(8, 256), doubly=False)
+    assert packed.steps is None
+    assert packed.codes.nbytes + packed.scales.nbytes == 8 * 256 * 9 // 16
+
+
+def test_doubly_quantised_it_takes_the_bits_of_the_paper() -> None:
+    packed = pack(weight(2 * ROWS, 256), doubly=True)
+    assert packed.steps is not None
+    size = packed.codes.nbytes + packed.scales.nbytes + packed.steps.nbytes
+    assert 8 * size / (2 * ROWS * 256) == 4 + 8 / 64 + 32 / (64 * 256)
+    assert round(8 * size / (2 * ROWS * 256), 3) == 4.127
+
+
+@pytest.mark.parametrize("doubly", [False, True])
+@pytest.mark.parametrize("shape", [(300, 150), (1, 1)])
+def test_there_is_room_for_what_is_packed(shape: tuple[int, int], doubly: bool) -> None:
+    room = Packed.empty(*shape, doubly=doubly, device=torch.device("cpu"))
+    packed = pack(weight(*shape), doubly=doubly)
+    for mine, its in zip(
+        (room.codes, room.scales, room.steps),
+        (packed.codes, packed.scales, packed.steps),
+        strict=True,
+    ):
+        assert (mine is None) == (its is None)
+        if mine is not None and its is not None:
+            assert (mine.shape, mine.dtype) == (its.shape, its.dtype)
+
+
+def test_double_quantisation_is_that_of_its_definition() -> None:
+    whole = weight(ROWS + 44, 150)
+    whole[7] *= 1e-3  # a row that must not vanish beside its neighbours
+    whole[8] = 0
+    got = round_trip(whole, doubly=True).numpy()
+    np.testing.assert_allclose(got, by_the_definition(whole), rtol=1e-5, atol=1e-7)
+    assert got[7].any()
+    assert not got[8].any()
+
+
+def test_double_quantisation_adds_next_to_no_error() -> None:
+    whole = weight(2 * ROWS, 256)
+    once, twice = (float((round_trip(whole, doubly=d) - whole).norm()) for d in (False, True))
+    assert once != twice
+    assert twice <= 1.005 * once  # some 9 % of the weights' norm either way
+    assert 0.08 < once / float(whole.norm()) < 0.1
 
 
 def test_zeros_stay_zeros() -> None:
     assert not round_trip(torch.zeros(2, 100)).any()
+    assert not round_trip(torch.zeros(2, 100), doubly=True).any()
 
 
 def test_a_part_has_the_values_of_the_whole() -> None:
     whole = weight(6, 192)
     assert torch.equal(round_trip(whole[2:4]), round_trip(whole)[2:4])
     assert torch.equal(round_trip(whole[:, 64:]), round_trip(whole)[:, 64:])
+    taller = weight(2 * ROWS, 128)
+    doubly = round_trip(taller, doubly=True)
+    assert torch.equal(round_trip(taller[ROWS:], doubly=True), doubly[ROWS:])
+    assert torch.equal(round_trip(taller[:, 64:], doubly=True), doubly[:, 64:])
 
 
-def test_a_product_is_that_of_the_unpacked_weight_forward_and_backward() -> None:
-    codes, scales = pack(weight(6, 70))
-    plain_OI = unpack(codes, scales, features=70, dtype=torch.float32)
+@pytest.mark.parametrize("doubly", [False, True])
+def test_a_product_is_that_of_the_unpacked_weight_forward_and_backward(doubly: bool) -> None:
+    packed = pack(weight(6, 70), doubly=doubly)
+    plain_OI = packed.weight(features=70, dtype=torch.float32)
     first, second = (weight(4, 70).requires_grad_() for _ in range(2))
-    mine, plain = linear_of_packed(first, codes, scales), F.linear(second, plain_OI)
+    mine, plain = linear_of_packed(first, packed), F.linear(second, plain_OI)
     assert torch.equal(mine, plain)
     mine.square().sum().backward()
     plain.square().sum().backward()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from drumline_trainer.adapters.four_bit import pack, unpack
+from drumline_trainer.adapters.four_bit import pack
 from drumline_trainer.adapters.lora import A, B, merge_adapters
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
@@ -85,15 +85,16 @@ def test_frozen_weights_are_of_the_type_that_is_computed_in() -> None:
     assert {part.tensor.dtype for part in trainee.slices} == {torch.float32}
 
 
-def test_four_bits_train_as_adapters_on_the_unpacked_weights_do() -> None:
-    packed = taught(begun(configured(lora={"base_bits": 4})))
+@pytest.mark.parametrize("doubly", [False, True])
+def test_four_bits_train_as_adapters_on_the_unpacked_weights_do(doubly: bool) -> None:
+    four_bits = {"base_bits": 4, "double_quantization": doubly}
+    packed = taught(begun(configured(lora=four_bits)))
     plain = begun(configured())
     projections = {part.name.rpartition(".")[0] for part in plain.slices}
     for part in plain.weights.frozen:
         if part.name.removesuffix(".weight") in projections:
-            codes, scales = pack(part.tensor)
-            features, dtype = part.shape[1], torch.float32
-            part.tensor.copy_(unpack(codes, scales, features=features, dtype=dtype))
+            under = pack(part.tensor, doubly=doubly)
+            part.tensor.copy_(under.weight(features=part.shape[1], dtype=torch.float32))
     loss, gradients = passed(packed)
     expected, wanted = passed(taught(plain))
     assert torch.equal(loss, expected)
@@ -107,9 +108,9 @@ def test_four_bits_keep_no_weight_of_the_adapted_layers() -> None:
     assert {b.dtype for _, b in model.named_buffers()} == {torch.uint8, torch.float32}
 
 
-@pytest.mark.parametrize("bits", [16, 4])
-def test_merged_weights_do_what_weights_and_adapters_did(bits: int) -> None:
-    config = configured(lora={"base_bits": bits})
+@pytest.mark.parametrize(("bits", "doubly"), [(16, False), (4, False), (4, True)])
+def test_merged_weights_do_what_weights_and_adapters_did(bits: int, doubly: bool) -> None:
+    config = configured(lora={"base_bits": bits, "double_quantization": doubly})
     trainee = taught(begun(config))
     plain = plain_model(config)
     adapters = {part.name: part.tensor for part in trainee.slices}
@@ -131,6 +132,7 @@ def test_adapters_that_the_model_has_no_place_for_are_refused() -> None:
     [
         ({"lora": {"base_bits": 8}}, r"lora\.base_bits: must be 16 or 4, not 8"),
         ({"lora": {"targets": "query,head"}}, r"lora\.targets: no projection is called 'head'"),
+        ({"lora": {"double_quantization": True}}, "packs the scales of 4 bits; set lora.base_bits"),
         ({"lora": {"rank": 0}}, r"lora\.rank: must be greater than 0"),
         ({"fp8": True, "lora": None}, "fp8: works beside precision bf16, not fp32"),
         ({"fp8": True, "precision": "bf16"}, "fp8: leaves out what adapters lie beside"),
