@@ -38,7 +38,7 @@ def main() -> int:
         for number, case in enumerate(cases, start=1):
             began = time.monotonic()
             try:
-                wrong = failings(runs.whole(case), runs.plain(case.model))
+                wrong = failings(runs.whole(case), runs.plain(case))
             except LayoutError as error:
                 wrong = [str(error)]
             seconds = time.monotonic() - began

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-from drumline_trainer.config import Schedule, TrainerConfig, merge
+from drumline_trainer.config import (
+    DataParallel,
+    ParallelismConfig,
+    Schedule,
+    TrainerConfig,
+    merge,
+)
 from drumline_trainer.layout import Layout
 from drumline_trainer.legality import least_micro_batches, objections
 
@@ -18,7 +24,6 @@ BATCH = 16
 BASE: dict[str, Any] = {
     "model": {
         "vocab_size": 257,
-        "layers": 4,
         "hidden_size": 16,
         "ffn_size": 32,
         "heads": 4,
@@ -67,7 +72,7 @@ class Case:
     expert: int
     recompute: str
     accumulation: int
-    """Micro-batches of a step, times what the schedule needs at least."""
+    """Micro-batches of a step, or what the schedule needs at least."""
     model: str
 
     @property
@@ -83,30 +88,59 @@ class Case:
         stages = 1 if self.pipeline == NO_PIPELINE else 2
         return DATA[self.data][1] * self.tensor * stages * self.context
 
-    def config(self, **changes: Any) -> TrainerConfig:
-        """What its ranks are told."""
-        parallelism = {
+    @property
+    def parallelism(self) -> dict[str, Any]:
+        """How its ranks share the work."""
+        told: dict[str, Any] = {
             **DATA[self.data][0],
             "tensor": self.tensor,
             "context": self.context,
             "expert": self.expert,
         }
         if self.pipeline != NO_PIPELINE:
-            parallelism |= {"pipeline": 2, "schedule": self.pipeline}
-        raw = merge(plain(self.model), {"parallelism": parallelism})
-        raw = merge(raw, {"memory": {"recompute": self.recompute}})
-        asked = TrainerConfig.from_dict(raw)
-        layout = Layout.of(asked.parallelism, world_size=self.ranks)
-        parts = least_micro_batches(layout) * self.accumulation
-        share = BATCH // layout.batch_ranks
-        return TrainerConfig.from_dict(
-            merge(merge(raw, {"micro_batch_size": max(1, share // parts)}), changes)
+            told |= {"pipeline": 2, "schedule": self.pipeline}
+        return told
+
+    @property
+    def layout(self) -> Layout:
+        """Its ranks."""
+        parallelism = ParallelismConfig(
+            **{
+                **self.parallelism,
+                "data_parallel": DataParallel(self.parallelism["data_parallel"]),
+                "schedule": Schedule(self.parallelism.get("schedule", Schedule.GPIPE)),
+            }
         )
+        return Layout.of(parallelism, world_size=self.ranks)
+
+    @property
+    def layers(self) -> int:
+        """As few as show all: a step takes as long as its collectives, which every layer has.
+
+        A block of recompute is two layers, so some stage must have as many.
+        """
+        return max(2, self.layout.stages + (self.recompute == "blocks"))
+
+    def config(self, **changes: Any) -> TrainerConfig:
+        """What its ranks are told."""
+        layout = self.layout
+        parts = max(self.accumulation, least_micro_batches(layout))
+        share = BATCH // layout.batch_ranks
+        memory: dict[str, Any] = {"recompute": self.recompute}
+        if self.recompute == "blocks":
+            memory["recompute_every"] = 2
+        told = {
+            "parallelism": self.parallelism,
+            "memory": memory,
+            "micro_batch_size": max(1, share // parts),
+        }
+        raw = merge(plain(self.model, layers=self.layers), told)
+        return TrainerConfig.from_dict(merge(raw, changes))
 
 
-def plain(model: str) -> dict[str, Any]:
+def plain(model: str, *, layers: int = 2) -> dict[str, Any]:
     """The same training in one process."""
-    return merge(BASE, {"model": MODELS[model]})
+    return merge(merge(BASE, {"model": MODELS[model]}), {"model": {"layers": layers}})
 
 
 def every_case() -> list[Case]:

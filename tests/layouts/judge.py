@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ WEIGHT_TOLERANCE = 1e-5
 class Outcome:
     """What a run came to."""
 
+    folder: Path
+    """Its checkpoints."""
     losses: Mapping[int, float]
     tensors: Mapping[str, npt.NDArray[np.float32]]
     """Weights and moments after the last step."""
@@ -29,7 +32,11 @@ class Outcome:
     def of(cls, folder: Path) -> Outcome:
         """Read from the checkpoint folder."""
         return cls(
-            losses=read_losses(folder / LOSSES_FILE),
+            folder=folder,
+            losses={
+                step: math.nan if loss is None else loss
+                for step, loss in read_losses(folder / LOSSES_FILE).items()
+            },
             tensors=whole_tensors(folder / f"step-{STEPS:08d}"),
         )
 

@@ -31,7 +31,9 @@ class LayoutError(AssertionError):
 class Pool:
     """Start with `run`; end with `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, local_world_size: int | None = None) -> None:
+        """With the ranks that are to share the cores; None: those of the layout."""
+        self._local_world_size = local_world_size
         self._context = fork_server()
         self._workers: list[tuple[BaseProcess, Connection]] = []
 
@@ -53,7 +55,7 @@ class Pool:
                 rank=rank,
                 world_size=ranks,
                 local_rank=rank,
-                local_world_size=ranks,
+                local_world_size=self._local_world_size or ranks,
                 store_port=port,
                 address="127.0.0.1",
                 **place,

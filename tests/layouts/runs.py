@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.metrics.losses import LOSSES_FILE
 from tests.gloo.configs import write_text
-from tests.layouts.cases import STEPS, Case, plain
+from tests.layouts.cases import MOST_RANKS, STEPS, Case, plain
 from tests.layouts.jobs import train, train_until
 from tests.layouts.judge import LOSS_TOLERANCE, WEIGHT_TOLERANCE, Outcome
 from tests.layouts.pool import Pool
@@ -18,57 +20,69 @@ HALF = STEPS // 2
 
 @dataclass(kw_only=True)
 class Runs:
-    """Folders of checkpoints by what was trained in them."""
+    """Folders of checkpoints by what was trained in them; nothing is trained twice."""
 
     folder: Path
-    pool: Pool = field(default_factory=Pool)
-    _plain: dict[tuple[str, str], Outcome] = field(default_factory=dict)
+    pool: Pool = field(default_factory=lambda: Pool(local_world_size=MOST_RANKS))
+    """Its ranks have one compute thread each, also where there are few."""
+    _known: dict[str, Outcome] = field(default_factory=dict)
 
     @property
     def text(self) -> dict[str, object]:
         """The part of a configuration that names the text."""
         return {"data": {"source": str(write_text(self.folder / "text"))}}
 
-    def plain(self, model: str, *, precision: str = "fp32") -> Outcome:
+    def alone(self, model: str, /, *, layers: int = 2, **changes: object) -> Outcome:
         """The run of one process."""
-        key = (model, precision)
-        if key not in self._plain:
-            raw = merge(merge(plain(model), self.text), {"precision": precision})
-            folder = self._fresh(f"plain {model} {precision}")
-            self.pool.run(train, TrainerConfig.from_dict(raw), ranks=1, checkpoint_folder=folder)
-            self._plain[key] = Outcome.of(folder)
-        return self._plain[key]
+        name = f"alone {model} {layers} {changes}"
+        if name not in self._known:
+            config = TrainerConfig.from_dict(
+                merge(merge(plain(model, layers=layers), self.text), changes)
+            )
+            self._known[name] = self._outcome(config, ranks=1)
+        return self._known[name]
+
+    def plain(self, case: Case, **changes: object) -> Outcome:
+        """The run of one process that trains the same model as a layout."""
+        return self.alone(case.model, layers=case.layers, **changes)
 
     def whole(self, case: Case, **changes: object) -> Outcome:
         """All steps in a layout."""
-        folder = self._fresh(case.name)
-        config = case.config(**merge(self.text, changes))
-        self.pool.run(train, config, ranks=case.ranks, checkpoint_folder=folder)
-        return Outcome.of(folder)
-
-    def half(self, case: Case) -> Path:
-        """Folder of the checkpoint after half of the steps; made once for each layout."""
-        folder = self.folder / f"half {case.name}"
-        if not folder.exists():
-            folder.mkdir()
-            config = case.config(**self.text)
-            self.pool.run(train_until, config, HALF, ranks=case.ranks, checkpoint_folder=folder)
-        return folder
+        name = f"{case.name} {changes}"
+        if name not in self._known:
+            config = case.config(**merge(self.text, changes))
+            self._known[name] = self._outcome(config, ranks=case.ranks)
+        return self._known[name]
 
     def resumed(self, before: Case, after: Case) -> Outcome:
-        """The second half in another layout than the first."""
-        folder = self.folder / "resumed"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(self.half(before), folder)
-        config = after.config(**self.text)
+        """The second half in another layout than the first, of a model that fits both."""
+        model = {"model": {"layers": max(before.layers, after.layers)}}
+        if before.layers >= after.layers:
+            folder = self._killed(self.whole(before).folder)
+        else:
+            folder = self._fresh()
+            config = before.config(**merge(self.text, model))
+            self.pool.run(train_until, config, HALF, ranks=before.ranks, checkpoint_folder=folder)
+        config = after.config(**merge(self.text, model))
         self.pool.run(train, config, ranks=after.ranks, checkpoint_folder=folder)
         return Outcome.of(folder)
 
-    def _fresh(self, name: str) -> Path:
-        folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        return folder
+    def _outcome(self, config: TrainerConfig, *, ranks: int) -> Outcome:
+        folder = self._fresh()
+        self.pool.run(train, config, ranks=ranks, checkpoint_folder=folder)
+        return Outcome.of(folder)
+
+    def _killed(self, folder: Path) -> Path:
+        """What the same run had left behind, had it been killed after half of its steps."""
+        killed = self._fresh()
+        half = f"step-{HALF:08d}"
+        shutil.copytree(folder / half, killed / half)
+        losses = (folder / LOSSES_FILE).read_text().splitlines(keepends=True)
+        (killed / LOSSES_FILE).write_text("".join(losses[:HALF]))
+        return killed
+
+    def _fresh(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder))
 
 
 def failings(got: Outcome, expected: Outcome) -> list[str]:

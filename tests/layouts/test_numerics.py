@@ -11,9 +11,8 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig, merge
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
-from tests.layouts.cases import BATCH, NO_PIPELINE, Case, names, plain
+from tests.layouts.cases import BATCH, NO_PIPELINE, Case, names
 from tests.layouts.jobs import train, train_with_overflow
-from tests.layouts.judge import Outcome
 from tests.layouts.pool import LayoutError
 from tests.layouts.runs import Runs, failings
 
@@ -54,31 +53,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     made.pool.close()
 
 
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Outcome]:
-    """What one process trained, by configuration."""
-    return {}
-
-
-def in_one_process(runs: Runs, alone: dict[str, Outcome], model: str, changes: Any) -> Outcome:
-    key = f"{model} {changes}"
-    if key not in alone:
-        folder = runs.folder / f"alone {len(alone)}"
-        folder.mkdir()
-        raw = merge(merge(plain(model), runs.text), changes)
-        runs.pool.run(train, TrainerConfig.from_dict(raw), ranks=1, checkpoint_folder=folder)
-        alone[key] = Outcome.of(folder)
-    return alone[key]
-
-
 @pytest.mark.parametrize("one", MUON_CASES, ids=names(MUON_CASES))
-def test_muon_is_that_of_one_process(runs: Runs, alone: dict[str, Outcome], one: Case) -> None:
-    assert failings(runs.whole(one, **MUON), in_one_process(runs, alone, one.model, MUON)) == []
+def test_muon_is_that_of_one_process(runs: Runs, one: Case) -> None:
+    assert failings(runs.whole(one, **MUON), runs.plain(one, **MUON)) == []
 
 
-def test_sgd_is_that_of_one_process(runs: Runs, alone: dict[str, Outcome]) -> None:
+def test_sgd_is_that_of_one_process(runs: Runs) -> None:
     one = case("zero2", "untied", tensor=2)
-    assert failings(runs.whole(one, **SGD), in_one_process(runs, alone, one.model, SGD)) == []
+    assert failings(runs.whole(one, **SGD), runs.plain(one, **SGD)) == []
 
 
 def test_a_checkpoint_of_another_optimizer_is_refused(runs: Runs) -> None:
@@ -91,9 +73,9 @@ def test_a_checkpoint_of_another_optimizer_is_refused(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("one", FP16_CASES, ids=names(FP16_CASES))
-def test_fp16_follows_fp32(runs: Runs, alone: dict[str, Outcome], one: Case) -> None:
+def test_fp16_follows_fp32(runs: Runs, one: Case) -> None:
     got = runs.whole(one, **FP16)
-    fp32 = in_one_process(runs, alone, one.model, {})
+    fp32 = runs.plain(one)
     assert 0 < got.loss_error(fp32) <= FP16_TOLERANCE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import types
 import typing
 from dataclasses import MISSING, fields, is_dataclass
@@ -19,7 +20,7 @@ def build(cls: type[T], raw: object, *, path: str) -> T:
     if not isinstance(raw, dict):
         raise ConfigError(f"{path or 'config'}: must be an object")
     values = typing.cast("dict[str, Any]", raw)
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     known = {f.name: f for f in fields(cls)}  # pyright: ignore[reportArgumentType]
     for key in values:
         if key not in known:
@@ -33,6 +34,10 @@ def build(cls: type[T], raw: object, *, path: str) -> T:
         elif known_field.default is MISSING and known_field.default_factory is MISSING:
             raise ConfigError(f"{path}{name}: required")
     return cls(**arguments)
+
+
+_hints = functools.cache(typing.get_type_hints)
+"""Evaluating annotations takes longer than all the rest."""
 
 
 def _value(kind: Any, value: Any, *, path: str) -> Any:

@@ -11,7 +11,9 @@ With split backward passes a stage's graph is walked twice, for the gradients of
 later, for those of its weights. Two things follow. Weights' gradients are then added up by torch's
 own hand and no hook of a parameter notices: `stage_done` does. And torch looks the weights up again
 in between: those of an FSDP2 unit that was sharded after its forward are not the ones in the graph,
-and their gradients would be missing or wrong without a word. Such units are refused.
+and their gradients would be missing or wrong without a word. Such units are refused. A stage that
+computes activations again, or fetches them, walks its graph but once, when its inputs' gradients
+are due: torch would do that again for every weight.
 
 Schedules: GPipe (Huang et al. 2018), 1F1B (Narayanan et al. 2019) and interleaved (2021), zero
 bubble and ZBV (Qi et al. 2023), DualPipeV (DeepSeek-AI 2024).
@@ -35,6 +37,7 @@ from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.timer import part
 from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.seams import Through
 from drumline_trainer.parallelism.stages import Partition
 from drumline_trainer.parallelism.world import World
 
@@ -212,6 +215,8 @@ class _Stage(PipelineStage):
             group=world.group(Axis.PIPELINE),
         )
         self._done = done
+        self._forgets = type(getattr(module, "through", None)) not in (Through, type(None))
+        """For its activations: torch would compute them again for each weight in turn."""
         self.documents: Sequence[tuple[Documents, ...]] = ()
         """Of each micro-batch. Not passed by torch, which would look for a gradient in them."""
         self._micro_batch = 0
@@ -222,13 +227,18 @@ class _Stage(PipelineStage):
         with part("forward"):
             return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
 
-    def backward_one_chunk(self, *arguments: Any, **options: Any) -> None:
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, *arguments: Any, full_backward: bool = True, **options: Any
+    ) -> None:
         """Called by the schedule: all of a micro-batch's backward pass, or for its inputs."""
+        whole = full_backward or self._forgets
         with part("backward"):
-            super().backward_one_chunk(*arguments, **options)
+            super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
         """Called by the schedule: what is left of a micro-batch's backward pass."""
+        if self._forgets:
+            return
         with part("backward"):
             super().backward_weight_one_chunk(*arguments, **options)
 
