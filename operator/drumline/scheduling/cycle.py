@@ -15,7 +15,7 @@ O(domains of the levels searched + its places); equal gangs that do not fit cost
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import compress, count, filterfalse, repeat
+from itertools import compress, count, repeat
 from operator import is_
 
 from drumline.scheduling.decisions import (
@@ -61,11 +61,10 @@ def decide(
     Raises:
         ValueError: where one uid stands for two gangs.
     """
-    wishing = tuple(pending)
     memory = memory or Memory()
     running = memory.running(snapshot)
-    _refuse_twins(waiting=wishing, running=running)
-    waiting = memory.waiting(snapshot=snapshot, pending=wishing)
+    waiting = memory.waiting(snapshot=snapshot, pending=pending)
+    waiting.refuse(running.uids)
     picture = memory.picture(snapshot=snapshot, policy=policy)
     desk = Desk(
         snapshot=snapshot,
@@ -101,17 +100,6 @@ def decide(
         order=_order(waiting=waiting, answers=answers),
         retry_at=_retry_at(desk=desk, blocked=blocked, resting=resting),
     )
-
-
-def _refuse_twins(*, waiting: Sequence[Gang], running: Running) -> None:
-    uids = {gang.uid for gang in waiting}
-    if len(uids) == len(waiting) and uids.isdisjoint(running.uids):
-        return
-    seen = set(running.uids)
-    for gang in sorted(waiting, key=turn):
-        if gang.uid in seen:
-            raise ValueError(f"{gang.key} ({gang.uid}) waits twice or is admitted already")
-        seen.add(gang.uid)
 
 
 def _in_order(running: Iterable[Admitted]) -> list[Admitted]:
@@ -185,7 +173,7 @@ def _blocked(
     kinds = desk.told_by_kind
     notices.update(waiting=waiting, told=kinds)
     alone = [_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken]
-    line = notices.to(waiting)
+    line = list(waiting.told)
     others = set(compress(count(), map(is_, line, repeat(None))))
     otherwise = (one for one in asked if answers[one.uid] is not kinds.get(waiting.kind(one)))
     others.update(map(waiting.place, otherwise))
@@ -208,12 +196,11 @@ def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> 
 
 def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """First those who were looked at, then the others in the order of their turns."""
-    line = waiting.uids
-    others = list(filterfalse(answers.__contains__, line))
-    if len(others) + len(answers) > len(line):  # running gangs were answered too
-        asked = set(line)
-        return (*(uid for uid in answers if uid in asked), *others)
-    return (*answers, *others)
+    asked = [uid for uid in answers if uid in waiting]  # running gangs were answered too
+    others = list(waiting.uids)
+    for place in sorted(map(waiting.place_of, asked), reverse=True):
+        del others[place]
+    return (*asked, *others)
 
 
 def _retry_at(

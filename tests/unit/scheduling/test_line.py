@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
-from drumline.scheduling import Gang
+from drumline.scheduling import BlockReason, Gang
+from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.shares.ordering import turn
 from drumline.scheduling.waiting.kinds import Kinds
 from drumline.scheduling.waiting.line import Waiting
@@ -26,7 +28,7 @@ def stands(waiting: Waiting, gangs: list[Gang]) -> bool:
     return (
         waiting.gangs == line == chains
         and waiting.uids == [one.uid for one in line]
-        and waiting.ids == [id(one) for one in line]
+        and len(waiting.told) == len(line)
         and [waiting.place(one) for one in line] == list(range(len(line)))
         and all(list(chain) == sorted(chain, key=turn) for chain in waiting.chains)
     )
@@ -57,6 +59,49 @@ def test_who_comes_last_is_new_and_nobody_is_gone() -> None:
     assert (waiting.fresh, waiting.gone) == ([late], [])
     waiting.update([*gangs, late])
     assert (waiting.fresh, waiting.gone) == ([], [])
+
+
+@pytest.mark.parametrize("changes", [5, 300])
+def test_what_they_were_told_goes_with_them(changes: int) -> None:
+    refusal = Refusal(reason=BlockReason.EXCEEDS_QUOTA, message="no quota")
+    waiting, gangs = Waiting(Kinds()), crowd(800)
+    waiting.update(gangs)
+    waiting.told[:] = refusal.of_all(waiting.gangs)
+    left, came = gangs[changes:], crowd(changes, since=1000)
+    waiting.update([*came, *left])
+    told = dict(zip(waiting.uids, waiting.told, strict=True))
+    assert [told[one.uid] for one in left] == list(refusal.of_all(left))
+    assert [told[one.uid] for one in came] == [None] * changes
+
+
+@pytest.mark.parametrize(
+    "twins",
+    [
+        lambda gangs: [*gangs, gangs[3]],
+        lambda gangs: [*gangs[:3], gangs[4], *gangs[4:]],
+        lambda gangs: [*gangs, gang("g0003")],
+        lambda gangs: [gang("new"), *gangs, gang("new")],
+        lambda gangs: [gangs[0], gangs[0], *reversed(gangs)],
+    ],
+)
+def test_nobody_waits_twice_and_the_line_stays_as_it_was(
+    twins: Callable[[list[Gang]], list[Gang]],
+) -> None:
+    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting.update(gangs)
+    with pytest.raises(ValueError, match="waits twice"):
+        waiting.update(twins(gangs))
+    assert stands(waiting, gangs)
+    waiting.update(gangs[1:])
+    assert stands(waiting, gangs[1:])
+
+
+def test_who_is_admitted_does_not_wait() -> None:
+    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting.update(gangs)
+    waiting.refuse(["somebody"])
+    with pytest.raises(ValueError, match="admitted already"):
+        waiting.refuse(["somebody", gangs[4].uid])
 
 
 def test_an_equal_gang_that_is_another_object_takes_the_place() -> None:

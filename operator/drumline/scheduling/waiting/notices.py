@@ -7,10 +7,14 @@ anew: per kind one comparison, and only new gangs and kinds with another reason 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.refusals import Refusal
 from drumline.scheduling.waiting.line import Waiting, is_alone
+
+_MANY: Final = 1000
+"""So many new answers are sooner written for the whole line than looked up one by one."""
 
 
 class Notices:
@@ -19,27 +23,31 @@ class Notices:
     def __init__(self) -> None:
         self._refusals: dict[int, Refusal] = {}
         """By kind."""
-        self.answers: dict[int, Blocked] = {}
+        self._answers: dict[int, Blocked] = {}
         """By identity of the gang, where its kind was refused as a whole."""
 
-    def to(self, waiting: Waiting) -> list[Blocked | None]:
-        """In the order of the line: what each gang was told as one of its kind."""
-        return list(map(self.answers.get, waiting.ids))
-
     def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
-        """Write to all gangs of the kinds that were refused as a whole."""
+        """Write to all gangs of the kinds that were refused as a whole, in `waiting.told`."""
         for gang in waiting.gone:
-            self.answers.pop(id(gang), None)
+            self._answers.pop(id(gang), None)
+        touched = list(waiting.fresh)
         for kind in self._refusals.keys() - told.keys():
             del self._refusals[kind]
+            touched += waiting.of_kind(kind)
             for gang in waiting.of_kind(kind):
-                self.answers.pop(id(gang), None)
+                self._answers.pop(id(gang), None)
         changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
         for kind in changed:
             refusal = self._refusals[kind] = told[kind]
             gangs = waiting.of_kind(kind)
-            self.answers.update(zip(map(id, gangs), refusal.of_all(gangs), strict=True))
+            touched += gangs
+            self._answers.update(zip(map(id, gangs), refusal.of_all(gangs), strict=True))
         for gang in waiting.fresh:
             kind = waiting.kind(gang)
             if kind in told and kind not in changed and not is_alone(gang):
-                self.answers[id(gang)] = self._refusals[kind].of(gang)
+                self._answers[id(gang)] = self._refusals[kind].of(gang)
+        if len(touched) > _MANY:
+            waiting.told[:] = map(self._answers.get, map(id, waiting.gangs))
+            return
+        for gang in touched:
+            waiting.told[waiting.place(gang)] = self._answers.get(id(gang))
