@@ -49,6 +49,12 @@ class MemoryConfig:
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
         require_positive({"memory.recompute_every": self.recompute_every or 1})
+        goes = self.offload_activations is not Offload.NONE
+        if goes and self.recompute is Recompute.SELECTIVE:
+            raise ConfigError(
+                "memory.offload_activations: what recompute selective keeps, torch keeps itself;"
+                " use none, full or blocks"
+            )
         for name in ("offload_optimizer", "offload_parameters", "offload_activations"):
             if getattr(self, name) is Offload.NVME and not self.offload_folder:
                 raise ConfigError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import MemoryConfig, Recompute, TrainerConfig
+from drumline_trainer.config import MemoryConfig, Offload, Recompute, TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
 from drumline_trainer.models.build import build_on_meta
@@ -104,6 +104,7 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
         cuts |= _adapted(stage, config, world, expert_parallel(stage, world, made))
         experts |= expert_names(stage)
         _recompute(stage, config.memory)
+        _offload_activations(stage, config.memory, world)
     weights = data_parallel(
         stages,
         world=world,
@@ -111,6 +112,7 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
         precision=config.precision,
         backwards=micro_batches(world.layout, config),
         experts=experts,
+        memory=config.memory,
     )
     trainee = Trainee(
         stages=tuple(stages),
@@ -141,6 +143,20 @@ def _recompute(stage: nn.Module, config: MemoryConfig) -> None:
         from drumline_trainer.parallelism.recompute import recompute  # noqa: PLC0415 - imports
 
         recompute(stage, mode=config.recompute, every=config.recompute_every)
+
+
+def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -> None:
+    if config.offload_activations is not Offload.NONE:
+        from drumline_trainer.offload.activations import OffloadedRuns  # noqa: PLC0415 - seldom
+        from drumline_trainer.offload.home import home  # noqa: PLC0415 - seldom
+
+        stage.through = OffloadedRuns(
+            stage.through,  # pyright: ignore[reportArgumentType] - a module
+            home=lambda sizes: home(
+                config.offload_activations, config, sizes=sizes, device=world.device
+            ),
+            device=world.device,
+        )
 
 
 def _stages(config: TrainerConfig, world: World) -> Sequence[nn.Module]:

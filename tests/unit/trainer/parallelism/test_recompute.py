@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from drumline_trainer.config import ModelConfig, Recompute
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.parallelism.recompute import recompute
+from tests.unit.trainer.parallelism.alive import Alive
 
 LAYERS, RUN, TOKENS = 16, 4, 64
 MODEL = ModelConfig(
@@ -21,34 +17,6 @@ MODEL = ModelConfig(
 )
 INPUT = 4 * TOKENS * MODEL.hidden_size
 """Bytes of one layer's input."""
-
-
-class Alive(TorchDispatchMode):
-    """Counts the bytes that operations have made and nobody has let go of yet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.most = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
-            if isinstance(tensor, Tensor):
-                self._count(tensor.untyped_storage())
-        return made
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        place, size = storage._cdata, storage.nbytes()
-        if place not in self._known:
-            self._known.add(place)
-            self.now += size
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self._forget, place, size)
-
-    def _forget(self, place: int, size: int) -> None:
-        self._known.discard(place)
-        self.now -= size
 
 
 def model_with(mode: Recompute, *, every: int | None = None) -> nn.Module:
@@ -73,6 +41,8 @@ def most_bytes(mode: Recompute) -> int:
     model.requires_grad_(requires_grad=False)
     model.embedding.requires_grad_()
     with Alive() as alive:
+        for weight in model.parameters():
+            alive.leave_out(weight)
         backward(model)
     return alive.most
 
