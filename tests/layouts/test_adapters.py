@@ -143,6 +143,15 @@ def test_fp8_follows_bf16(runs: Changed, layout: Case | None) -> None:
     assert 0 < got.loss_error(expected) <= FP8_TOLERANCE
 
 
+def test_rowwise_fp8_follows_bf16_and_learns(runs: Changed) -> None:
+    fp8 = {"precision": "bf16", "fp8": True, "fp8_scaling": "rowwise"}
+    got = runs.whole(case("ddp", tensor=2), **fp8)
+    assert 0 < got.loss_error(runs.alone("untied", precision="bf16")) <= FP8_TOLERANCE
+    tensorwise = runs.whole(case("ddp", tensor=2), **{**fp8, "fp8_scaling": "tensorwise"})
+    assert got.loss_error(tensorwise) > 0
+    assert got.losses[STEPS] < got.losses[1]
+
+
 def test_adapters_in_bf16_follow_those_in_fp32(runs: Changed) -> None:
     """Frozen weights of fsdp are kept in bf16, beside adapters in fp32."""
     got = runs.whole(case("fsdp", tensor=2), **LORA, precision="bf16")

@@ -17,7 +17,7 @@ from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, Ra
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.reading import merge
-from drumline_trainer.config.trainer import Precision, TrainerConfig
+from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
 
 __all__ = [
     "MODEL_PRESETS",
@@ -26,6 +26,7 @@ __all__ = [
     "DataConfig",
     "DataParallel",
     "Family",
+    "Fp8Scaling",
     "LogRanks",
     "LoraConfig",
     "MemoryConfig",

@@ -27,6 +27,15 @@ class Precision(StrEnum):
     """With dynamic loss scaling."""
 
 
+class Fp8Scaling(StrEnum):
+    """How finely operands of products in fp8 are scaled."""
+
+    TENSORWISE = "tensorwise"
+    """One scale for a matrix."""
+    ROWWISE = "rowwise"
+    """One for each token and each feature: more exact, and somewhat slower."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerConfig:
     """Everything a run depends on."""
@@ -49,6 +58,8 @@ class TrainerConfig:
     precision: Precision = Precision.FP32
     fp8: bool = False
     """With bf16: the layers' projections multiply in 8-bit floats."""
+    fp8_scaling: Fp8Scaling = Fp8Scaling.TENSORWISE
+    """With fp8: what shares a scale."""
     lora: LoraConfig | None = None
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
     model_from: str | None = None
@@ -72,6 +83,8 @@ class TrainerConfig:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:
             raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
+        if self.fp8_scaling is not Fp8Scaling.TENSORWISE and not self.fp8:
+            raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
 

@@ -1,12 +1,18 @@
-"""Products in 8-bit floats (Micikevicius et al. 2022): e4m3 forward, e5m2 for gradients.
+"""Products in 8-bit floats (Micikevicius et al. 2022), scaled by matrices or by rows.
 
-e4m3 has three bits of mantissa and reaches 448, e5m2 has two and reaches 57,344: gradients need
-reach more than precision. Every operand is scaled so that its largest magnitude is the type's, each
-time anew, and its products are scaled back. Sums, weights and the optimizer's state stay as they
-are, and so do norms, embeddings, the head, routers, stacked experts and attention itself.
+Every operand is scaled so that its largest magnitude is the type's, each time anew, and its
+products are scaled back. Sums, weights and the optimizer's state stay as they are, and so do norms,
+embeddings, the head, routers, stacked experts and attention itself.
 
-Scales are one to an operand. Ranks of the tensor axis scale the parts that they hold, so their
-rounding differs from one rank's: no exchange, and nothing larger than what rounding does anyway.
+tensorwise  one scale for an operand. e4m3 forward, which has three bits of mantissa and reaches
+            448, and e5m2 for gradients, which has two and reaches 57,344: there reach matters more
+rowwise     one for each row of the left operand and each column of the right one, the ones whose
+            sums they are: a row with an outlier costs the others nothing. A row's reach is small,
+            so all is e4m3. The backward pass sums along other dimensions than the forward pass and
+            quantises weight and input again
+
+Ranks of the tensor axis scale the parts that they hold, so their rounding differs from one rank's:
+no exchange, and nothing larger than what rounding does anyway.
 
 Where a GPU multiplies fp8 the operands go to `torch._scaled_mm`; elsewhere they are quantised,
 turned back and multiplied in the type of the input: the same values but for the sums' order. This
@@ -24,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from drumline_trainer.config import Fp8Scaling
 from drumline_trainer.config.adapters import PROJECTIONS
 from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
 
@@ -35,20 +42,26 @@ _FIRST_CAPABILITY = (8, 9)
 """Of the GPUs that multiply fp8."""
 
 
-def multiply_in_fp8(stage: nn.Module) -> None:
+def multiply_in_fp8(stage: nn.Module, *, scaling: Fp8Scaling) -> None:
     """Let the projections of attention and feed-forward layers multiply in fp8, in place.
 
     Names of parameters and cuts stay.
     """
-    replace_projections(stage, PROJECTIONS, lambda _, linear: Fp8Linear(linear))
+    replace_projections(stage, PROJECTIONS, lambda _, linear: Fp8Linear(linear, scaling=scaling))
 
 
 class Fp8Linear(ReplacedLinear):
     """A linear layer whose three products, forward and backward, are of fp8 operands."""
 
+    def __init__(self, linear: nn.Linear, *, scaling: Fp8Scaling) -> None:
+        super().__init__(linear)
+        self.scaling = scaling
+
     def product(self, x_BSI: Tensor) -> Tensor:
         """Shape B S O, in the type of x."""
-        return cast("Tensor", _Fp8Product.apply(x_BSI, self.weight))
+        rowwise = self.scaling is Fp8Scaling.ROWWISE
+        function = _RowwiseProduct if rowwise else _TensorwiseProduct
+        return cast("Tensor", function.apply(x_BSI, self.weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +70,32 @@ class Scaled:
 
     values: Tensor
     scale: Tensor
-    """fp32, of no dimension."""
+    """fp32, of no dimension; or a column of one for each row, or a row of one for each column."""
 
     @property
     def mT(self) -> Scaled:  # noqa: N802 - as torch calls it
         """Transposed, without a copy."""
-        return Scaled(self.values.mT, self.scale)
+        return Scaled(self.values.mT, self.scale.mT if self.scale.dim() else self.scale)
 
 
 def scaled(x: Tensor, dtype: torch.dtype) -> Scaled:
     """Quantise so that the largest magnitude becomes the type's largest."""
+    return _quantised(x, x.detach().abs().amax(), dtype)
+
+
+def scaled_by_rows(x_MK: Tensor) -> Scaled:
+    """The same for each row, in e4m3: the left operand of a product."""
+    return _quantised(x_MK, x_MK.detach().abs().amax(1, keepdim=True), FORWARD)
+
+
+def scaled_by_columns(x_KN: Tensor) -> Scaled:
+    """The same for each column: the right operand."""
+    return _quantised(x_KN, x_KN.detach().abs().amax(0, keepdim=True), FORWARD)
+
+
+def _quantised(x: Tensor, largest: Tensor, dtype: torch.dtype) -> Scaled:
     most = torch.finfo(dtype).max
-    scale = (x.detach().abs().amax().float() / most).clamp(min=torch.finfo(torch.float32).tiny)
+    scale = (largest.float() / most).clamp(min=torch.finfo(torch.float32).tiny)
     return Scaled((x.float() / scale).clamp(-most, most).to(dtype), scale)
 
 
@@ -76,22 +103,31 @@ def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
     """Shape M N in this type."""
     sizes = (*left_MK.values.shape, *right_KN.values.shape)
     if _has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
-        return torch._scaled_mm(  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]
-            left_MK.values.contiguous(),
-            right_KN.values.mT.contiguous().mT,  # column by column, as it wants it
-            scale_a=left_MK.scale,
-            scale_b=right_KN.scale,
-            out_dtype=dtype,
-        )
+        return product_by_hardware(left_MK, right_KN, dtype=dtype)
     back = left_MK.values.to(dtype) @ right_KN.values.to(dtype)
     return (back * (left_MK.scale * right_KN.scale)).to(dtype)
+
+
+def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
+    """The same by a GPU: a left operand row by row in memory, a right one column by column.
+
+    Rowwise it gives bf16, and is only fast where sums are not carried in full precision.
+    """
+    return torch._scaled_mm(  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]
+        left_MK.values.contiguous(),
+        right_KN.values.mT.contiguous().mT,
+        scale_a=left_MK.scale.contiguous(),
+        scale_b=right_KN.scale.contiguous(),
+        out_dtype=dtype,
+        use_fast_accum=left_MK.scale.dim() > 0,
+    )
 
 
 def _has_fp8(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
 
 
-class _Fp8Product(Function):
+class _TensorwiseProduct(Function):
     @staticmethod
     def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor) -> Tensor:
         x_TI, weight = scaled(x_BSI.flatten(0, -2), FORWARD), scaled(weight_OI, FORWARD)
@@ -111,4 +147,25 @@ class _Fp8Product(Function):
             of_input = product(g_TO, weight_OI, dtype=dtype).view(ctx.shape)
         if ctx.needs_input_grad[1]:
             of_weight = product(g_TO.mT, Scaled(x_values, x_scale), dtype=dtype)
+        return of_input, of_weight
+
+
+class _RowwiseProduct(Function):
+    @staticmethod
+    def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor) -> Tensor:
+        ctx.save_for_backward(x_BSI, weight_OI)
+        x_TI, weight_IO = scaled_by_rows(x_BSI.flatten(0, -2)), scaled_by_columns(weight_OI.mT)
+        return product(x_TI, weight_IO, dtype=x_BSI.dtype).view(*x_BSI.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x_BSI, weight_OI = ctx.saved_tensors
+        dtype, g_TO = gradients[0].dtype, gradients[0].flatten(0, -2)
+        of_input = of_weight = None
+        if ctx.needs_input_grad[0]:
+            by_row, by_column = scaled_by_rows(g_TO), scaled_by_columns(weight_OI)
+            of_input = product(by_row, by_column, dtype=dtype).view(x_BSI.shape)
+        if ctx.needs_input_grad[1]:
+            by_row, by_column = scaled_by_rows(g_TO.mT), scaled_by_columns(x_BSI.flatten(0, -2))
+            of_weight = product(by_row, by_column, dtype=dtype)
         return of_input, of_weight

@@ -134,7 +134,7 @@ def _adapted(
     if config.fp8:
         from drumline_trainer.numerics.fp8 import multiply_in_fp8  # noqa: PLC0415 - imports
 
-        multiply_in_fp8(stage)
+        multiply_in_fp8(stage, scaling=config.fp8_scaling)
     return cuts
 
 
