@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
@@ -107,15 +108,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize(
+    ("saved_by", "world_size"),
+    [
+        pytest.param({"data_parallel": "fsdp"}, 1, id="fsdp, restored by one rank"),
+        pytest.param({"tensor": 2}, 2, id="tensor"),
+        pytest.param({"pipeline": 2}, 2, id="pipeline"),
+    ],
+)
 def test_every_flipped_bit_and_every_cut_is_seen(
-    gangs: GangStarter, config: TrainerConfig, folder: Path, world_size: int
+    gangs: GangStarter, tmp_path: Path, folder: Path, saved_by: dict[str, Any], world_size: int
 ) -> None:
+    model = {"kv_heads": 2}
+    config = small(tmp_path, model=model, parallelism=saved_by)
     gangs.run(save_steps, config, [1], 3, world_size=2, checkpoint_folder=folder)
+    if world_size == 1:
+        config = small(tmp_path, model=model)
     results = gangs.run(
         restore_mutated, config, 11, world_size=world_size, checkpoint_folder=folder
     )
-    print(f"{DAMAGES} damaged checkpoints of {world_size} ranks, {results[0][0]} of them restored")
+    print(f"{DAMAGES} damaged checkpoints, saved by {saved_by}: {results[0][0]} of them restored")
     assert results == [(0, 1)] * world_size
 
 

@@ -1,0 +1,149 @@
+"""What a rank writes of a checkpoint, and what it need not write again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from drumline_trainer.checkpoint.background import CalledOffError
+from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.host_copy import HostCopy
+from drumline_trainer.checkpoint.manifest import Manifest
+from drumline_trainer.checkpoint.part import PartWriter, own_parts
+from drumline_trainer.checkpoint.save import commit
+from drumline_trainer.checkpoint.shard_file import verify_file
+from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.parallelism.slices import Slice
+
+FILE, STILL = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"
+
+
+def whole(name: str, tensor: torch.Tensor) -> Slice:
+    box = Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape))
+    return Slice(name=name, shape=box.shape, box=box, tensor=tensor)
+
+
+class Run:
+    """One rank with a frozen tensor and one that changes with every step."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = CheckpointFolder(path=path, owner="job", membership=(1, 0))
+        self.folder.claim()
+        self.writer = PartWriter(folder=self.folder, rank=0, world_size=1)
+        self.frozen, self.trained = torch.rand(40_000), torch.rand(3, 4)
+
+    def save(self, step: int) -> Path:
+        """Commit it; its folder."""
+        self.trained += 1.0
+        parts = own_parts([whole("frozen", self.frozen), whole("trained", self.trained)])
+        report = self.writer.write(step, parts)
+        verdict: dict[str, Any] = json.loads(
+            commit(self.folder, step=step, trainer={}, reports=[report])
+        )
+        assert "digest" in verdict, verdict
+        return self.folder.step_folder(step)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "checkpoints")
+
+
+def assert_holds(folder: Path, run: Run) -> None:
+    """The checkpoint verifies and holds what the run has now."""
+    manifest = Manifest.parse((folder / "manifest.json").read_bytes())
+    found: dict[str, torch.Tensor] = {}
+    for name, record in manifest.files.items():
+        verify_file(folder / name, record)
+        found |= load_file(folder / name)
+    assert found.keys() == manifest.tensors.keys() == {"frozen", "trained"}
+    assert torch.equal(found["frozen"], run.frozen)
+    assert torch.equal(found["trained"], run.trained)
+
+
+def test_what_does_not_change_is_written_twice_and_then_linked(run: Run) -> None:
+    first, second, third, fourth = (run.save(step) for step in range(1, 5))
+    assert not (first / STILL).exists()  # nobody can know yet
+    inodes = {(folder / STILL).stat().st_ino for folder in (second, third, fourth)}
+    assert len(inodes) == 1
+    assert (fourth / FILE).stat().st_size < 1000 < (fourth / STILL).stat().st_size
+    assert_holds(fourth, run)
+    run.folder.prune(keep=1, verified=[4])
+    assert run.folder.steps() == [4]
+    assert_holds(fourth, run)
+
+
+def test_what_changes_behind_its_first_bytes_is_written(run: Run) -> None:
+    run.save(1)
+    run.save(2)
+    run.frozen[-1] += 1.0
+    third = run.save(3)
+    assert (third / STILL).stat().st_nlink == 1
+    assert_holds(third, run)
+
+
+def test_what_begins_to_change_is_still_no_more(run: Run) -> None:
+    run.save(1)
+    run.save(2)
+    run.frozen[0] += 1.0
+    third = run.save(3)
+    assert not (third / STILL).exists()
+    assert_holds(third, run)
+
+
+def test_bytes_that_have_rotted_are_not_linked_on(run: Run) -> None:
+    run.save(1)
+    second = run.save(2)
+    body = bytearray((second / STILL).read_bytes())
+    body[-1] ^= 1
+    (second / STILL).write_bytes(body)
+    third = run.save(3)
+    assert (third / STILL).stat().st_nlink == 1
+    assert_holds(third, run)
+
+
+def test_storage_without_links_is_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    run.save(1)
+    run.save(2)
+    third = run.save(3)
+    assert (third / STILL).stat().st_nlink == 1
+    assert_holds(third, run)
+
+
+def test_a_copy_does_not_follow_its_source() -> None:
+    sources = [
+        whole("a", torch.arange(5, dtype=torch.float32)),
+        whole("b", torch.arange(6, dtype=torch.bfloat16).view(2, 3).t()),
+        whole("c", torch.tensor(7)),
+    ]
+    copy = HostCopy(sources)
+    copy.take()
+    before = [one.tensor.clone() for one in sources]
+    for one in sources:
+        one.tensor.zero_()
+    assert all(torch.equal(c.tensor, b) for c, b in zip(copy.parts, before, strict=True))
+    copy.take()
+    assert not any(part.tensor.any() for part in copy.parts)
+
+
+def test_a_save_that_is_called_off_ends_within_a_chunk(run: Run) -> None:
+    calls: list[int] = []
+
+    def check() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise CalledOffError
+
+    with pytest.raises(CalledOffError):
+        run.writer.write(1, [whole("frozen", run.frozen)], check=check)
+    assert run.folder.steps() == []
