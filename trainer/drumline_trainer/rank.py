@@ -195,15 +195,22 @@ def exit_code_of(error: BaseException) -> ExitCode:
 def rank_main(
     config: TrainerConfig, *, placement: Placement, losses_file: Path | None = None
 ) -> ExitCode:
-    """`run_rank` as the whole of a process: errors go to the log, the meaning to the exit code."""
+    """`run_rank` as the whole of a process: errors go to the log, the meaning to the exit code.
+
+    Every line of the log says which rank it is of; what is no warning only the ranks say that print
+    (`metrics.log_ranks`).
+    """
+    prints = placement.rank == 0 or config.metrics.log_ranks is LogRanks.ALL
+    logging.basicConfig(format=f"[rank {placement.rank}] %(message)s")
+    logging.getLogger("drumline_trainer").setLevel(logging.INFO if prints else logging.WARNING)
     try:
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
         code = exit_code_of(error)
         if code is ExitCode.APPLICATION and not isinstance(error, CheckpointError):
-            logger.exception("rank %d failed", placement.rank)
+            logger.exception("failed")
         else:
-            logger.error("rank %d: %s", placement.rank, error)  # noqa: TRY400 - one line says it
+            logger.error("%s", error)  # noqa: TRY400 - one line says it
         return code
     return ExitCode.OK
 

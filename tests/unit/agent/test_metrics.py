@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from drumline_trainer.agent.board import Board
 from drumline_trainer.agent.metrics import render
 from drumline_trainer.heartbeat import Heartbeat, Phase
@@ -31,6 +33,7 @@ def test_the_lowest_local_rank_stands_for_the_pod() -> None:
                 total_steps=100,
                 phase=Phase.CHECKPOINT,
                 loss=1.5,
+                gradient_norm=0.75,
                 tokens_per_second=1e6,
                 step_seconds=0.25,
                 mfu=0.5,
@@ -49,12 +52,14 @@ def test_the_lowest_local_rank_stands_for_the_pod() -> None:
         "drumline_trainer_step": 20,
         "drumline_trainer_total_steps": 100,
         "drumline_trainer_loss": 1.5,
+        "drumline_trainer_gradient_norm": 0.75,
         "drumline_trainer_tokens_per_second": 1e6,
         "drumline_trainer_step_seconds": 0.25,
         "drumline_trainer_mfu_ratio": 0.5,
         'drumline_trainer_step_part_seconds{part="forward",axis=""}': 0.125,
         'drumline_trainer_step_part_seconds{part="all_reduce",axis="tp"}': 0.0625,
         'drumline_trainer_memory_bytes{category="weights"}': 400,
+        'drumline_trainer_bound_share{bound="network"}': pytest.approx(1 / 3),
         "drumline_trainer_checkpoint_step": 20,
         "drumline_trainer_checkpoint_seconds": 3.0,
         'drumline_trainer_rank_up{rank="2"}': 1,

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drumline_trainer.metrics.record import MFU_FORMULA
+from drumline_trainer.metrics.verdict import judge
+
 if TYPE_CHECKING:
     from drumline_trainer.agent.board import Board
     from drumline_trainer.heartbeat import Heartbeat
@@ -14,10 +17,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
 """Of a recovery, in their order (`contract.Incident`)."""
-MFU_HELP = (
-    "Model FLOP utilization: tokens/s per GPU x (6 x weights in matrix products"
-    " + 6 x layers x hidden size x sequence length) / dense bf16 peak FLOP/s of the GPU."
-)
+MFU_HELP = f"Model FLOP utilization: {MFU_FORMULA}."
 
 
 def render(board: Board) -> bytes:
@@ -43,6 +43,7 @@ def _training(newest: Heartbeat) -> list[str]:
         *_gauge("step", "Finished optimizer steps.", newest.step),
         *_gauge("total_steps", "Optimizer steps of the whole run.", newest.total_steps),
         *_gauge("loss", "Training loss, mean over the global batch.", newest.loss),
+        *_gauge("gradient_norm", "Of all ranks together, before clipping.", newest.gradient_norm),
         *_gauge("tokens_per_second", "Over all ranks of the job.", newest.tokens_per_second),
         *_gauge("step_seconds", "Mean step time, checkpoints excluded.", newest.step_seconds),
         *_gauge("mfu_ratio", MFU_HELP, newest.mfu),
@@ -64,6 +65,7 @@ def _training(newest: Heartbeat) -> list[str]:
         ),
         *_parts(newest),
         *_memory(newest),
+        *_verdict(newest),
     ]
 
 
@@ -92,6 +94,20 @@ def _memory(newest: Heartbeat) -> list[str]:
             f'drumline_trainer_memory_bytes{{category="{name}"}} {value}'
             for name, value in sorted(newest.memory_bytes.items())
         ),
+    ]
+
+
+def _verdict(newest: Heartbeat) -> list[str]:
+    """What limits the rank at present; the sentence is in the job's log and in `steps.jsonl`."""
+    if not newest.step_parts or not any(newest.step_parts.values()):
+        return []
+    memory = newest.memory_bytes or {}
+    full = memory["peak"] / memory["capacity"] if memory.get("capacity") else None
+    verdict = judge(newest.step_parts, mfu=newest.mfu, memory_share=full)
+    return [
+        "# HELP drumline_trainer_bound_share By what the rank is limited, and the share of a step.",
+        "# TYPE drumline_trainer_bound_share gauge",
+        f'drumline_trainer_bound_share{{bound="{verdict.bound}"}} {verdict.share!r}',
     ]
 
 
