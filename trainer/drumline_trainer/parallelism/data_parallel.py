@@ -31,7 +31,12 @@ from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.ddp import Replicas
 from drumline_trainer.parallelism.device import give_storage
-from drumline_trainer.parallelism.precision import accumulate_in_fp32, to_compute_type
+from drumline_trainer.parallelism.precision import (
+    accumulate_in_fp32,
+    copy_on_use,
+    frozen_to_compute_type,
+    to_compute_type,
+)
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.weights import MasterHome, Weight, weights_of
 from drumline_trainer.parallelism.world import World
@@ -142,7 +147,11 @@ def data_parallel(
             experts=experts,
         )
     for stage in stages:
-        to_compute_type(stage, precision)
+        if layout.data_parallel is DataParallel.FSDP and precision is not Precision.FP32:
+            frozen_to_compute_type(stage, precision)
+            copy_on_use(stage, precision)
+        else:
+            to_compute_type(stage, precision)
         give_storage(stage, world.device)
         accumulate_in_fp32(stage)
     weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
