@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from drumline_trainer.config import TrainerConfig, merge
-from tests.bench import trainer_gpu, trainer_jobs, trainer_start, trainer_steps
-from tests.bench.report import FOLDER, Row, publish
+from tests.bench import trainer_gpu, trainer_jobs, trainer_saves, trainer_start, trainer_steps
+from tests.bench.report import Row, publish
 from tests.layouts.pool import Pool
 
 ROUNDS = {"fsdp": 12, "ddp": 12, "tp": 12}
@@ -25,7 +25,6 @@ IMPORTS = 2
 STARTS = 3
 LAYOUT_STARTS = 4
 """The first of them imports what the layout needs."""
-SAVES = 5
 STEP_GOAL = 0.97
 LOSS_TOLERANCE = 1e-5
 START_GOAL = 1.3
@@ -118,31 +117,7 @@ def layouts(pool: Pool, text: Path) -> Iterator[Row]:
 def saves(pool: Pool, text: Path) -> Iterator[Row]:
     """How long training stands still for a checkpoint, and what digests cost of it."""
     config = _config(text, parallelism={"data_parallel": "fsdp"}, model=SAVED)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:  # memory is what /tmp may be
-        made: trainer_jobs.Stall = pool.run(
-            trainer_jobs.stall,
-            config,
-            SAVES,
-            ranks=2,
-            seconds=120,
-            checkpoint_folder=Path(folder) / "checkpoints",
-        )
-    whole, without, bare = map(median, (made.digested, made.undigested, made.bare))
-    cost = whole / without - 1
-    yield from (
-        Row(name="save, fsdp, 2 ranks: size", value=made.size_bytes / 1e6, unit="MB"),
-        Row(name="save, synchronous: training stands still for", value=whole, unit="s"),
-        Row(name="save without digests", value=without, unit="s"),
-        Row(name="save: only the bytes, written and synced", value=bare, unit="s"),
-        Row(
-            name="save: digests cost",
-            value=100 * cost,
-            unit="%",
-            goal="<= 3 %",
-            met=cost <= 0.03,
-        ),
-    )
+    yield from trainer_saves.rows(pool, config)
 
 
 def gpu(pool: Pool, text: Path) -> Iterator[Row]:

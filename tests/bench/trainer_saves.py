@@ -1,0 +1,182 @@
+"""What a checkpoint costs: standing still for it, digests, and what need not be written again.
+
+The fastest of several counts, of each kind: what others do on the machine only ever adds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint import shard_file
+from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.legality import checked_layout
+from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.optimization.adamw import ShardedAdamW
+from drumline_trainer.parallelism.assembly import assemble
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.world import World
+from drumline_trainer.placement import Placement
+from drumline_trainer.recovery.joining import join
+from tests.bench.report import FOLDER, Row
+from tests.layouts.pool import Pool
+
+CPU = torch.device("cpu")
+SAVES = 7
+STALL_GOAL = 0.05
+DIGEST_GOAL = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """Seconds of saves, taken in turns."""
+
+    size_bytes: int = 0
+    """Of all ranks."""
+    digested: list[float] = field(default_factory=list[float])
+    """As it is, waited for."""
+    undigested: list[float] = field(default_factory=list[float])
+    """Without working out any digest of a shard."""
+    bare: list[float] = field(default_factory=list[float])
+    """Only the bytes, written and synced."""
+    behind: list[float] = field(default_factory=list[float])
+    """That training stands still for a save behind it."""
+    unchanged: list[float] = field(default_factory=list[float])
+    """Where nothing but a norm has changed, waited for."""
+
+
+def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
+    """Of two ranks that share one disk."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:  # memory is what /tmp may be
+        made: Saves = pool.run(
+            saves, config, ranks=2, seconds=300, checkpoint_folder=Path(folder) / "checkpoints"
+        )
+    whole, without, bare = map(min, (made.digested, made.undigested, made.bare))
+    cost = whole / without - 1
+    stall = min(made.behind) / whole
+    yield from (
+        Row(name="save, fsdp, 2 ranks: size", value=made.size_bytes / 1e6, unit="MB"),
+        Row(name="save, waited for: training stands still for", value=whole, unit="s"),
+        Row(
+            name="save behind training: training stands still for",
+            value=min(made.behind),
+            unit="s",
+        ),
+        Row(
+            name="save: behind training / waited for",
+            value=100 * stall,
+            unit="%",
+            goal=f"<= {100 * STALL_GOAL:.0f} %",
+            met=stall <= STALL_GOAL,
+        ),
+        Row(name="save without digests", value=without, unit="s"),
+        Row(name="save: only the bytes, written and synced", value=bare, unit="s"),
+        Row(
+            name="save: digests cost",
+            value=100 * cost,
+            unit="%",
+            goal=f"<= {100 * DIGEST_GOAL:.0f} %",
+            met=cost <= DIGEST_GOAL,
+        ),
+        Row(
+            name="save, nothing but the norms changed: training stands still for",
+            value=min(made.unchanged),
+            unit="s",
+        ),
+    )
+
+
+def saves(placement: Placement, config: TrainerConfig) -> Saves:
+    """Save a sharded state in every way; collective."""
+    join(placement, device=CPU)
+    world = World.join(checked_layout(config, world_size=placement.world_size), device=CPU)
+    trainee = assemble(config, world)
+    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+    slices = ShardedAdamW(trainee.slices, config.optimizer).slices()
+    norms = [one for one in slices if "norm" in one.name]
+    checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
+    assert checkpoints is not None
+    assert placement.checkpoint_folder is not None
+    step = 0
+
+    def save(*, change: Sequence[Slice] = slices) -> float:
+        nonlocal step
+        step += 1
+        for one in change:
+            one.tensor.add_(1.0)
+        return _timed(lambda: checkpoints.save(step=step, slices=slices, trainer={}))
+
+    def behind() -> float:
+        nonlocal step
+        step += 1
+        for one in slices:
+            one.tensor.add_(1.0)
+        dist.barrier()
+        checkpoints.begin(step=step, slices=slices, trainer={})
+        made = None
+        while made is None:
+            while not checkpoints.ready:  # this is when training would go on
+                time.sleep(0.01)
+            dist.barrier()
+            made = checkpoints.go_on()
+        return made.seconds
+
+    def undigested() -> float:
+        with _no_digests():
+            return save()
+
+    bare = placement.checkpoint_folder / f"bare-{placement.rank}"
+    save()
+    behind()
+    taken = Saves(size_bytes=checkpoints.save(step=step, slices=slices, trainer={}).size_bytes)
+    for _ in range(SAVES):
+        taken.digested.append(save())
+        taken.undigested.append(undigested())
+        taken.behind.append(behind())
+        taken.bare.append(_timed(lambda: _write(bare, slices)))
+    for number in range(SAVES + 2):  # the first two learn what is still
+        seconds = save(change=norms)
+        if number >= 2:
+            taken.unchanged.append(seconds)
+    dist.barrier()
+    if placement.rank == 0:
+        shutil.rmtree(placement.checkpoint_folder)
+    return taken
+
+
+def _timed(work: Callable[[], object]) -> float:
+    dist.barrier()
+    began = time.perf_counter()
+    work()
+    dist.barrier()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _no_digests() -> Iterator[None]:
+    """A shard's digest is zeros, and nothing is worked out."""
+    known = shard_file.hasher
+    shard_file.hasher = lambda: SimpleNamespace(update=lambda _: None, hexdigest=lambda: "0" * 32)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        shard_file.hasher = known
+
+
+def _write(path: Path, slices: Sequence[Slice]) -> None:
+    with path.open("wb", buffering=0) as file:
+        for part in slices:
+            file.write(part.tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)
+        os.fsync(file.fileno())
