@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
 
@@ -73,7 +74,8 @@ def clip_gradients(
     ]
     sums = torch.stack(own)
     if world.layout.world_size > 1:
-        dist.all_reduce(sums)
+        with part("all_reduce", "world"):  # where the slowest rank is waited for
+            dist.all_reduce(sums)
     factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
     if held:
         torch._foreach_mul_([g for _, g in held], factor.float())  # pyright: ignore[reportPrivateImportUsage]
