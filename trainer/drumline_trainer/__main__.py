@@ -84,25 +84,60 @@ def export(arguments: list[str]) -> int:
     return ExitCode.OK
 
 
+def import_weights(arguments: list[str]) -> int:
+    """Check a folder as Hugging Face lays it out, and write a configuration that begins from it."""
+    parser = argparse.ArgumentParser(
+        prog="drumline_trainer import", description=import_weights.__doc__
+    )
+    parser.add_argument("folder", type=Path, help="config.json and safetensors")
+    parser.add_argument("target", type=Path, help="JSON file to write, for --config")
+    _add_configuration(parser)
+    options = parser.parse_args(arguments)
+    from drumline_trainer.models.hugging_face import import_hugging_face  # noqa: PLC0415 - torch
+
+    model, _ = import_hugging_face(options.folder)
+    folder = str(options.folder.resolve())
+    found = TrainerConfig(model=model, model_from=folder).to_dict()
+    raw = {"model": found["model"], "model_from": folder}
+    config = configured(options.config, preset=options.preset, settings=options.set, under=raw)
+    try:
+        options.target.write_text(json.dumps(config.to_dict(), indent=2) + "\n")
+    except OSError as error:
+        raise ConfigError(f"{options.target}: {error.strerror}") from error
+    return ExitCode.OK
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "bench-collectives": bench_collectives,
     "export": export,
+    "import": import_weights,
 }
 
 
-def configured(file: Path | None, *, preset: str | None, settings: list[str]) -> TrainerConfig:
+def configured(
+    file: Path | None,
+    *,
+    preset: str | None,
+    settings: list[str],
+    under: dict[str, Any] | None = None,
+) -> TrainerConfig:
     """The file's configuration, the preset's model over it, the settings over both.
+
+    What none of them says is as `under` has it.
 
     Raises:
         ConfigError: unreadable file, malformed setting, or a configuration that cannot work.
     """
-    raw: dict[str, Any] = {}
+    raw: dict[str, Any] = under or {}
     if file is not None:
         try:
-            raw = json.loads(file.read_bytes())
+            read = json.loads(file.read_bytes())
         except (OSError, ValueError) as error:
             raise ConfigError(f"{file}: {error}") from error
+        if not isinstance(read, dict):
+            raise ConfigError(f"{file}: must be a JSON object")
+        raw = merge(raw, read)
     if preset is not None:
         model = TrainerConfig(model=MODEL_PRESETS[preset]).to_dict()["model"]
         raw = merge(raw, {"model": model})
