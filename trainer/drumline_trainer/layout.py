@@ -17,7 +17,7 @@ The operator and a planner judge it (`legality`), and the trainer builds its pro
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from drumline_trainer.config import (
@@ -145,6 +145,19 @@ class Layout:
     def group_of(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """The set that this rank is in."""
         return next(ranks for ranks in self.groups(axis) if rank in ranks)
+
+    def part(self, copies: int) -> Layout:
+        """Of so many copies of the model that make their steps without the others."""
+        servers = self.data_parallel is DataParallel.PARAMETER_SERVER
+        kind = DataParallel.DDP if servers else self.data_parallel
+        return replace(self, replicate=copies, data_parallel=kind)
+
+    def parts(self, copies: int) -> tuple[tuple[int, ...], ...]:
+        """The ranks of every run of so many neighbours on the axis `dp_replicate`."""
+        sets: list[list[int]] = [[] for _ in range(self.replicate // copies)]
+        for rank in range(self.world_size):
+            sets[self.coordinate(rank).replicate // copies].append(rank)
+        return tuple(map(tuple, sets))
 
     def stages_of(self, pipeline: int) -> tuple[int, ...]:
         """Numbers of the stages at this place of the pipeline, in the order of the model."""

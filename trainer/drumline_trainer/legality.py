@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from drumline_trainer.config import (
@@ -14,6 +14,7 @@ from drumline_trainer.config import (
     ModelConfig,
     Recompute,
     Schedule,
+    ServerConfig,
     TrainerConfig,
 )
 from drumline_trainer.layout import Layout
@@ -39,6 +40,8 @@ class Reason(StrEnum):
     NO_EXPERTS = "NoExperts"
     EXPERTS = "ExpertsDoNotDivide"
     EXPERT_RANKS = "ExpertRanksDoNotDivide"
+    NODES = "CopiesDoNotFillNodes"
+    SERVERS = "TooManyServers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,20 @@ def objections(config: TrainerConfig, *, world_size: int) -> tuple[Objection, ..
         reason = Reason.REPLICATE if about_copies else Reason.WORLD_SIZE
         return (Objection(reason=reason, text=str(error)),)
     return tuple(_objections(layout, config))
+
+
+def worker(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig]:
+    """What makes its steps without waiting for others, as if it were a run of its own.
+
+    That is everything, but with local SGD one copy of the model and with asynchronous servers the
+    copies of a node; its global batch is its share.
+    """
+    degrees = config.parallelism
+    if not degrees.independent:
+        return layout, config
+    copies = degrees.server.copies_per_node if degrees.asynchronous else 1
+    batch = max(1, config.global_batch_size * copies // layout.replicate)
+    return layout.part(copies), replace(config, global_batch_size=batch)
 
 
 def checked_layout(config: TrainerConfig, *, world_size: int) -> Layout:
@@ -101,6 +118,9 @@ def _even(layout: Layout, parts: int) -> bool:
 
 def _objections(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
     yield from _batch(layout, config)
+    if layout.data_parallel is DataParallel.PARAMETER_SERVER:
+        yield from _servers(layout, config.parallelism.server)
+    layout, config = worker(layout, config)
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
@@ -115,6 +135,22 @@ def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
             reason=Reason.BATCH,
             text=f"global_batch_size: {batch} does not split evenly over {parts} ranks; use a"
             f" multiple of {parts}",
+        )
+
+
+def _servers(layout: Layout, server: ServerConfig) -> Iterator[Objection]:
+    copies, together = layout.replicate, server.copies_per_node
+    if copies % together:
+        yield Objection(
+            reason=Reason.NODES,
+            text=f"parallelism.server.copies_per_node: {copies} copies of the model do not divide"
+            f" by {together}",
+        )
+    elif server.servers > copies // together:
+        yield Objection(
+            reason=Reason.SERVERS,
+            text=f"parallelism.server.servers: {server.servers} servers need as many workers; there"
+            f" are {copies // together}",
         )
 
 

@@ -20,12 +20,12 @@ from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.optimization.build import build_optimizer
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.assembly import assemble
 from drumline_trainer.parallelism.share import Share
+from drumline_trainer.parallelism.workers import Workers
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.randomness import reseed
 from drumline_trainer.recovery.savepoints import SavePoints
@@ -53,8 +53,9 @@ def train(
     dataset = open_dataset(config.data, seed=config.seed)
     dataset.check_model(config.model)
     world = World.join(layout, device=device)
-    trainee = assemble(config, world)
-    optimizer = build_optimizer(trainee.slices, config.optimizer, world)
+    workers = Workers.of(config, world)
+    trainee = assemble(workers.config, workers.world)
+    optimizer = workers.optimizer(trainee)
     share = Share.of(dataset, config=config, world=world)
 
     kept = optimizer.slices()
@@ -63,9 +64,9 @@ def train(
     reporter.enter(Phase.RESTORING)
     start = savepoints.restore(kept)
     begin_weights(trainee, start, config=config)
-    trainee.weights.publish()
     cursor, scale = cursor_of(start), loss_scale_of(start, config=config)
     optimizer.set_finished_steps(start.step - scale.skipped)
+    trainee.weights.publish()
     announce(start, config=config, dataset=dataset, reporter=reporter)
 
     cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
@@ -85,27 +86,29 @@ def train(
                 trainee.slices,
                 gradients,
                 loss=loss,
-                world=world,
+                world=workers.world,
                 max_norm=config.optimizer.max_gradient_norm,
                 vote=savepoints.vote,
                 scale=scale.value,
             )
             scale = scale.after(finite=totals.finite)
             refuse_non_finite(totals, scale, step=step + 1)
-            rate = learning_rate(step, config)
+            rate = learning_rate(step, workers.config)
             if totals.finite:
                 optimizer.update(gradients, rate=rate)
                 trainee.weights.publish()
+            known = workers.meet(step + 1, totals)
             reporter.finish_step(
                 step + 1,
-                loss=totals.loss,
+                losses=known.losses if known else {},
                 gradient_norm=totals.gradient_norm,
                 learning_rate=rate,
                 skipped_steps=scale.skipped,
+                staleness=known and known.staleness,
             )
 
-            if savepoints.due(step + 1, votes=totals.votes):
-                state = trainer_state(cursor, totals, scale, config=config, dataset=dataset)
+            if known and savepoints.due(step + 1, votes=known.totals.votes):
+                state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 savepoints.save(step + 1, trainer=state)
     reporter.done()
 

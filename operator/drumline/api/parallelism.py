@@ -25,7 +25,8 @@ class ParallelismSpec(ApiModel):
 
     data_parallel: Annotated[str, Field(json_schema_extra=_one_of(DataParallel))] = "fsdp"
     """What ranks that see different samples share out: ddp nothing, zero1 the optimizer's state,
-    zero2 gradients too, fsdp weights too. Default: fsdp."""
+    zero2 gradients too, fsdp weights too; parameter-server keeps what is updated on servers.
+    Default: fsdp."""
     replicate: Degree = 1
     """With fsdp: copies of the sharded model, for instance one a rack (HSDP). Default: 1."""
     tensor: Degree = 1

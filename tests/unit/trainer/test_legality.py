@@ -9,8 +9,10 @@ import pytest
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
-from drumline_trainer.legality import Reason, checked_layout, micro_batches, objections
+from drumline_trainer.legality import Reason, checked_layout, micro_batches, objections, worker
 from tests.unit.trainer.layout_matrix import config, matrix
+
+SERVER = "parameter-server"
 
 
 def test_nearly_all_of_the_matrix_is_legal() -> None:
@@ -109,6 +111,23 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             2,
             {"model": {"experts": 4}, "parallelism": {"tensor": 2, "expert": 2}},
         ),
+        (
+            Reason.NODES,
+            "4 copies of the model do not divide by 3",
+            4,
+            {"parallelism": {"data_parallel": SERVER, "server": {"copies_per_node": 3}}},
+        ),
+        (
+            Reason.SERVERS,
+            "there are 2",
+            4,
+            {
+                "parallelism": {
+                    "data_parallel": SERVER,
+                    "server": {"copies_per_node": 2, "servers": 3},
+                }
+            },
+        ),
     ],
     ids=lambda value: value.value if isinstance(value, Reason) else "",
 )
@@ -149,3 +168,23 @@ def parts_of(*, batch: int, parallelism: dict[str, Any]) -> int:
     trainer = config(parallelism=parallelism, global_batch_size=batch)
     layout = checked_layout(trainer, world_size=parallelism.get("pipeline", 1))
     return micro_batches(layout, trainer)
+
+
+def test_a_copy_that_trains_alone_is_judged_as_a_run_of_its_own() -> None:
+    local = {"data_parallel": "ddp", "local_sgd": {"every_steps": 10}}
+    trainer = config(parallelism=local, global_batch_size=8)
+    alone, own = worker(checked_layout(trainer, world_size=4), trainer)
+    assert (alone.world_size, own.global_batch_size) == (1, 2)
+    experts = config(experts=4, parallelism={**local, "expert": 2}, global_batch_size=8)
+    assert {found.reason for found in objections(experts, world_size=4)} == {Reason.EXPERT_RANKS}
+
+
+def test_a_node_of_asynchronous_copies_is_one_worker() -> None:
+    server = {"mode": "asynchronous", "copies_per_node": 2}
+    trainer = config(parallelism={"data_parallel": SERVER, "server": server}, global_batch_size=8)
+    alone, own = worker(checked_layout(trainer, world_size=4), trainer)
+    assert (alone.data_parallel, alone.replicate) == ("ddp", 2)
+    assert own.global_batch_size == 4
+    together = config(parallelism={"data_parallel": SERVER}, global_batch_size=8)
+    layout = checked_layout(together, world_size=4)
+    assert worker(layout, together) == (layout, together)

@@ -18,6 +18,7 @@ from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig,
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.reading import merge
 from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
+from drumline_trainer.config.workers import LocalSgdConfig, ServerConfig, ServerMode
 
 __all__ = [
     "MODEL_PRESETS",
@@ -27,6 +28,7 @@ __all__ = [
     "DataParallel",
     "Family",
     "Fp8Scaling",
+    "LocalSgdConfig",
     "LogRanks",
     "LoraConfig",
     "MemoryConfig",
@@ -41,6 +43,8 @@ __all__ = [
     "RateSchedule",
     "Recompute",
     "Schedule",
+    "ServerConfig",
+    "ServerMode",
     "TrainerConfig",
     "merge",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from drumline_trainer.config.errors import require_positive
+from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.workers import LocalSgdConfig, ServerConfig, ServerMode
 
 
 class DataParallel(StrEnum):
@@ -19,6 +20,8 @@ class DataParallel(StrEnum):
     """Weights; gradients and the optimizer's state are shared out."""
     FSDP = "fsdp"
     """Nothing: ZeRO-3. With `replicate` above 1 it is HSDP: copies of sharded groups."""
+    PARAMETER_SERVER = "parameter-server"
+    """Weights and gradients; what is updated lies on servers (Li et al. 2014)."""
 
 
 class Schedule(StrEnum):
@@ -68,6 +71,10 @@ class ParallelismConfig:
     """None: 1, or 2 where the schedule interleaves."""
     expert: int = 1
     """Ranks that share the experts of a mixture, taken from the data-parallel ones."""
+    server: ServerConfig = field(default_factory=ServerConfig)
+    local_sgd: LocalSgdConfig | None = None
+    """Copies of the model (`replicate`; with ddp each that there is) train alone and meet now and
+    then. None: all ranks make every step together."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
@@ -81,3 +88,37 @@ class ParallelismConfig:
                 "parallelism.stages_per_rank": self.stages_per_rank or 1,
             }
         )
+        if self.local_sgd is not None:
+            self._check_local_sgd()
+        if self.data_parallel is DataParallel.PARAMETER_SERVER:
+            self._check_server()
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether servers apply what comes when it comes."""
+        servers = self.data_parallel is DataParallel.PARAMETER_SERVER
+        return servers and self.server.mode is ServerMode.ASYNCHRONOUS
+
+    @property
+    def independent(self) -> bool:
+        """Whether there are ranks that do not wait for each other in every step."""
+        return self.local_sgd is not None or self.asynchronous
+
+    def _check_local_sgd(self) -> None:
+        if self.data_parallel not in (DataParallel.DDP, DataParallel.FSDP):
+            raise ConfigError(
+                f"parallelism.local_sgd: works with ddp and fsdp; {self.data_parallel} shares out"
+                " what copies that train alone do not have in common"
+            )
+
+    def _check_server(self) -> None:
+        if self.expert > 1:
+            raise ConfigError(
+                "parallelism.expert: parameter servers sum over all copies of the model, and"
+                " experts have others; use ddp, zero or fsdp"
+            )
+        if self.asynchronous and self.tensor * self.context * self.pipeline > 1:
+            raise ConfigError(
+                "parallelism.server.mode: asynchronous workers are single ranks, as each part of a"
+                " copy would get weights of another moment; leave out tensor, context and pipeline"
+            )

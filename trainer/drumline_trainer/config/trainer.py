@@ -10,11 +10,11 @@ from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
-from drumline_trainer.config.memory import MemoryConfig
+from drumline_trainer.config.memory import MemoryConfig, Offload
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
-from drumline_trainer.config.optimizer import OptimizerConfig
-from drumline_trainer.config.parallelism import ParallelismConfig
+from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
+from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
 from drumline_trainer.config.reading import build
 
 
@@ -83,10 +83,44 @@ class TrainerConfig:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:
             raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
+        if self.parallelism.independent:
+            self._check_independent()
+        servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
+        apart = servers or self.parallelism.local_sgd is not None
+        if apart and self.memory.offload_optimizer is not Offload.NONE:
+            raise ConfigError(
+                "memory.offload_optimizer: parameter servers keep the state in host memory anyway,"
+                " and local_sgd works on weights where they are; leave it out"
+            )
+        if servers and self.optimizer.kind is OptimizerKind.MUON:
+            raise ConfigError(
+                "optimizer.kind: muon works on whole matrices, and parameter servers hold rows of"
+                " them; use adamw or sgd"
+            )
         if self.fp8_scaling is not Fp8Scaling.TENSORWISE and not self.fp8:
             raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
+
+    @property
+    def meets_every_steps(self) -> int:
+        """All ranks know of each other after so many steps; only then anything is saved."""
+        if self.parallelism.local_sgd is not None:
+            return self.parallelism.local_sgd.every_steps
+        return self.log_every_steps if self.parallelism.asynchronous else 1
+
+    def _check_independent(self) -> None:
+        if self.precision is Precision.FP16:
+            raise ConfigError(
+                "precision: fp16 scales the loss by what all ranks agree on in every step, and with"
+                " local_sgd or asynchronous servers they do not; use bf16"
+            )
+        if self.checkpoint.every_steps % self.meets_every_steps:
+            raise ConfigError(
+                f"checkpoint.every_steps: {self.checkpoint.every_steps} is no multiple of the"
+                f" {self.meets_every_steps} steps after which all ranks meet"
+                " (local_sgd.every_steps, or log_every_steps with asynchronous servers)"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict(to_dict(c)) == c`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from drumline_trainer.metrics.staleness import Staleness
+
 
 def progress_line(
     *,
@@ -12,12 +14,14 @@ def progress_line(
     tokens_per_second: float,
     eta_seconds: float,
     mfu: float | None = None,
+    staleness: Staleness | None = None,
 ) -> str:
     """One line for standard output; without MFU where it is not known."""
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
+    stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
     return (
         f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:.3g}"
-        f"  {short_count(tokens_per_second)} tok/s{efficiency}  eta {clock(eta_seconds)}"
+        f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {clock(eta_seconds)}"
     )
 
 

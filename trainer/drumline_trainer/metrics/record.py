@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from drumline_trainer.metrics.staleness import Staleness
+
 MFU_FORMULA = (
     "tokens/s per device x (6 x weights in the products of a token + 6 x layers x heads x head size"
     " x sequence length, 12 where attention is not causal) / dense bf16 peak of the device"
@@ -31,6 +33,8 @@ class StepRecord:
     mfu: float | None
     skipped_steps: int
     """Of the whole run: steps that a gradient out of fp16's range cost."""
+    staleness: Staleness | None = None
+    """Of the steps since all ranks have met; None where they meet in every step."""
     parts: Mapping[str, float]
     """Mean seconds of a step by part (`timer`), with what was saved in between."""
     memory: Mapping[str, int]
@@ -53,6 +57,8 @@ class StepRecord:
             yield from _known(f"train/{name}", getattr(self, name))
         for name in ("tokens_per_second", "step_seconds", "mfu"):
             yield from _known(f"speed/{name}", getattr(self, name))
+        for name in ("mean", "most", "steps_ahead") if self.staleness is not None else ():
+            yield f"staleness/{name}", float(getattr(self.staleness, name))
         for name, seconds in self.parts.items():
             yield f"step_seconds/{name}", seconds
         for name, size in self.memory.items():

@@ -7,7 +7,6 @@ Losses that are in no file yet travel with the snapshots (`unwritten`).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,10 +25,9 @@ from drumline_trainer.metrics.memory import Memory
 from drumline_trainer.metrics.progress import progress_line
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.record import StepRecord
+from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.verdict import Verdict, judge
 from drumline_trainer.placement import Placement
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +56,8 @@ class Reporter:
     memory: Memory | None = None
     learning_rate: float | None = None
     skipped_steps: int = 0
+    staleness: Staleness | None = None
+    """Since the ranks have met; None where they meet in every step."""
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     checkpoint_seconds: float | None = None
@@ -67,6 +67,10 @@ class Reporter:
     snapshot_seconds: float | None = None
     unwritten: dict[int, float] = field(default_factory=dict[int, float])
     """Losses by step that are not in the file yet."""
+    _usual_seconds: float | None = None
+    """Of a step, over the last few reports: what is left of the run is told by it."""
+    _said: str = ""
+    """What the run was last said to be bound by."""
     _window_start: float = 0.0
     """When the steps of the next report began, later by the time spent in checkpoints."""
     _window_first: int = 0
@@ -136,17 +140,28 @@ class Reporter:
         self,
         step: int,
         *,
-        loss: float,
+        losses: Mapping[int, float],
         gradient_norm: float,
         learning_rate: float | None = None,
         skipped_steps: int = 0,
+        staleness: Staleness | None = None,
     ) -> None:
-        """Count a finished step; report at log cadence. `skipped_steps` are those of the run."""
+        """Count a finished step; report at log cadence.
+
+        Args:
+            step: steps that are finished.
+            losses: that have become known, by step; where ranks meet now and then, none or several.
+            gradient_norm: of this step.
+            learning_rate: of this step.
+            skipped_steps: those of the run.
+            staleness: since the ranks have met; None where it is not known yet, or there is none.
+        """
         self._mark = self._mark or self.step == self.restored_step
-        self.step, self.loss, self.gradient_norm = step, loss, gradient_norm
+        self.step, self.loss, self.gradient_norm = step, losses.get(step, self.loss), gradient_norm
         self.learning_rate, self.skipped_steps = learning_rate, skipped_steps
+        self.staleness = staleness or self.staleness
         self.micro_batch = 0
-        self.unwritten[step] = loss
+        self.unwritten.update(losses)
         self.instruments.stepped(step)
         if self._reports(step):
             self._report()
@@ -169,6 +184,8 @@ class Reporter:
         self.instruments.enter(Phase.DONE)
         if any(self.instruments.totals.values()):
             self.say(f"verdict: {self._judge(self.instruments.totals).sentence}")
+        if self.instruments.written:
+            self.say(f"figures: {self.instruments.folder}")
 
     def flush_losses(self) -> None:
         """Write down the losses."""
@@ -193,9 +210,14 @@ class Reporter:
         batch_tokens = self.config.global_batch_size * self.config.data.sequence_length
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.take(steps=steps)
+        usual = self._usual_seconds if self.instruments.settled else None  # not the first ones
+        self._usual_seconds = (
+            self.step_seconds if usual is None else (0.7 * usual + 0.3 * self.step_seconds)
+        )
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())
+            self._say_what_limits()
 
     def _progress(self) -> str:
         return progress_line(
@@ -204,8 +226,9 @@ class Reporter:
             loss=self.loss or 0.0,
             gradient_norm=self.gradient_norm or 0.0,
             tokens_per_second=self.tokens_per_second or 0.0,
-            eta_seconds=(self.config.steps - self.step) * (self.step_seconds or 0.0),
+            eta_seconds=(self.config.steps - self.step) * (self._usual_seconds or 0.0),
             mfu=self._mfu(),
+            staleness=self.staleness,
         )
 
     def _publish(self) -> None:
@@ -214,7 +237,6 @@ class Reporter:
         if not parts or not any(parts.values()) or self.memory is None:
             return
         verdict = self._judge(parts)
-        logger.info("step %d: %s", self.step, verdict.sentence)
         record = StepRecord(
             step=self.step,
             loss=self.loss or 0.0,
@@ -224,12 +246,22 @@ class Reporter:
             step_seconds=self.step_seconds or 0.0,
             mfu=self._mfu(),
             skipped_steps=self.skipped_steps,
+            staleness=self.staleness,
             parts=parts,
             memory=self.memory.by_category(),
             bound=verdict.bound,
             verdict=verdict.sentence,
         )
         self.instruments.publish(record)
+
+    def _say_what_limits(self) -> None:
+        """While the run goes on: whenever it is something else than before."""
+        if not self.instruments.settled or self.step == self.config.steps:
+            return
+        verdict = self._judge(self.instruments.totals)
+        if verdict.bound != self._said:
+            self._said = verdict.bound
+            self.say(f"so far {verdict.sentence}")
 
     def _judge(self, parts: Mapping[str, float]) -> Verdict:
         return judge(

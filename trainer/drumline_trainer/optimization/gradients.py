@@ -75,7 +75,7 @@ def clip_gradients(
     sums = torch.stack(own)
     if world.layout.world_size > 1:
         with part("all_reduce", "world"):  # where the slowest rank is waited for
-            dist.all_reduce(sums)
+            dist.all_reduce(sums, group=world.everyone)
     factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
     if held:
         torch._foreach_mul_([g for _, g in held], factor.float())  # pyright: ignore[reportPrivateImportUsage]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.config import MemoryConfig, Offload, Recompute, TrainerConfig
+from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
 from drumline_trainer.models.build import build_on_meta
@@ -70,16 +70,21 @@ class Trainee:
     pipeline: Pipeline | None = None
     ends: ProcessGroup | None = None
     """The two ranks that hold a tied embedding at the ends of a pipeline."""
+    siblings: int = 1
+    """Models like this one that share the global batch but not the update (`workers`)."""
 
     def begin(self, *, targets: int, scale: float = 1.0) -> None:
         """A step whose global batch has so many targets; the gradients of the last one go.
 
+        Where siblings share it, each takes the mean over an equal part of them.
+
         Losses and gradients are multiplied by `scale`, a power of 2.
         """
+        own_targets = targets / self.siblings
         self.weights.zero()
-        self.loss.divisor = targets / scale
+        self.loss.divisor = own_targets / scale
         for stage in self.stages:
-            set_loss_scale(stage, scale / targets)
+            set_loss_scale(stage, scale / own_targets)
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over all ranks, once all micro-batches have been passed through."""
@@ -105,20 +110,30 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
         experts |= expert_names(stage)
         _recompute(stage, config.memory)
         _offload_activations(stage, config.memory, world)
+    servers = world.layout.data_parallel is DataParallel.PARAMETER_SERVER
+    summing = world.part(config.parallelism.server.copies_per_node) if servers else world
     weights = data_parallel(
         stages,
-        world=world,
+        world=summing,
         cuts=cuts,
         precision=config.precision,
         backwards=micro_batches(world.layout, config),
         experts=experts,
         memory=config.memory,
     )
+    if servers:
+        from drumline_trainer.parallelism.parameter_server.synchronous import (  # noqa: PLC0415
+            SynchronousServers,
+        )
+
+        server = config.parallelism.server
+        weights = SynchronousServers(weights, server, whole=world, worker=summing)
     trainee = Trainee(
         stages=tuple(stages),
         weights=weights,
         slices=weights.slices,
         loss=MeanLoss(_summed_loss(config, world)),
+        siblings=max(1, len(world.siblings)),
     )
     return trainee if world.layout.pipeline == 1 else _pipelined(trainee, config, world)
 

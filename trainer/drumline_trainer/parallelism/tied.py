@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis, Layout
+from drumline_trainer.metrics.timer import part
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
 
@@ -32,14 +33,10 @@ def tied_group(world: World) -> ProcessGroup | None:
     Collective over all ranks of the world, also of those that get none. A pipeline whose ends are
     on one rank needs no group.
     """
-    mine: ProcessGroup | None = None
     if _ends_meet(world.layout):
-        return mine
-    for ranks in world.layout.groups(Axis.PIPELINE):
-        group = dist.new_group([ranks[0], ranks[-1]])
-        if isinstance(group, ProcessGroup):  # a rank that is not in it gets a token
-            mine = group
-    return mine
+        return None
+    pipelines = world.layout.groups(Axis.PIPELINE)
+    return world.split([(ranks[0], ranks[-1]) for ranks in pipelines])
 
 
 def tied_copies(slices: Iterable[Slice], *, layout: Layout, pipeline: int) -> tuple[Slice, ...]:
@@ -50,13 +47,13 @@ def tied_copies(slices: Iterable[Slice], *, layout: Layout, pipeline: int) -> tu
     """
     found: list[Slice] = []
     at_last = pipeline > 0  # the first slice on the pipeline's first rank is the first stage's
-    for part in slices:
-        if part.name == TIED and layout.pipeline > 1:
-            copy = part.copy + (part.copies if at_last else 0)
-            found.append(replace(part, copies=2 * part.copies, copy=copy))
+    for one in slices:
+        if one.name == TIED and layout.pipeline > 1:
+            copy = one.copy + (one.copies if at_last else 0)
+            found.append(replace(one, copies=2 * one.copies, copy=copy))
             at_last = True
         else:
-            found.append(part)
+            found.append(one)
     return tuple(found)
 
 
@@ -70,19 +67,20 @@ def sum_tied_gradients(
         gradients: theirs, in the same order.
         group: of `tied_group`.
     """
-    mine = [g for part, g in zip(slices, gradients, strict=True) if part.name == TIED]
+    mine = [g for one, g in zip(slices, gradients, strict=True) if one.name == TIED]
     if len(mine) > 1:
         first, last = mine
         first.add_(last)
         last.copy_(first)
     elif mine and group is not None and mine[0].numel():
-        dist.all_reduce(mine[0], group=group)
+        with part("all_reduce", "tied"):
+            dist.all_reduce(mine[0], group=group)
 
 
 def refuse_unequal_ends(slices: Iterable[Slice], *, group: ProcessGroup | None) -> None:
     """Raise ValueError unless both ends hold the same elements. Collective over the group."""
-    mine = [part for part in slices if part.name == TIED]
-    boxes = [[*part.box.offsets, *part.box.shape] for part in mine]
+    mine = [one for one in slices if one.name == TIED]
+    boxes = [[*one.box.offsets, *one.box.shape] for one in mine]
     if group is not None:
         box = torch.tensor(boxes[0], device=mine[0].tensor.device)
         both = [torch.empty_like(box) for _ in range(2)]

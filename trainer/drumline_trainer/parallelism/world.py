@@ -3,12 +3,15 @@
 Every rank makes all groups of all axes in the same order, so that nobody waits for a rank that is
 not coming. An axis of one rank has no group: code that asks for it does nothing, and a world of one
 rank runs no collective at all. An axis over all ranks is the default group.
+
+Where copies of the model go on without each other for a while (`workers`), each of them is a world
+of its own: the same code, fewer ranks, counted from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -28,6 +31,13 @@ class World:
     device: torch.device
     groups: Mapping[Axis, ProcessGroup] = field(default_factory=dict[Axis, ProcessGroup])
     """Of this rank; axes of one rank are left out."""
+    everyone: ProcessGroup | None = None
+    """All ranks of this world; None: the default group, or there is one rank."""
+    siblings: tuple[tuple[int, ...], ...] = ()
+    """By rank in them, the ranks of the default group that make up each of several worlds of one
+    layout; empty for the one world of all ranks."""
+    sibling: int = 0
+    """Which of them this is."""
 
     @classmethod
     def join(cls, layout: Layout, *, device: torch.device) -> World:
@@ -38,17 +48,43 @@ class World:
         """
         if layout.world_size != dist.get_world_size():
             raise ValueError(f"{layout} has {layout.world_size} ranks, not {dist.get_world_size()}")
-        rank = dist.get_rank()
-        made: dict[tuple[tuple[int, ...], ...], ProcessGroup] = {}
-        groups: dict[Axis, ProcessGroup] = {}
-        for axis in Axis:
-            sets = layout.groups(axis)
-            if len(sets[0]) == 1:
-                continue
-            if sets not in made:
-                made[sets] = _make(sets, rank=rank)
-            groups[axis] = made[sets]
-        return cls(layout=layout, rank=rank, device=device, groups=groups)
+        whole = cls(layout=layout, rank=dist.get_rank(), device=device)
+        return replace(whole, groups=_groups_of_axes(whole))
+
+    def part(self, copies: int) -> World:
+        """Of so many neighbours on the axis `dp_replicate`. Collective over all ranks."""
+        layout = self.layout.part(copies)
+        siblings = self.layout.parts(copies)
+        sibling = next(n for n, ranks in enumerate(siblings) if self.rank in ranks)
+        part = replace(
+            self,
+            layout=layout,
+            rank=siblings[sibling].index(self.rank),
+            groups={},
+            siblings=siblings,
+            sibling=sibling,
+        )
+        everyone = part.split([range(layout.world_size)]) if layout.world_size > 1 else None
+        return replace(part, everyone=everyone, groups=_groups_of_axes(part))
+
+    def split(
+        self, sets: Sequence[Sequence[int]], *, backend: str | None = None
+    ) -> ProcessGroup | None:
+        """Make a group of each set of ranks, in all siblings alike; the one this rank is in.
+
+        Collective over all ranks of the default group.
+        """
+        mine: ProcessGroup | None = None
+        for each in self.siblings or (range(dist.get_world_size()),):
+            for ranks in sets:
+                group = dist.new_group([each[rank] for rank in ranks], backend=backend)
+                if isinstance(group, ProcessGroup):  # a rank that is not in it gets a token
+                    mine = group
+        return mine
+
+    def global_ranks(self, ranks: Iterable[int]) -> list[int]:
+        """Their numbers in the default group."""
+        return [self.siblings[self.sibling][rank] if self.siblings else rank for rank in ranks]
 
     def group(self, axis: Axis) -> ProcessGroup | None:
         """This rank's group along an axis; None for an axis of one rank."""
@@ -73,9 +109,10 @@ class World:
 
     def mesh(self, *axes: Axis) -> DeviceMesh:
         """A device mesh of these axes, slowest first, as torch's own parallelisms want it."""
-        ranks = torch.tensor(self.layout.group_of(axes[-1], self.rank))
+        inner = self.layout.group_of(axes[-1], self.rank)
+        ranks = torch.tensor(self.global_ranks(inner))
         if len(axes) > 1:
-            rows = [self.layout.group_of(axes[0], int(rank)) for rank in ranks]
+            rows = [self.global_ranks(self.layout.group_of(axes[0], rank)) for rank in inner]
             ranks = torch.tensor(rows).T.contiguous()
         groups = [self._group_or_one(axis) for axis in axes]
         return DeviceMesh.from_group(
@@ -88,16 +125,22 @@ class World:
     def _group_or_one(self, axis: Axis) -> ProcessGroup:
         group = self.group(axis)
         if group is None:
-            group = dist.new_group([self.rank], use_local_synchronization=True)
+            group = dist.new_group([dist.get_rank()], use_local_synchronization=True)
             return cast("ProcessGroup", group)  # else: this rank is not in it
         return group
 
 
-def _make(sets: tuple[tuple[int, ...], ...], *, rank: int) -> ProcessGroup:
-    """All of them; the one that this rank is in."""
-    if len(sets) == 1:
-        assert dist.group.WORLD is not None  # noqa: S101 - it is initialized
-        return dist.group.WORLD
-    made = {ranks: dist.new_group(list(ranks)) for ranks in sets}
-    own = next(group for ranks, group in made.items() if rank in ranks)
-    return cast("ProcessGroup", own)
+def _groups_of_axes(world: World) -> dict[Axis, ProcessGroup]:
+    made: dict[tuple[tuple[int, ...], ...], ProcessGroup | None] = {}
+    groups: dict[Axis, ProcessGroup] = {}
+    for axis in Axis:
+        sets = world.layout.groups(axis)
+        if len(sets[0]) == 1:
+            continue
+        if sets not in made:
+            whole = len(sets) == 1 and not world.siblings
+            made[sets] = dist.group.WORLD if whole else world.split(sets)
+        group = made[sets]
+        assert group is not None  # noqa: S101 - every rank is in one of the sets
+        groups[axis] = group
+    return groups

@@ -38,7 +38,7 @@ def test_step_seconds_count_the_steps_since_the_last_report(
     reporter.begin(7, tier=RestoreTier.STORAGE)
     for step in range(8, 26):
         now += 2.0
-        reporter.finish_step(step, loss=1.5, gradient_norm=0.5)
+        reporter.finish_step(step, losses={step: 1.5}, gradient_norm=0.5)
         if step == 9:
             now += 60.0
             reporter.checkpointed(step=9, digest="d", seconds=60.0)
@@ -80,7 +80,7 @@ def trained(
                 model(torch.ones(1, 2)).sum().backward()
             if phase is Phase.OPTIMIZER:
                 reporter.count_gradients([one.grad for one in model.parameters()])
-        reporter.finish_step(step, loss=1.0, gradient_norm=1.0, learning_rate=0.1)
+        reporter.finish_step(step, losses={step: 1.0}, gradient_norm=1.0, learning_rate=0.1)
     reporter.done()
     return beats, lines
 
