@@ -133,14 +133,19 @@ def _agree_on_manifest(source: Path, *, digest: str, device: torch.device) -> tu
     message = b""
     if dist.get_rank() == 0:
         try:
-            message = b"+" + _read_manifest(source, digest=digest)
+            message = b"+" + read_manifest(source, digest=digest)
         except CorruptCheckpointError as error:
             message = b"-" + str(error).encode()
     message = broadcast_bytes(message, device=device)
     return (message[1:], "") if message[:1] == b"+" else (b"", message[1:].decode())
 
 
-def _read_manifest(source: Path, *, digest: str) -> bytes:
+def read_manifest(source: Path, *, digest: str = "") -> bytes:
+    """The manifest's bytes, verified; with a digest, that it is that one.
+
+    Raises:
+        CorruptCheckpointError: it is damaged, of another step, or another one.
+    """
     body = read_bounded(source / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
     if read_bounded(source / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: digest differs from {MANIFEST_DIGEST_FILE}")

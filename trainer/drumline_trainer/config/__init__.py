@@ -14,7 +14,12 @@ from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, RateSchedule
-from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig, Schedule
+from drumline_trainer.config.parallelism import (
+    DataParallel,
+    ParallelismConfig,
+    Schedule,
+    StageBalance,
+)
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.reading import merge
 from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
@@ -43,6 +48,7 @@ __all__ = [
     "RateSchedule",
     "Recompute",
     "Schedule",
+    "StageBalance",
     "ServerConfig",
     "ServerMode",
     "TrainerConfig",

@@ -51,6 +51,15 @@ class Schedule(StrEnum):
         return self not in (Schedule.GPIPE, Schedule.ONE_F_ONE_B)
 
 
+class StageBalance(StrEnum):
+    """How a pipeline's layers are shared out: so that the slowest stage is as fast as it can be."""
+
+    COST = "cost"
+    """By the operations of the layers, embedding and head."""
+    MEASURED = "measured"
+    """By what stages took before the checkpoint that the run goes on from."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelismConfig:
     """Degrees that divide the ranks; what is left over goes to data parallelism."""
@@ -69,6 +78,7 @@ class ParallelismConfig:
     schedule: Schedule = Schedule.ONE_F_ONE_B
     stages_per_rank: int | None = None
     """None: 1, or 2 where the schedule interleaves."""
+    stage_balance: StageBalance = StageBalance.COST
     expert: int = 1
     """Ranks that share the experts of a mixture, taken from the data-parallel ones."""
     server: ServerConfig = field(default_factory=ServerConfig)

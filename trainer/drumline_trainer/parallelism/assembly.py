@@ -41,7 +41,9 @@ from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.parallelism.world import World
 
 if TYPE_CHECKING:
+    from drumline_trainer.metrics.timer import StepTimer
     from drumline_trainer.parallelism.pipeline import MicroBatches, Pipeline
+    from drumline_trainer.parallelism.stage_plan import StagePlan
 
 
 @dataclass(slots=True)
@@ -94,13 +96,20 @@ class Trainee:
         return gradients
 
 
-def assemble(config: TrainerConfig, world: World) -> Trainee:
+def assemble(
+    config: TrainerConfig, world: World, *, plan: StagePlan | None = None
+) -> Trainee:
     """The model on this rank's device, contents undefined. Collective.
+
+    Args:
+        config: of the run.
+        world: the ranks.
+        plan: which layers the stages of a pipeline have; None: by cost.
 
     Raises:
         ConfigError: this torch lacks something that the configuration asks for.
     """
-    stages = _stages(config, world)
+    stages = _stages(config, world, plan)
     cuts: dict[str, Cut] = {}
     experts: set[str] = set()
     for stage in stages:
@@ -135,7 +144,9 @@ def assemble(config: TrainerConfig, world: World) -> Trainee:
         loss=MeanLoss(_summed_loss(config, world)),
         siblings=max(1, len(world.siblings)),
     )
-    return trainee if world.layout.pipeline == 1 else _pipelined(trainee, config, world)
+    if world.layout.pipeline == 1:
+        return trainee
+    return _pipelined(trainee, config, world, clock=None if plan is None else plan.clock)
 
 
 def _adapted(
@@ -174,18 +185,19 @@ def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -
         )
 
 
-def _stages(config: TrainerConfig, world: World) -> Sequence[nn.Module]:
+def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequence[nn.Module]:
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]
     costs = model_costs(config.model, sequence_length=config.data.sequence_length)
+    by_cost = partition(costs, stages=layout.stages)
     from drumline_trainer.parallelism.pipeline import stage_modules  # noqa: PLC0415 - imports
 
     return stage_modules(
         model,
         layout=layout,
         index=world.index(Axis.PIPELINE),
-        partition=partition(costs, stages=layout.stages),
+        partition=by_cost if plan is None else plan.partition,
     )
 
 
@@ -198,7 +210,9 @@ def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tenso
     )
 
 
-def _pipelined(trainee: Trainee, config: TrainerConfig, world: World) -> Trainee:
+def _pipelined(
+    trainee: Trainee, config: TrainerConfig, world: World, *, clock: StepTimer | None
+) -> Trainee:
     """The stages under their schedule, the two ends of a tied model held together."""
     from drumline_trainer.parallelism.pipeline import Pipeline  # noqa: PLC0415 - imports
 
@@ -213,6 +227,7 @@ def _pipelined(trainee: Trainee, config: TrainerConfig, world: World) -> Trainee
         micro_batches=_micro_batches(config, world),
         loss=trainee.loss,
         stage_done=trainee.weights.stage_done,
+        clock=clock,
     )
     return replace(trainee, slices=slices, pipeline=pipeline, ends=ends)
 

@@ -23,11 +23,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import pipelining
 from torch.distributed.fsdp import FSDPModule
@@ -35,9 +33,9 @@ from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.timer import StepTimer, part
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.seams import Through
+from drumline_trainer.parallelism.pipeline_stage import MicroBatches, Stage, working
 from drumline_trainer.parallelism.stages import Partition
 from drumline_trainer.parallelism.world import World
 
@@ -69,21 +67,6 @@ def stage_modules(
     return [_cut(model, stage=stage, partition=partition) for stage in layout.stages_of(index)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatches:
-    """What a step consists of, as this rank sees it; all are alike."""
-
-    count: int
-    inputs: tuple[int, ...]
-    """Shape of one's tokens, B S, or of its images."""
-    hidden: tuple[int, ...]
-    """Shape of the hidden states between stages, B S D, S what this rank has of the sequence."""
-    dtype: torch.dtype
-    """Of the hidden states."""
-    inputs_dtype: torch.dtype = torch.int64
-    """Of tokens or images."""
-
-
 class Pipeline:
     """This rank's stages under a schedule."""
 
@@ -95,6 +78,7 @@ class Pipeline:
         micro_batches: MicroBatches,
         loss: Loss,
         stage_done: Callable[[nn.Module], None] | None = None,
+        clock: StepTimer | None = None,
     ) -> None:
         """Prepare; nothing travels before the first step.
 
@@ -105,6 +89,7 @@ class Pipeline:
             loss: called on the last stage.
             stage_done: called with a module when the gradients of all micro-batches are in its
                 parameters' `.grad`; not with FSDP2's, which reduce their gradients themselves.
+            clock: takes the time of each stage, under its number.
 
         Raises:
             ConfigError: this torch lacks the schedule.
@@ -117,12 +102,25 @@ class Pipeline:
             refuse_resharding(modules)
         numbers = layout.stages_of(world.index(Axis.PIPELINE))
         self._has_first, self._has_last = 0 in numbers, layout.stages - 1 in numbers
+        self._clock = clock
+        self._warm = False
+        """A first step takes longer: its times do not count."""
         self._stages = [
-            _Stage(module, number, world=world, micro_batches=micro_batches, done=stage_done)
+            Stage(
+                module,
+                number,
+                world=world,
+                micro_batches=micro_batches,
+                done=stage_done,
+                clock=clock,
+            )
             for number, module in zip(numbers, modules, strict=True)
         ]
         self._schedule = build_schedule(
-            layout.schedule, self._stages, micro_batches=micro_batches.count, loss=_timed(loss)
+            layout.schedule,
+            self._stages,
+            micro_batches=micro_batches.count,
+            loss=_timed(loss, clock=clock, stage=layout.stages - 1),
         )
 
     def forward_backward(
@@ -152,6 +150,9 @@ class Pipeline:
         total = torch.zeros((), device=self._device)
         for loss in losses:
             total += loss.detach()
+        if self._clock is not None and not self._warm:
+            self._clock.restart()
+            self._warm = True
         return total
 
 
@@ -189,87 +190,11 @@ def refuse_resharding(modules: Sequence[nn.Module]) -> None:
                 )
 
 
-class _Stage(PipelineStage):
-    """torch's stage, with its metadata given and an ear for its end."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        number: int,
-        *,
-        world: World,
-        micro_batches: MicroBatches,
-        done: Callable[[nn.Module], None] | None,
-    ) -> None:
-        inputs = torch.empty(micro_batches.inputs, dtype=micro_batches.inputs_dtype, device="meta")
-        hidden = torch.empty(
-            micro_batches.hidden, dtype=micro_batches.dtype, device="meta", requires_grad=True
-        )
-        super().__init__(
-            module,
-            number,
-            world.layout.stages,
-            world.device,
-            input_args=inputs if number == 0 else hidden,
-            output_args=hidden,  # the last stage's stays here, and nobody asks for its shape
-            group=world.group(Axis.PIPELINE),
-        )
-        self._done = done
-        self._forgets = type(getattr(module, "through", None)) not in (Through, type(None))
-        """For its activations: torch would compute them again for each weight in turn."""
-        self.documents: Sequence[tuple[Documents, ...]] = ()
-        """Of each micro-batch. Not passed by torch, which would look for a gradient in them."""
-        self._micro_batch = 0
-
-    def forward_one_chunk(self, fwd_chunk_id: int, *arguments: Any, **options: Any) -> Any:
-        """Called by the schedule with a micro-batch's number."""
-        self._micro_batch = fwd_chunk_id
-        with part("forward"):
-            return super().forward_one_chunk(fwd_chunk_id, *arguments, **options)
-
-    def backward_one_chunk(
-        self, bwd_chunk_id: int, *arguments: Any, full_backward: bool = True, **options: Any
-    ) -> None:
-        """Called by the schedule: all of a micro-batch's backward pass, or for its inputs."""
-        whole = full_backward or self._forgets
-        with part("backward"):
-            super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)
-
-    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
-        """Called by the schedule: what is left of a micro-batch's backward pass."""
-        if self._forgets:
-            return
-        with part("backward"):
-            super().backward_weight_one_chunk(*arguments, **options)
-
-    def forward_maybe_with_nosync(self, *arguments: Any, **options: Any) -> Any:
-        """Called by that with what the module is given."""
-        documents = self.documents[self._micro_batch] if self.documents else ()
-        return super().forward_maybe_with_nosync(*arguments, *documents, **options)
-
-    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
-        """Called by the schedule after the stage's last micro-batch."""
-        with part("backward"):
-            super().perform_reduce_grad(grad_scale_factor)
-        if self._done is not None and not isinstance(self.submod, FSDPModule):
-            self._done(self.submod)
-
-    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        """Of torch 2.11, which greets all neighbours; one on this rank Gloo cannot reach."""
-        greetings = cast("Any", super())._get_init_p2p_neighbors_ops()  # noqa: SLF001
-        return [op for op in greetings if op.group_peer != self.group_rank]
-
-    def _validate_fwd_outputs(self, outputs: tuple[Tensor, ...]) -> None:
-        """Of torch 2.11, which compares the last stage's too; later versions do not."""
-        if not self.is_last:
-            cast("Any", super())._validate_fwd_outputs(outputs)  # noqa: SLF001
-
-
-def _timed(loss: Loss) -> Loss:
+def _timed(loss: Loss, *, clock: StepTimer | None, stage: int) -> Loss:
     """A schedule works the loss out between the passes of the last stage."""
 
     def loss_as_part(output: Tensor, targets: Tensor) -> Tensor:
-        with part("forward"):
+        with working("forward", clock=clock, stage=stage):
             return loss(output, targets)
 
     return loss_as_part
