@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.config import Precision, TrainerConfig, merge
 from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.legality import checked_layout
@@ -51,6 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
         "memory": {"recompute": "full"},
         "micro_batch_size": 1,
     },
+    "context, bf16": {"model": LLAMA, "parallelism": {"context": 2}, "precision": "bf16"},
     "experts": {"model": MIXTURE, "parallelism": {"expert": 2}, "micro_batch_size": 1},
 }
 Part = tuple[str, Box, npt.NDArray[np.float32]]
@@ -134,8 +135,11 @@ def ranks(gangs: GangStarter, text: Path) -> list[dict[str, tuple[float, list[Pa
 def test_each_document_has_the_loss_and_gradients_that_it_has_alone(
     ranks: list[dict[str, tuple[float, list[Part]]]], text: Path, name: str
 ) -> None:
-    loss, model = alone(config_of(CASES[name], text))
-    assert sum(found[name][0] for found in ranks) == pytest.approx(loss, rel=1e-6)
+    config = config_of(CASES[name], text)
+    exact = config.precision is Precision.FP32
+    loss, model = alone(config)
+    close = pytest.approx(loss, rel=1e-6 if exact else 1e-2)
+    assert sum(found[name][0] for found in ranks) == close
     parts = [part for found in ranks for part in found[name][1]]
     whole = dict(model.named_parameters())
     assert {part for part, _, _ in parts} == whole.keys()
@@ -145,4 +149,5 @@ def test_each_document_has_the_loss_and_gradients_that_it_has_alone(
         cut = tuple(map(slice, box.offsets, map(sum, zip(box.offsets, box.shape, strict=True))))
         error = np.abs(values - gradient[cut].numpy()).max(initial=0)
         # of a key's bias it is zero but for rounding
-        assert error <= 1e-5 * max(float(gradient.abs().max()), 1e-6), part
+        allowed = (1e-5 if exact else 5e-2) * max(float(gradient.abs().max()), 1e-6)
+        assert error <= allowed, part

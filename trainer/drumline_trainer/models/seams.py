@@ -43,7 +43,7 @@ class Attend(nn.Module):
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE)
         if q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES:
-            return self._varlen(q_BHSE, k_BGSE, v_BGSE, documents)
+            return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)
         windows = [
             torch.cat(
                 [
@@ -62,10 +62,10 @@ class Attend(nn.Module):
             q_BHSE, k_BGSE, v_BGSE, is_causal=self.causal, enable_gqa=grouped
         )
 
-    def _varlen(
+    def varlen(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents
     ) -> Tensor:
-        """All documents by one kernel. Never run: it needs a GPU.
+        """The same by one kernel for all documents. It needs a GPU, and was never run on one.
 
         Torch 2.11 has no word for grouped heads, so keys and values are repeated.
         """

@@ -14,6 +14,7 @@ from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents, Meeting, meetings
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.models.seams import Attend
 from drumline_trainer.parallelism.recompute import recompute
 
 LENGTHS = ((5, 1, 6), (12,), (3, 9))
@@ -93,3 +94,12 @@ def test_queries_and_keys_meet_where_they_are_of_one_document() -> None:
     for one in meetings(IDS, IDS):
         found[one.row, one.queries, one.keys] = True
     assert (found == seen).all()
+
+
+def test_a_gpu_s_attention_takes_all_documents_at_once() -> None:
+    """Shapes alone: tensors on meta have no values."""
+    q, k, v = (
+        torch.empty(3, heads, 12, 8, dtype=torch.bfloat16, device="meta") for heads in (4, 2, 2)
+    )
+    out = Attend(causal=True).varlen(q, k, v, DOCUMENTS.to(torch.device("meta")))
+    assert (out.shape, out.dtype) == (q.shape, q.dtype)
