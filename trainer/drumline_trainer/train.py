@@ -25,6 +25,7 @@ from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.assembly import assemble
 from drumline_trainer.parallelism.share import Share
+from drumline_trainer.parallelism.stage_plan import StagePlan
 from drumline_trainer.parallelism.workers import Workers
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.randomness import reseed
@@ -54,7 +55,8 @@ def train(
     dataset.check_model(config.model)
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
-    trainee = assemble(workers.config, workers.world)
+    plan = StagePlan.of(config, world, placement=reporter.placement)
+    trainee = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(trainee)
     share = Share.of(dataset, config=config, world=world)
 
@@ -109,7 +111,7 @@ def train(
 
             if known and savepoints.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
-                savepoints.save(step + 1, trainer=state)
+                savepoints.save(step + 1, trainer=state | plan.state())
     reporter.done()
 
 
