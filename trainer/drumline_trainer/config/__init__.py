@@ -48,9 +48,9 @@ __all__ = [
     "RateSchedule",
     "Recompute",
     "Schedule",
-    "StageBalance",
     "ServerConfig",
     "ServerMode",
+    "StageBalance",
     "TrainerConfig",
     "merge",
 ]
