@@ -17,7 +17,7 @@ run; a device we have no figure for has no MFU rather than a wrong one.
 
 from __future__ import annotations
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.config import Family, ModelConfig, TrainerConfig
 
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
@@ -68,6 +68,16 @@ def peak_flops(device_name: str) -> float | None:
     words = f" {device_name.replace('-', ' ')} "
     known = [name for name in PEAK_BF16_FLOPS if f" {name} " in words]
     return PEAK_BF16_FLOPS[max(known, key=len)] if known else None
+
+
+def mfu_of_run(
+    config: TrainerConfig, tokens_per_second: float | None, *, devices: int, peak: float | None
+) -> float | None:
+    """MFU at a speed over all devices; None where the speed or the peak is not known."""
+    if tokens_per_second is None:
+        return None
+    flops = flops_per_token(config.model, sequence_length=config.data.sequence_length)
+    return mfu(tokens_per_second, flops=flops, devices=devices, peak=peak)
 
 
 def mfu(tokens_per_second: float, *, flops: int, devices: int, peak: float | None) -> float | None:

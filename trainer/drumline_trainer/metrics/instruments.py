@@ -36,6 +36,8 @@ from drumline_trainer.profiling.profiler import Profiler
 
 FOLDER = "metrics"
 """In the checkpoint folder."""
+_SETTLED = 5
+"""Logged steps until a run is judged for the first time."""
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +120,16 @@ class Instruments:
         for observer in self._observers:
             observer.enter(OTHER)
         self._boundary(step)
+
+    @property
+    def settled(self) -> bool:
+        """Whether `totals` are of some length."""
+        return self._windows >= _SETTLED and any(self.totals.values())
+
+    @property
+    def written(self) -> bool:
+        """Whether this rank writes figures down."""
+        return bool(self._sinks)
 
     def take(self, *, steps: int) -> tuple[dict[str, float], Memory]:
         """Mean seconds of a step by part since the last time, and the memory."""

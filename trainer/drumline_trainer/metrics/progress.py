@@ -25,6 +25,11 @@ def progress_line(
     )
 
 
+def smoothed(before: float | None, newest: float) -> float:
+    """A running mean: one slow window does not turn the rest of a run around."""
+    return newest if before is None else 0.7 * before + 0.3 * newest
+
+
 def short_count(value: float) -> str:
     """Three significant digits: 950, 18.2k, 1.25M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):

@@ -1,8 +1,7 @@
 """From the training loop to whoever listens: heartbeats, progress lines, the losses file.
 
 The reduced loss is the same on every rank; rank 0 alone writes files, and lines unless all ranks
-are to (`metrics.log_ranks`), at log cadence.
-Losses that are in no file yet travel with the snapshots (`unwritten`).
+are to (`metrics.log_ranks`). Losses that are in no file yet travel with the snapshots.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.layout import Layout
-from drumline_trainer.metrics.flops import flops_per_token, mfu
+from drumline_trainer.metrics.flops import mfu_of_run
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import Memory
-from drumline_trainer.metrics.progress import progress_line
+from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.staleness import Staleness
@@ -69,12 +68,10 @@ class Reporter:
     """Losses by step that are not in the file yet."""
     _usual_seconds: float | None = None
     """Of a step, over the last few reports: what is left of the run is told by it."""
-    _said: str = ""
-    """What the run was last said to be bound by."""
+    _said_bound: str = ""
     _window_start: float = 0.0
     """When the steps of the next report began, later by the time spent in checkpoints."""
-    _window_first: int = 0
-    """Finished steps at that time."""
+    _window_first: int = 0  # finished steps at that time
     _mark: bool = True
     """The next heartbeat dates something: joined, restored, or the first step done."""
 
@@ -146,15 +143,10 @@ class Reporter:
         skipped_steps: int = 0,
         staleness: Staleness | None = None,
     ) -> None:
-        """Count a finished step; report at log cadence.
+        """Count a finished step; report at log cadence. `skipped_steps` are those of the run.
 
-        Args:
-            step: steps that are finished.
-            losses: that have become known, by step; where ranks meet now and then, none or several.
-            gradient_norm: of this step.
-            learning_rate: of this step.
-            skipped_steps: those of the run.
-            staleness: since the ranks have met; None where it is not known yet, or there is none.
+        `losses` are those that have become known, by step; none or several where ranks meet now and
+        then, and then `staleness` is since they have met.
         """
         self._mark = self._mark or self.step == self.restored_step
         self.step, self.loss, self.gradient_norm = step, losses.get(step, self.loss), gradient_norm
@@ -211,9 +203,7 @@ class Reporter:
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.take(steps=steps)
         usual = self._usual_seconds if self.instruments.settled else None  # not the first ones
-        self._usual_seconds = (
-            self.step_seconds if usual is None else (0.7 * usual + 0.3 * self.step_seconds)
-        )
+        self._usual_seconds = smoothed(usual, self.step_seconds)
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())
@@ -259,8 +249,8 @@ class Reporter:
         if not self.instruments.settled or self.step == self.config.steps:
             return
         verdict = self._judge(self.instruments.totals)
-        if verdict.bound != self._said:
-            self._said = verdict.bound
+        if verdict.bound != self._said_bound:
+            self._said_bound = verdict.bound
             self.say(f"so far {verdict.sentence}")
 
     def _judge(self, parts: Mapping[str, float]) -> Verdict:
@@ -302,13 +292,9 @@ class Reporter:
         )
 
     def _mfu(self) -> float | None:
-        if self.tokens_per_second is None:
-            return None
-        return mfu(
+        return mfu_of_run(
+            self.config,
             self.tokens_per_second,
-            flops=flops_per_token(
-                self.config.model, sequence_length=self.config.data.sequence_length
-            ),
             devices=self.placement.world_size,
             peak=self.peak_flops,
         )

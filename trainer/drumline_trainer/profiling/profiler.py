@@ -82,6 +82,7 @@ class Profiler:
             if self._on_gpu:
                 torch.cuda.memory._dump_snapshot(str(folder / f"rank-{rank}.memory.pickle"))  # noqa: SLF001
             self._stop().export_chrome_trace(str(folder / f"rank-{rank}.json"))
+            logger.info("trace: %s", folder)
         except OSError as error:  # no reason to end the run
             logger.warning("no trace of rank %d: %s", rank, error)
         self.close()

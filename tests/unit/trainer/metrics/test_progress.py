@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.metrics.progress import clock, progress_line, short_count
+from drumline_trainer.metrics.progress import clock, progress_line, short_count, smoothed
 
 
 def test_the_line() -> None:
@@ -30,6 +30,20 @@ def test_the_line_of_a_device_whose_peak_is_known() -> None:
     assert line == "step 1/2  loss 1.000  grad 1  5 tok/s  mfu 41.3%  eta 0:01"
 
 
+@pytest.mark.parametrize(("most", "shown"), [(0, ""), (5, "  stale 2.5")])
+def test_the_line_of_workers_that_do_not_wait_for_each_other(most: int, shown: str) -> None:
+    line = progress_line(
+        step=1,
+        total_steps=2,
+        loss=1.0,
+        gradient_norm=1.0,
+        tokens_per_second=5.0,
+        eta_seconds=1.0,
+        staleness=Staleness(mean=most / 2, most=most, steps_ahead=1),
+    )
+    assert line == f"step 1/2  loss 1.000  grad 1  5 tok/s{shown}  eta 0:01"
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(7.4, "7"), (950.0, "950"), (1000.0, "1.00k"), (1_250_000.0, "1.25M")]
 )
@@ -42,3 +56,8 @@ def test_counts(value: float, text: str) -> None:
 )
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+def test_one_slow_window_does_not_turn_the_rest_of_a_run_around() -> None:
+    assert smoothed(None, 2.0) == 2.0
+    assert smoothed(2.0, 12.0) == pytest.approx(5.0)

@@ -111,3 +111,30 @@ def test_progress_goes_where_it_is_shown() -> None:
     lines = trained(show=shown.append)[1]
     assert [line.partition("  ")[0] for line in shown] == ["step 1/2", "step 2/2"]
     assert [line.partition(":")[0] for line in lines] == ["verdict"]
+
+
+def test_what_limits_a_run_is_said_while_it_goes_on_and_when_that_changes() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    reporter = Reporter(
+        config=TrainerConfig(steps=9, log_every_steps=1),
+        placement=Placement(rank=0, world_size=1),
+        pulse=None,
+        write=lines.append,
+        show=lambda _: None,
+        losses_file=None,
+        peak_flops=None,
+        instruments=Instruments(timer=StepTimer(clock)),
+    )
+    reporter.begin(0, tier=RestoreTier.INITIAL)
+    for step in range(1, 10):
+        for phase in (Phase.DATA, Phase.FORWARD):
+            reporter.enter(phase)
+            clock.now += 1.0 if phase is Phase.FORWARD else 0.0 if step < 7 else 3.0
+        reporter.finish_step(step, losses={step: 1.0}, gradient_norm=1.0)
+    reporter.done()
+    assert [line.partition("-bound")[0] for line in lines] == [
+        "so far compute",
+        "so far data",
+        "verdict: data",
+    ]
