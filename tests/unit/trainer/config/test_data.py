@@ -44,5 +44,7 @@ def test_packing_by_its_name() -> None:
     config = TrainerConfig.from_dict({"data": {"packing": "documents"}})
     assert config.data.packing is Packing.DOCUMENTS
     assert TrainerConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(ConfigError, match=r"data.packing: must be one of stream, documents, separate"):
+    with pytest.raises(
+        ConfigError, match=r"data.packing: must be one of stream, documents, separate"
+    ):
         TrainerConfig.from_dict({"data": {"packing": "tight"}})

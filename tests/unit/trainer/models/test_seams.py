@@ -104,9 +104,7 @@ def test_attention_is_the_seam_s() -> None:
     seen: list[tuple[int, ...]] = []
 
     class Recorded(nn.Module):
-        def forward(
-            self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, _: None
-        ) -> Tensor:
+        def forward(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, _: None) -> Tensor:
             seen.extend([tuple(q_BHSE.shape), tuple(k_BGSE.shape), tuple(v_BGSE.shape)])
             return torch.zeros_like(q_BHSE)
 
