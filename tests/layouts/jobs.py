@@ -36,6 +36,17 @@ def train_until(placement: Placement, config: TrainerConfig, checkpoint: int) ->
         run_rank(config=config, placement=placement, heartbeat=listen, write=_silent)
 
 
+def train_in_small_parts(placement: Placement, config: TrainerConfig) -> None:
+    """All steps; of what is offloaded also small activations, and the optimizer in many buckets."""
+    from drumline_trainer.offload import activations, optimizer  # noqa: PLC0415 - seldom
+
+    with (
+        patch.object(activations, "LEAST_BYTES", 256),
+        patch.object(optimizer, "BUCKET_ELEMENTS", 1024),
+    ):
+        train(placement, config)
+
+
 def train_with_overflow(placement: Placement, config: TrainerConfig, step: int) -> None:
     """All steps; in one of them the last rank has an infinite gradient."""
     steps = itertools.count(1)

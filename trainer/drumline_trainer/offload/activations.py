@@ -48,7 +48,7 @@ class OffloadedRuns(nn.Module):
         *,
         home: Callable[[Sequence[int]], Home],
         device: torch.device,
-        least_bytes: int = LEAST_BYTES,
+        least_bytes: int | None = None,
     ) -> None:
         """Wrap the way through the layers, after `recompute` has replaced it.
 
@@ -56,14 +56,14 @@ class OffloadedRuns(nn.Module):
             through: the model's.
             home: for buffers of these sizes.
             device: of the activations.
-            least_bytes: smaller ones stay.
+            least_bytes: smaller ones stay; None: LEAST_BYTES.
         """
         super().__init__()
         self.through = through
         self._length = through.length if isinstance(through, RecomputedRuns) else 1
         self._spare = _Buffers(home)
         self._device = device
-        self._least_bytes = least_bytes
+        self._least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
         self._lanes: tuple[Lane, Lane] | None = None
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:

@@ -38,6 +38,10 @@ class Home(Protocol):
         """Nobody reads or writes these for now. They keep their contents."""
         ...
 
+    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
+        """Somebody is about to read these."""
+        ...
+
 
 def home(
     kind: Offload, memory: MemoryConfig, *, sizes: Iterable[int], device: torch.device
@@ -65,6 +69,9 @@ class HostMemory:
 
     def let_go(self, tensors: Sequence[Tensor]) -> None:
         """They stay in memory."""
+
+    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
+        """They are there."""
 
 
 class File:
@@ -102,16 +109,25 @@ class File:
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
             os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
 
+    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
+        """The kernel begins to read them."""
+        start, length = self._pages(tensors)
+        if length:
+            self._map.madvise(mmap.MADV_WILLNEED, start, length)
+
     def _pages(self, tensors: Sequence[Tensor]) -> tuple[int, int]:
         """First byte and length of the run of pages that these lie in, one after the other."""
         base = self._bytes.data_ptr()
-        held = [one for one in tensors if one.numel()]
+        held = [one for one in tensors if one.numel() and self._holds(one)]
         if not held:
             return 0, 0
         start = min(one.data_ptr() for one in held) - base
         end = max(one.data_ptr() + one.nbytes for one in held) - base
         start -= start % mmap.PAGESIZE
         return start, _rounded(end, mmap.PAGESIZE) - start
+
+    def _holds(self, tensor: Tensor) -> bool:
+        return 0 <= tensor.data_ptr() - self._bytes.data_ptr() < self._size
 
 
 def _rounded(size: int, multiple: int) -> int:

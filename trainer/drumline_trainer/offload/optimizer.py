@@ -45,7 +45,7 @@ class OffloadedOptimizer:
         build: Callable[[Sequence[Slice]], Optimizer],
         home: Callable[[Sequence[int]], Home],
         world: World,
-        bucket_elements: int = BUCKET_ELEMENTS,
+        bucket_elements: int | None = None,
     ) -> None:
         """Make the state, at home. Collective where `build` is.
 
@@ -54,12 +54,14 @@ class OffloadedOptimizer:
             build: the optimizer of some slices.
             home: for tensors of so many bytes each; asked once.
             world: its device does the work, unless slices lie elsewhere.
-            bucket_elements: of weights that are updated at once, but for those that are larger.
+            bucket_elements: of weights that are updated at once, but for those that are larger;
+                None: BUCKET_ELEMENTS.
         """
+        limit = BUCKET_ELEMENTS if bucket_elements is None else bucket_elements
         self._device = next((s.tensor.device for s in slices if s.home is None), world.device)
         self._buckets = [
             _Bucket(slices[start:end], start, device=self._device, build=build)
-            for start, end in pairwise(_borders(slices, world, limit=bucket_elements))
+            for start, end in pairwise(_borders(slices, world, limit=limit))
         ]
         made = home([size for bucket in self._buckets for size in bucket.state_sizes])
         for bucket in self._buckets:

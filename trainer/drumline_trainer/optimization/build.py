@@ -50,6 +50,8 @@ def build_optimizer(
     build = functools.partial(_of_kind, config=config, world=world)
     if memory is None or memory.offload_optimizer is Offload.NONE:
         return build(slices)
+    if memory.offload_optimizer is Offload.CPU and memory.offload_parameters is not Offload.NONE:
+        return build(slices)  # beside the weights, which are there
     from drumline_trainer.offload import home, optimizer  # noqa: PLC0415 - seldom
 
     return optimizer.OffloadedOptimizer(

@@ -135,7 +135,8 @@ def data_parallel(
     """
     memory = memory or MemoryConfig()
     layout = world.layout
-    if layout.data_parallel is DataParallel.FSDP and world.size(Axis.FSDP) > 1:
+    away = memory.offload_parameters is not Offload.NONE
+    if layout.data_parallel is DataParallel.FSDP and (away or world.size(Axis.FSDP) > 1):
         from drumline_trainer.parallelism.fsdp import ShardedStages  # noqa: PLC0415 - heavy
 
         return ShardedStages(
@@ -145,6 +146,7 @@ def data_parallel(
             precision=precision,
             backwards=backwards,
             experts=experts,
+            memory=memory,
         )
     for stage in stages:
         if layout.data_parallel is DataParallel.FSDP and precision is not Precision.FP32:

@@ -19,22 +19,32 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import Shard
 
-from drumline_trainer.config import Precision
+from drumline_trainer.config import MemoryConfig, Offload, Precision
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.fsdp_waits import time_fsdp
+from drumline_trainer.models.build import layer_modules
 from drumline_trainer.parallelism.precision import compute_type, frozen_to_compute_type
 from drumline_trainer.parallelism.sharded_tensors import local_box, local_shard
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.weights import Weight, weights_of
 from drumline_trainer.parallelism.world import World
+
+if TYPE_CHECKING:
+    from drumline_trainer.offload.home import Home
 
 
 class ShardedStages:
@@ -49,13 +59,23 @@ class ShardedStages:
         precision: Precision,
         backwards: int,
         experts: Collection[str] = (),
+        memory: MemoryConfig | None = None,
     ) -> None:
         """Shard stages on the meta device and give them storage; see `data_parallel`."""
+        away = memory is not None and memory.offload_parameters is not Offload.NONE
         for stage in stages:
             frozen_to_compute_type(stage, precision)
-            shard_stage(stage, world=world, precision=precision, experts=experts)
+            shard_stage(
+                stage,
+                world=world,
+                precision=precision,
+                experts=experts,
+                offload=memory.offload_parameters if memory else Offload.NONE,
+            )
             time_fsdp(stage, device=world.device)
-            stage.to_empty(device=world.device)
+            if not away:
+                stage.to_empty(device=world.device)
+        self._home = _at_home(stages, memory, world) if memory and away else None
         weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
         self._units = [m for stage in stages for m in stage.modules() if isinstance(m, FSDPModule)]
         self._parameters = [w.parameter for w in weights if w.parameter.requires_grad]
@@ -80,6 +100,8 @@ class ShardedStages:
         """Forget gathered copies of what has been written into the slices."""
         for unit in self._units:
             unit.reshard()
+        if self._home is not None:
+            self._home.let_go([part.tensor for part in self.slices])
 
     def zero(self) -> None:
         """Drop the gradients."""
@@ -94,8 +116,26 @@ class ShardedStages:
             cast("FSDPModule", stage).set_requires_gradient_sync(last)
 
 
+def _at_home(stages: Sequence[nn.Module], memory: MemoryConfig, world: World) -> Home:
+    from drumline_trainer.offload.parameters import (  # noqa: PLC0415 - seldom
+        ReadAhead,
+        give_storage_at_home,
+    )
+
+    place = give_storage_at_home(stages, memory, device=world.device)
+    if memory.offload_parameters is Offload.NVME:
+        for stage in stages:
+            ReadAhead([one for one in layer_modules(stage) if isinstance(one, FSDPModule)], place)
+    return place
+
+
 def shard_stage(
-    stage: nn.Module, *, world: World, precision: Precision, experts: Collection[str] = ()
+    stage: nn.Module,
+    *,
+    world: World,
+    precision: Precision,
+    experts: Collection[str] = (),
+    offload: Offload = Offload.NONE,
 ) -> None:
     """Shard in place: experts, each layer, then what is left at the root."""
     mesh = _mesh(world, Axis.FSDP)
@@ -103,6 +143,7 @@ def shard_stage(
         fully_shard,
         mp_policy=_mixed_precision(precision),
         reshard_after_forward=False if world.layout.keeps_gathered else None,  # None: torch's own
+        offload_policy=_offload_policy(offload, world),
     )
     expert_modules = list(_expert_modules(stage, "", experts))
     if expert_modules:
@@ -156,3 +197,10 @@ def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
     if precision is Precision.FP32:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(param_dtype=compute_type(precision), reduce_dtype=torch.float32)
+
+
+def _offload_policy(offload: Offload, world: World) -> OffloadPolicy:
+    if offload is Offload.NONE:
+        return OffloadPolicy()
+    pinned = offload is Offload.CPU and world.device.type == "cuda"
+    return CPUOffloadPolicy(pin_memory=pinned)
