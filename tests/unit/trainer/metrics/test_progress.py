@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drumline_trainer.metrics.progress import clock, progress_line, short_count, smoothed
+from drumline_trainer.metrics.staleness import Staleness
 
 
 def test_the_line() -> None:

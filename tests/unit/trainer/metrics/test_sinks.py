@@ -13,6 +13,7 @@ import pytest
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import open_sinks
+from drumline_trainer.metrics.staleness import Staleness
 
 ROOT = Path(__file__).parents[4]
 
@@ -39,6 +40,14 @@ def record(step: int, **changed: Any) -> StepRecord:
 
 def configured(**metrics: Any) -> TrainerConfig:
     return TrainerConfig.from_dict({"metrics": metrics})
+
+
+def test_staleness_is_a_figure_where_there_is_any() -> None:
+    stale = record(10, staleness=Staleness(mean=2.5, most=5, steps_ahead=1))
+    assert stale.to_dict()["staleness"] == {"mean": 2.5, "most": 5, "steps_ahead": 1}
+    figures = dict(stale.scalars())
+    assert (figures["staleness/mean"], figures["staleness/most"]) == (2.5, 5.0)
+    assert not any(name.startswith("staleness") for name, _ in record(10).scalars())
 
 
 def test_json_lines_say_everything_and_are_appended_to(tmp_path: Path) -> None:
