@@ -80,7 +80,7 @@ def _always() -> list[Part]:
     return [
         Part(text="install Drumline with `helm install`", seconds=_INSTALL_SECONDS),
         Part(
-            text="train two jobs: one waits for the other, says why, then runs",
+            text="train two jobs: one waits for the other, says why, then runs tensor-parallel",
             seconds=_JOBS_SECONDS,
         ),
     ]
