@@ -60,6 +60,13 @@ def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dic
         run(name, {"data_parallel": "parameter-server", **parallelism})
     run("diloco", local(4, rate=0.7, momentum=0.9))
     run("diloco of shards", local(4, rate=0.7, momentum=0.9, data_parallel="fsdp", replicate=2))
+    for axis in ("tensor", "pipeline"):
+        run(f"diloco, {axis}", local(4, rate=0.7, momentum=0.9, **{axis: 2}))
+    run(
+        "servers in bf16",
+        {"data_parallel": "parameter-server", "server": {"servers": 2}},
+        precision="bf16",
+    )
     server = {"servers": 2, "mode": "asynchronous", "max_staleness": BOUND}
     asynchronous = {"data_parallel": "parameter-server", "server": server}
     late = {"checkpoint": {"every_steps": STEPS}, "log_every_steps": STEPS}
@@ -114,6 +121,20 @@ def records(folder: Path) -> list[dict[str, Any]]:
 def test_synchronous_servers_train_as_ddp(folders: dict[str, Path], name: str) -> None:
     assert_same_training(folders[name], folders["ddp"])
     assert weights(folders[name]).keys() == weights(folders["ddp"]).keys()
+
+
+def test_servers_keep_fp32_weights_beside_a_low_precision(folders: dict[str, Path]) -> None:
+    low, exact = losses(folders["servers in bf16"]), losses(folders["ddp"])
+    assert low == pytest.approx(exact, rel=2e-2)
+    assert low != exact
+    assert {str(tensor.dtype) for tensor in weights(folders["servers in bf16"]).values()} == {
+        "float32"
+    }
+
+
+@pytest.mark.parametrize("name", ["diloco, tensor", "diloco, pipeline"])
+def test_what_a_copy_is_made_of_changes_nothing(folders: dict[str, Path], name: str) -> None:
+    assert_same_training(folders[name], folders["diloco of shards"])
 
 
 def test_meeting_in_every_step_is_averaging_gradients(folders: dict[str, Path]) -> None:
