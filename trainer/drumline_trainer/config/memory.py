@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
+from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
 
 
 class Recompute(StrEnum):
@@ -61,3 +63,36 @@ class MemoryConfig:
                     f"memory.offload_folder: must name a folder on a disk of the node, as"
                     f" memory.{name} is nvme"
                 )
+
+    def check_beside(
+        self, parallelism: ParallelismConfig, optimizer: OptimizerConfig, *, adapters: bool
+    ) -> None:
+        """Refuse what makes no sense with these. Raises ConfigError."""
+        kind = parallelism.data_parallel
+        weights = {self.offload_optimizer, self.offload_parameters} != {Offload.NONE}
+        if weights and kind is DataParallel.PARAMETER_SERVER:
+            raise ConfigError(
+                "memory.offload_optimizer: parameter servers hold the state already; leave it out"
+            )
+        if weights and parallelism.local_sgd is not None:
+            raise ConfigError(
+                "memory.offload_optimizer: not with local_sgd, whose ranks exchange weights from"
+                " their devices; offload_activations works"
+            )
+        if self.offload_parameters is Offload.NONE:
+            return
+        if kind is not DataParallel.FSDP:
+            raise ConfigError(
+                f"memory.offload_parameters: is for fsdp, not {kind}; offload_optimizer takes the"
+                " fp32 weights that bf16 and fp16 have beside the model's"
+            )
+        if optimizer.kind is OptimizerKind.MUON:
+            raise ConfigError(
+                "memory.offload_parameters: muon multiplies matrices, and would on the host; use"
+                " adamw or sgd"
+            )
+        if adapters:
+            raise ConfigError(
+                "memory.offload_parameters: not with lora; its frozen weights can be packed instead"
+                " (lora.base_bits)"
+            )

@@ -79,6 +79,7 @@ class TrainerConfig:
             }
         )
 
+        self.memory.check_beside(self.parallelism, self.optimizer, adapters=self.lora is not None)
         if self.fp8 and self.precision is not Precision.BF16:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:

@@ -64,7 +64,7 @@ def clip_gradients(
             they and the totals are rid of it.
     """
     held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
-    norms = _norms([gradient for _, gradient in held], like=loss)
+    norms = _norms([gradient for _, gradient in held], like=loss).to(loss.device)
     copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64).to(norms.device)
     own = [
         (norms.square() / copies).sum() / scale**2,
@@ -77,8 +77,9 @@ def clip_gradients(
         with part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)
     factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
-    if held:
-        torch._foreach_mul_([g for _, g in held], factor.float())  # pyright: ignore[reportPrivateImportUsage]
+    if held:  # in host memory, where weights are offloaded
+        factor = factor.float().to(held[0][1].device)
+        torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage]
     squared_norm, total_loss, votes, non_finite = sums.tolist()
     return Totals(
         loss=total_loss,

@@ -51,3 +51,38 @@ def test_a_full_disk_is_told_before_anything_is_written(
 def test_nvme_needs_a_folder(what: str) -> None:
     with pytest.raises(ConfigError, match=rf"memory\.offload_folder: .*offload_{what} is nvme"):
         TrainerConfig.from_dict({"memory": {f"offload_{what}": "nvme"}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"parallelism": {"data_parallel": "zero1"}}, "is for fsdp, not zero1"),
+        ({"optimizer": {"kind": "muon"}}, "muon multiplies matrices"),
+        ({"lora": {}}, "not with lora"),
+    ],
+)
+def test_weights_on_the_host_are_refused_where_nothing_gathers_them(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"memory\.offload_parameters: {reason}"):
+        TrainerConfig.from_dict({"memory": {"offload_parameters": "cpu"}, **changes})
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "reason"),
+    [
+        ({"data_parallel": "parameter-server"}, "parameter servers hold the state"),
+        ({"data_parallel": "ddp", "local_sgd": {"every_steps": 10}}, "not with local_sgd"),
+    ],
+)
+def test_state_that_lies_elsewhere_is_refused(parallelism: dict[str, object], reason: str) -> None:
+    memory = {"offload_optimizer": "cpu"}
+    with pytest.raises(ConfigError, match=rf"memory\.offload_optimizer: {reason}"):
+        TrainerConfig.from_dict({"memory": memory, "parallelism": parallelism})
+
+
+def test_activations_that_torch_keeps_itself_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"memory\.offload_activations: .* recompute selective"):
+        TrainerConfig.from_dict(
+            {"memory": {"offload_activations": "cpu", "recompute": "selective"}}
+        )
