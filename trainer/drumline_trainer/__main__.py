@@ -174,8 +174,10 @@ def _world_size(started: Launched | int) -> int:
 
 
 def _run(work: Work, started: Launched | int, *, config: TrainerConfig | None = None) -> int:
-    # read by torch as it is imported: else c10d warns of every address without a name
+    # read by torch as it is imported: else c10d warns of every address without a name, and the
+    # profiler of machines without a GPU
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from drumline_trainer.launch import be_rank, fork_ranks  # noqa: PLC0415
 
     if isinstance(started, int):

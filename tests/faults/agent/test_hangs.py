@@ -14,13 +14,15 @@ WAITS = [*STEPS, "beat(5, phase='backward')", "hang(until=1)", "done(9)"]
 
 
 async def test_the_rank_that_is_behind_all_others_is_killed(gang: Gang) -> None:
-    stuck = [*STEPS, "beat(5, phase='data')", STUCK, "done(9)"]
+    asked = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('asked'))"
+    stuck = [asked, *STEPS, "beat(5, phase='data')", STUCK, "done(9)"]
     await gang.start(2, ranks=2, variables=script(r0=WAITS, r1=WAITS, r2=stuck, r3=WAITS))
     await gang.push()
     before, after = await gang.pids(), await gang.pids()
 
     assert await gang.ended() == [0, 0]
     assert {rank for rank in before if before[rank] != after[rank]} == {2}
+    assert gang.agents[1].printed(2) == ["asked"]
     [killed] = gang.agents[1].events("rank_killed")
     assert killed["rank"] == 2
     incident = gang.leader.events("incident")[0]["incident"]

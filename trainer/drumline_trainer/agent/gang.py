@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from drumline_trainer.placement import Placement
     from drumline_trainer.recovery.orders import Order
 
+LAST_WORDS_SECONDS = 0.1
+"""For a rank that hangs to write down what it did last (`profiling.flight`), asked by SIGUSR1."""
 PARK_SECONDS = 5.0
 """How long a rank may take to leave its collectives once it was told to; or two of its steps. It
 takes a tenth of a second where cores are free: who is killed for being late loses its process."""
@@ -111,13 +113,15 @@ class LocalGang:
             rank.tell(order)
 
     def kill(self, numbers: Iterable[int], *, reason: str) -> None:
-        """End ranks that keep the others waiting."""
+        """End ranks that keep the others waiting, a moment after they were asked where they are."""
         wanted = set(numbers)
+        loop = asyncio.get_running_loop()
         for rank in self._ranks.values():
             if rank.placement.rank in wanted and rank.alive and not rank.done:
                 log(Event.RANK_KILLED, rank=rank.placement.rank, reason=reason)
                 rank.condemned = reason
-                self._zygote.signal(rank.child, signal.SIGKILL)
+                self._zygote.signal(rank.child, signal.SIGUSR1)
+                loop.call_later(LAST_WORDS_SECONDS, self._zygote.signal, rank.child, signal.SIGKILL)
 
     async def rest(self) -> None:
         """Bring every rank to rest: parked, or ended."""

@@ -78,6 +78,7 @@ def _stand_alone(*, output: int, parent_pid: int) -> None:
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until somebody writes down what this rank does
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted, not a path
         os.dup2(nothing.fileno(), 0)

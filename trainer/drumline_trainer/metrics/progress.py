@@ -1,4 +1,4 @@
-"""The line a person watches: `step 40/200  loss 2.613  grad 0.81  18.2k tok/s  eta 0:42`."""
+"""The line a person watches: `step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def progress_line(
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
     return (
-        f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:.3g}"
+        f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:#.3g}"
         f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {clock(eta_seconds)}"
     )
 

@@ -15,7 +15,7 @@ def test_the_line() -> None:
         tokens_per_second=18_240.0,
         eta_seconds=41.7,
     )
-    assert line == "step 40/200  loss 2.613  grad 0.81  18.2k tok/s  eta 0:42"
+    assert line == "step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42"
 
 
 def test_the_line_of_a_device_whose_peak_is_known() -> None:
@@ -28,7 +28,7 @@ def test_the_line_of_a_device_whose_peak_is_known() -> None:
         eta_seconds=1.0,
         mfu=0.4126,
     )
-    assert line == "step 1/2  loss 1.000  grad 1  5 tok/s  mfu 41.3%  eta 0:01"
+    assert line == "step 1/2  loss 1.000  grad 1.00  5 tok/s  mfu 41.3%  eta 0:01"
 
 
 @pytest.mark.parametrize(("most", "shown"), [(0, ""), (5, "  stale 2.5")])
@@ -42,7 +42,7 @@ def test_the_line_of_workers_that_do_not_wait_for_each_other(most: int, shown: s
         eta_seconds=1.0,
         staleness=Staleness(mean=most / 2, most=most, steps_ahead=1),
     )
-    assert line == f"step 1/2  loss 1.000  grad 1  5 tok/s{shown}  eta 0:01"
+    assert line == f"step 1/2  loss 1.000  grad 1.00  5 tok/s{shown}  eta 0:01"
 
 
 @pytest.mark.parametrize(
