@@ -48,7 +48,12 @@ CONFIG: dict[str, Any] = {
     },
     "data": {"sequence_length": 16},
     "optimizer": {"warmup_steps": 2},
-    "checkpoint": {"every_steps": CHECKPOINT_EVERY, "keep": 3, "snapshot_every_steps": 2},
+    "checkpoint": {
+        "every_steps": CHECKPOINT_EVERY,
+        "keep": 3,
+        "snapshot_every_steps": 2,
+        "asynchronous": False,  # so that it is certain which checkpoint there is at every moment
+    },
     "steps": STEPS,
     "global_batch_size": 4,
     "heartbeat_seconds": 0.05,

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer import rank as trainer
-from drumline_trainer.checkpoint import save as saving
+from drumline_trainer.checkpoint import part as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.assembly import MeanLoss
@@ -77,7 +77,11 @@ class Scene:
         _after(Reporter, "enter", lambda reporter, phase, **_: scene.enters(reporter, str(phase)))
         _after(Reporter, "done", lambda reporter: scene.enters(reporter, "done"))
         _after(Reporter, "begin", lambda _, step, **__: scene.begins(step))
-        _before(Reporter, "finish_step", lambda _, step, loss, **__: scene.finishes(step, loss))
+        _before(
+            Reporter,
+            "finish_step",
+            lambda _, step, losses, **__: scene.finishes(step, losses[step]),
+        )
         _after(saving, "write_shard_file", lambda *_, **__: scene.comes_to("writing"))
         _before(CheckpointFolder, "commit", lambda *_: scene.comes_to("commit"))
         plain = MeanLoss.__call__
