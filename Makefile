@@ -28,10 +28,10 @@ test-unit: setup  ## pure code: seconds
 test-trainer: setup  ## the trainer and its agent, several processes with Gloo
 	@$(PYTHON) -m tests.suite trainer
 
-test-layouts: setup  ## layouts of up to four ranks in which each two settings of the training matrix meet
+test-layouts: setup  ## layouts of up to eight ranks in which each two settings of the training matrix meet
 	@$(PYTHON) -m tests.suite layouts
 
-test-layouts-all: setup  ## the same with up to eight ranks, more changes of layout, all adapters and optimizers
+test-layouts-all: setup  ## the same with all adapters and optimizers
 	@LAYOUTS=all $(PYTEST) -q tests/layouts
 
 test-matrix: setup  ## a seeded slice of the kill matrix

@@ -121,18 +121,28 @@ class Case:
         """
         return max(2, self.layout.stages + (self.recompute == "blocks"))
 
+    @property
+    def micro_batches(self) -> int:
+        """Of a step, on a rank."""
+        return max(self.accumulation, least_micro_batches(self.layout))
+
+    @property
+    def effort(self) -> int:
+        """About how long a step takes: passes of a layer, there, back and there again."""
+        passes = (2 if self.recompute == "none" else 3) * (2 if self.model == "mixture" else 1)
+        side_by_side = self.ranks // self.layout.pipeline
+        return side_by_side * self.layers * self.micro_batches * passes
+
     def config(self, **changes: Any) -> TrainerConfig:
         """What its ranks are told."""
-        layout = self.layout
-        parts = max(self.accumulation, least_micro_batches(layout))
-        share = BATCH // layout.batch_ranks
+        share = BATCH // self.layout.batch_ranks
         memory: dict[str, Any] = {"recompute": self.recompute}
         if self.recompute == "blocks":
             memory["recompute_every"] = 2
         told = {
             "parallelism": self.parallelism,
             "memory": memory,
-            "micro_batch_size": max(1, share // parts),
+            "micro_batch_size": max(1, share // self.micro_batches),
         }
         raw = merge(plain(self.model, layers=self.layers), told)
         return TrainerConfig.from_dict(merge(raw, changes))
@@ -174,18 +184,21 @@ def every_case() -> list[Case]:
 
 
 def all_pairs(cases: Sequence[Case], *, seed: int, at_least: int) -> list[Case]:
-    """Few cases in which each two settings meet that meet in any (greedy); then some at random."""
+    """Few, quick cases in which each two settings meet that meet in any (greedy); some at random.
+
+    Effort counts less than in proportion: few cases that take longer begin and end less often.
+    """
     generator = random.Random(seed)
     waiting = set(itertools.chain.from_iterable(map(pairs, cases)))
     chosen: list[Case] = []
     while waiting:
-        sampled = generator.sample(cases, min(200, len(cases)))
-        best = max(sampled, key=lambda case: (len(waiting & pairs(case)), -case.ranks))
+        sampled = generator.sample(cases, min(400, len(cases)))
+        best = max(sampled, key=lambda case: len(waiting & pairs(case)) / case.effort**0.4)
         if not waiting & pairs(best):
             best = next(case for case in cases if waiting & pairs(case))
         chosen.append(best)
         waiting -= pairs(best)
-    more = [case for case in generator.sample(cases, at_least) if case not in chosen]
+    more = [case for case in generator.sample(cases, 2 * at_least) if case not in chosen]
     return [*chosen, *more[: max(0, at_least - len(chosen))]]
 
 

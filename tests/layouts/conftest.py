@@ -1,7 +1,6 @@
-"""Every day a slice: layouts of at most four ranks, a third of the changes and of the rest.
+"""Every day a third of what adapters, optimizers and fp16 do in layouts.
 
-With LAYOUTS=all (`make test-layouts-all`) layouts of up to eight ranks meet, and nothing is left
-out: with eight ranks on two cores a step takes the longer the more they wait for each other.
+With LAYOUTS=all (`make test-layouts-all`) nothing is left out.
 """
 
 from __future__ import annotations

@@ -15,4 +15,9 @@ import torch
 def reseed(seed: int, *, step: int, rank: int) -> None:
     """Start this rank's generators for the step with this number (0-based)."""
     digest = blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=7).digest()
-    torch.manual_seed(int.from_bytes(digest, "little"))
+    number = int.from_bytes(digest, "little")
+    # torch.manual_seed keeps a note with a stack trace, at every call, for each kind of device that
+    # was never used
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed(number)

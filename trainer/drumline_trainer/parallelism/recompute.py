@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
+    _CachedTorchDispatchMode,  # pyright: ignore[reportPrivateUsage]
     checkpoint,
     create_selective_checkpoint_contexts,
 )
@@ -100,7 +101,20 @@ class RecomputedRuns(nn.Module):
 
 
 def _keep_products() -> Any:
-    return create_selective_checkpoint_contexts(_policy)
+    keep, reuse = create_selective_checkpoint_contexts(_policy)
+    return keep, _Reuse(_policy, reuse.storage, allow_cache_entry_mutation=False)
+
+
+class _Reuse(_CachedTorchDispatchMode):
+    """torch's, that lets other operations be than in the first pass, but for what was kept.
+
+    FSDP may have to gather experts again that were whole in the first pass.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _KEPT:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
