@@ -95,7 +95,7 @@ def test_a_gpu_s_kernel_is_called_as_torch_declares_it(
     dtype: torch.dtype, size: int, kernel: bool
 ) -> None:
     """No GPU: tensors without storage, by the shape rules that torch has for its kernels."""
-    with FakeTensorMode(), torch.profiler.profile() as profile:
+    with FakeTensorMode(), torch.profiler.profile(acc_events=True) as profile:
         q = torch.empty(1, 4, 8, size, dtype=dtype, device="cuda")
         k, v = torch.empty(2, 1, 2, 16, size, dtype=dtype, device="cuda").unbind()
         out, lse = attend_block(block(q, k, v))
