@@ -10,7 +10,7 @@ from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
-from drumline_trainer.config.memory import MemoryConfig, Offload
+from drumline_trainer.config.memory import MemoryConfig
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
@@ -87,12 +87,6 @@ class TrainerConfig:
         if self.parallelism.independent:
             self._check_independent()
         servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
-        apart = servers or self.parallelism.local_sgd is not None
-        if apart and self.memory.offload_optimizer is not Offload.NONE:
-            raise ConfigError(
-                "memory.offload_optimizer: parameter servers keep the state in host memory anyway,"
-                " and local_sgd works on weights where they are; leave it out"
-            )
         if servers and self.optimizer.kind is OptimizerKind.MUON:
             raise ConfigError(
                 "optimizer.kind: muon works on whole matrices, and parameter servers hold rows of"

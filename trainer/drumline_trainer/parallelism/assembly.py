@@ -96,9 +96,7 @@ class Trainee:
         return gradients
 
 
-def assemble(
-    config: TrainerConfig, world: World, *, plan: StagePlan | None = None
-) -> Trainee:
+def assemble(config: TrainerConfig, world: World, *, plan: StagePlan | None = None) -> Trainee:
     """The model on this rank's device, contents undefined. Collective.
 
     Args:

@@ -25,7 +25,7 @@ LOCAL = {"data_parallel": "ddp", "local_sgd": {"every_steps": 20}}
         ("50 is no multiple of the 7", {"parallelism": ASYNCHRONOUS, "log_every_steps": 7}),
         ("muon", {"parallelism": {"data_parallel": SERVER}, "optimizer": {"kind": "muon"}}),
         (
-            "in host memory anyway",
+            "hold the state already",
             {"parallelism": {"data_parallel": SERVER}, "memory": {"offload_optimizer": "cpu"}},
         ),
         ("servers: must be greater", {"parallelism": {"server": {"servers": 0}}}),
