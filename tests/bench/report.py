@@ -7,6 +7,7 @@ import os
 import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parents[2] / "build" / "bench"
 
@@ -35,12 +36,14 @@ def machine() -> str:
     return f"{os.cpu_count()} x {model}, {memory:.0f} GiB, Python {platform.python_version()}"
 
 
-def publish(name: str, rows: list[Row]) -> None:
+def publish(name: str, rows: list[Row], *, command: str = "") -> None:
     """Print the rows and write build/bench/<name>.json."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=2)
-    (FOLDER / f"{name}.json").write_text(text + "\n")
-    print(f"\n{name}: {machine()}")
+    whole: dict[str, Any] = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+    if command:
+        whole = {"command": command, **whole}
+    (FOLDER / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n")
+    print(f"\n{name}: {machine()}{command and f', {command}'}")
     header = ("figure", "value", "goal", "", "peers")
     cells = [header] + [
         (

@@ -21,6 +21,11 @@ from tests.layouts.pool import Pool
 
 ROUNDS = {"fsdp": 12, "ddp": 12, "tp": 12}
 """Steps of either side that count."""
+WRAPPERS = {
+    "fsdp": "plain script with FSDP2",
+    "ddp": "plain script with DDP",
+    "tp": "plain script with DTensor",
+}
 IMPORTS = 2
 STARTS = 3
 LAYOUT_STARTS = 4
@@ -56,7 +61,8 @@ def main(parts: Sequence[str]) -> None:
                     rows.append(row)
         finally:
             pool.close()
-    publish("trainer", rows)
+    command = " ".join(["python -m tests.bench.trainer", *parts])
+    publish("trainer", rows, command=command)
 
 
 def steps(pool: Pool, text: Path) -> Iterator[Row]:
@@ -70,10 +76,11 @@ def steps(pool: Pool, text: Path) -> Iterator[Row]:
         )
         if not made.loss_error <= LOSS_TOLERANCE:
             raise AssertionError(f"{layout}: not the same training: {made.losses}")
+        theirs = WRAPPERS[layout]
         yield Row(name=f"step, {layout}: ours", value=1000 * median(made.ours), unit="ms")
-        yield Row(name=f"step, {layout}: torch's", value=1000 * median(made.theirs), unit="ms")
+        yield Row(name=f"step, {layout}: {theirs}", value=1000 * median(made.theirs), unit="ms")
         yield Row(
-            name=f"step, {layout}: torch's / ours",
+            name=f"step, {layout}: {theirs} / ours",
             value=made.ratio,
             unit="x",
             goal=f">= {STEP_GOAL} x",
@@ -87,13 +94,14 @@ def starts(pool: Pool, text: Path) -> Iterator[Row]:
     for name, modules in trainer_start.IMPORTS.items():
         seconds = trainer_start.import_seconds(modules, times=IMPORTS)
         yield Row(name=f"import, {name}", value=seconds, unit="s")
-    for layout, ranks in trainer_start.STARTS:
-        made = trainer_start.start(layout, ranks, text=text, times=STARTS)
-        name = f"start, {layout}, ranks: {ranks}"
+    for layout, ranks, bare in trainer_start.STARTS:
+        made = trainer_start.start(layout, ranks, bare, text=text, times=STARTS)
+        name = f"start to first step, {layout}, ranks: {ranks}"
         yield Row(name=f"{name}: ours", value=median(made.ours), unit="s")
-        yield Row(name=f"{name}: bare script", value=median(made.bare), unit="s")
+        named = trainer_start.BARE[bare]
+        yield Row(name=f"{name}: {named}", value=median(made.bare), unit="s")
         yield Row(
-            name=f"{name}: ours / bare",
+            name=f"{name}: ours / {named}",
             value=made.ratio,
             unit="x",
             goal=f"<= {START_GOAL} x",

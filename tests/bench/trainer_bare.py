@@ -4,10 +4,14 @@
 
 Its ranks are forked after the import, as ours are. It reads its samples as ours does: what a
 start costs besides torch is part of both.
+
+LAYOUT is fsdp or ddp, with torch's wrappers and optimizer and all that those import; or hand: the
+same step without them, which imports of torch what a start of ours with ddp does.
 """
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import socket
@@ -15,16 +19,23 @@ import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # AdamW imports it at its first step: here it costs once for all ranks
 import torch.distributed as dist
-import torch.distributed.fsdp
 
 from drumline_trainer.config import TrainerConfig
 from tests.bench import trainer_plain as plain
 
+IMPORTS = {
+    "hand": (),
+    "ddp": ("torch._dynamo",),
+    "fsdp": ("torch._dynamo", "torch.distributed.fsdp"),
+}
+"""What the ranks would import at their first step: here it costs once for all of them."""
+
 
 def main(layout: str, ranks: int, text: Path) -> None:
-    """Fork and wait."""
+    """Import, fork and wait."""
+    for module in IMPORTS[layout]:
+        importlib.import_module(module)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     fork = multiprocessing.get_context("fork")
@@ -47,7 +58,7 @@ def rank_main(layout: str, rank: int, ranks: int, port: int, text: Path) -> None
     config = TrainerConfig()  # what ours trains where nothing is set
     length = config.data.sequence_length
     model = plain.PlainDecoder(config.model, length=length)
-    make = plain.alone_step if ranks == 1 else plain.STEPS[layout]
+    make = plain.alone_step if ranks == 1 and layout != "hand" else plain.STEPS[layout]
     step = make(model, config.optimizer)
     count = config.global_batch_size // (1 if layout == "tp" else ranks)
     tokens = torch.frombuffer(bytearray(text.read_bytes()), dtype=torch.uint8)

@@ -7,7 +7,7 @@ whatever a careful script leaves out costs it nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from drumline_trainer.config import ModelConfig, OptimizerConfig
 
@@ -105,7 +106,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def plain_adamw(
-    groups: list[list[nn.Parameter]], decays: list[bool], config: OptimizerConfig
+    groups: Sequence[Sequence[nn.Parameter]], decays: list[bool], config: OptimizerConfig
 ) -> torch.optim.AdamW:
     """Fused AdamW; weight decay for some groups only."""
     return torch.optim.AdamW(
@@ -152,6 +153,45 @@ def alone_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
     return _step(model, list(_decaying(model)), [True, False], config)
 
 
+def hand_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
+    """No wrapper and no `torch.optim.Optimizer`, which import torch's compiler: a sum by hand."""
+    groups = list(zip(_decaying(model), (config.weight_decay, 0.0), strict=True))
+    ranks = dist.get_world_size()
+    state = {
+        p: (torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())) for p in model.parameters()
+    }
+
+    def step(inputs: Tensor, targets: Tensor, rate: float) -> Tensor:
+        loss = F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+        loss.backward()
+        for parameter in state if ranks > 1 else ():
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad.div_(ranks))
+        nn.utils.clip_grad_norm_(list(state), config.max_gradient_norm)
+        with torch.no_grad():
+            for group, weight_decay in groups:
+                adamw(
+                    list[Tensor](group),
+                    [p.grad for p in group if p.grad is not None],
+                    [state[p][0] for p in group],
+                    [state[p][1] for p in group],
+                    [],
+                    [state[p][2] for p in group],
+                    fused=True,
+                    amsgrad=False,
+                    beta1=config.beta1,
+                    beta2=config.beta2,
+                    lr=rate,
+                    weight_decay=weight_decay,
+                    eps=config.epsilon,
+                    maximize=False,
+                )
+        model.zero_grad()
+        return loss.detach()
+
+    return step
+
+
 def tensor_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
     """Heads, feed-forward and vocabulary cut by DTensor; the loss on logits that stay cut."""
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - imports by layout
@@ -187,7 +227,12 @@ def tensor_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
     return _step(model, [matrices, cut, uncut], [True, False, False], config, around=loss_parallel)
 
 
-STEPS = {"fsdp": sharded_step, "ddp": replicated_step, "tp": tensor_step}
+STEPS = {
+    "fsdp": sharded_step,
+    "ddp": replicated_step,
+    "tp": tensor_step,
+    "hand": hand_step,
+}
 """By layout, for several ranks."""
 
 
@@ -199,7 +244,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 def _step(
     model: nn.Module,
-    groups: list[list[nn.Parameter]],
+    groups: Sequence[Sequence[nn.Parameter]],
     decays: list[bool],
     config: OptimizerConfig,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -225,7 +270,7 @@ def _step(
     return step
 
 
-def _clip(groups: list[list[nn.Parameter]], *, max_norm: float) -> None:
+def _clip(groups: Sequence[Sequence[nn.Parameter]], *, max_norm: float) -> None:
     """By the norm over all groups; each group's tensors are of one kind."""
     if len(groups) == 1:
         nn.utils.clip_grad_norm_(groups[0], max_norm)
@@ -237,4 +282,5 @@ def _clip(groups: list[list[nn.Parameter]], *, max_norm: float) -> None:
     total = torch.linalg.vector_norm(torch.stack(norms))
     factor = (max_norm / (total + 1e-6)).clamp(max=1.0).item()
     for group in groups:
-        torch._foreach_mul_([p.grad for p in group if p.grad is not None], factor)
+        gradients = [p.grad for p in group if p.grad is not None]
+        torch._foreach_mul_(gradients, factor)  # pyright: ignore[reportPrivateImportUsage]

@@ -19,12 +19,20 @@ ENVIRONMENT = {
 IMPORTS = {
     "torch alone": "torch",
     "torch and its compiler": "torch, torch._dynamo",
-    "ddp, zero, tp": "drumline_trainer.launch",
-    "fsdp": "drumline_trainer.launch, drumline_trainer.parallelism.fsdp",
-    "pipeline": "drumline_trainer.launch, drumline_trainer.parallelism.pipeline",
+    "ours, one rank, ddp, zero, tp": "drumline_trainer.launch",
+    "ours, fsdp": "drumline_trainer.launch, drumline_trainer.parallelism.fsdp, torch._dynamo",
+    "ours, pipeline": (
+        "drumline_trainer.launch, drumline_trainer.parallelism.pipeline, torch._dynamo"
+    ),
 }
 """By layout, what a fresh interpreter imports before its first step."""
-STARTS = (("fsdp", 1), ("ddp", 2), ("fsdp", 2))
+STARTS = (("ddp", 1, "hand"), ("ddp", 2, "hand"), ("ddp", 2, "ddp"), ("fsdp", 2, "fsdp"))
+"""Our layout, its ranks, and what `trainer_bare` does beside it."""
+BARE = {
+    "hand": "bare script with the same torch imports",
+    "ddp": "bare script with DDP and AdamW",
+    "fsdp": "bare script with FSDP2 and AdamW",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +53,7 @@ def import_seconds(modules: str, *, times: int) -> float:
     return min(_seconds(sys.executable, "-c", f"import {modules}") for _ in range(times))
 
 
-def start(layout: str, ranks: int, *, text: Path, times: int) -> Start:
+def start(layout: str, ranks: int, bare_layout: str, *, text: Path, times: int) -> Start:
     """Start both in turns."""
     ours: list[float] = []
     bare: list[float] = []
@@ -53,7 +61,7 @@ def start(layout: str, ranks: int, *, text: Path, times: int) -> Start:
         bare.append(
             _seconds(
                 *(sys.executable, "-m", "tests.bench.trainer_bare"),
-                *(layout, str(ranks), str(text / "text.py")),
+                *(bare_layout, str(ranks), str(text / "text.py")),
             )
         )
         ours.append(
