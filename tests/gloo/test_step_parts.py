@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Heartbeat
+from drumline_trainer.heartbeat import Heartbeat, Word
 from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
 from tests.gloo.configs import small
@@ -24,7 +24,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "fsdp": ({"data_parallel": "fsdp"}, {"all_gather/fsdp", "reduce_scatter/fsdp"}),
     "tensor": ({"tensor": 2}, {"all_gather/tp", "reduce_scatter/tp", "all_reduce/tp"}),
     "context": ({"context": 2, "data_parallel": "ddp"}, {"recv/cp", "all_reduce/dp"}),
-    "pipeline": ({"pipeline": 2}, {"recv/pp"}),
+    "pipeline": ({"pipeline": 2}, {"recv/pp", "all_reduce/tied"}),
     "expert": ({"expert": 2, "data_parallel": "ddp"}, {"all_to_all/ep", "all_reduce/dp"}),
 }
 """Of two ranks; the parts that wait for others, beside what all steps have."""
@@ -34,14 +34,16 @@ PHASES = {"data", "forward", "backward", "optimizer", "other", "all_reduce/world
 def train_all(placement: Placement, pipe: Connection, configs: list[TrainerConfig]) -> None:
     """One layout after the other; send each one's last heartbeat."""
     for attempt, config in enumerate(configs):
-        beats: list[Heartbeat] = []
+        words: list[Word] = []
         run_rank(
             config=config,
             placement=replace(placement, attempt=attempt),
-            heartbeat=lambda word, beats=beats: beats.append(word),
+            heartbeat=words.append,
             write=lambda _: None,
         )
-        pipe.send((dict(beats[-1].step_parts or {}), dict(beats[-1].memory_bytes or {})))
+        last = words[-1]
+        assert isinstance(last, Heartbeat)
+        pipe.send((dict(last.step_parts or {}), dict(last.memory_bytes or {})))
 
 
 def config_of(text: Path, name: str, parallelism: Mapping[str, Any]) -> TrainerConfig:
