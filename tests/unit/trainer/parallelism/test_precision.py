@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from drumline_trainer.config import (
     DataParallel,
@@ -19,6 +20,7 @@ from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.build import Optimizer, build_optimizer
 from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.precision import copy_on_use
 from drumline_trainer.parallelism.recompute import recompute
 from drumline_trainer.parallelism.world import World
 from tests.unit.trainer.parallelism.alive import Alive
@@ -98,3 +100,30 @@ def test_the_state_is_16_bytes_for_each_parameter_and_what_is_at_work() -> None:
     activations = 4 * TOKENS * 1024  # little beside weights: bounded, not counted
     assert most[DataParallel.FSDP] <= 16 * count + 8 * layer + activations
     assert most[DataParallel.DDP] >= 18 * count
+
+
+def test_split_backward_passes_give_the_same_gradients() -> None:
+    """Torch's pipelines look the weights up again between the two, by then without copies."""
+    whole, split = (hidden_gradients(split=split) for split in (False, True))
+    assert len(whole) > 2
+    assert all(map(torch.equal, whole, split))
+
+
+def hidden_gradients(*, split: bool) -> list[Tensor]:
+    stage = build_on_meta(MODEL)
+    for part in ("embedding", "norm", "output"):
+        setattr(stage, part, None)
+    copy_on_use(stage, Precision.BF16)
+    stage.to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    for parameter in stage.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    x_BSD = torch.randn(1, TOKENS, MODEL.hidden_size, generator=generator).bfloat16()
+    out_BSD = stage(x_BSD.requires_grad_())
+    gradient = torch.ones_like(out_BSD)
+    if split:
+        _, groups = stage_backward_input([out_BSD], [gradient], [x_BSD], iter(stage.parameters()))
+        stage_backward_weight(iter(stage.parameters()), groups)
+    else:
+        out_BSD.backward(gradient)
+    return [parameter.grad for parameter in stage.parameters() if parameter.grad is not None]
