@@ -99,6 +99,7 @@ def train(
             if totals.finite:
                 optimizer.update(gradients, rate=rate)
                 trainee.weights.publish()
+            del gradients  # else they would last until the next ones are there
             known = workers.meet(step + 1, totals)
             reporter.finish_step(
                 step + 1,
