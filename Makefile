@@ -87,8 +87,9 @@ lint: setup  ## style, types, arrows
 crds: setup  ## regenerate crds/ from the models
 	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.crds
 
-docs: setup  ## regenerate docs/reference.md from the models
+docs: setup  ## regenerate docs/reference.md and docs/trainer-reference.md from the code
 	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.reference
+	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline_trainer.reference
 
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock

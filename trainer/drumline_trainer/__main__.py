@@ -101,9 +101,21 @@ def import_weights(arguments: list[str]) -> int:
     raw = {"model": found["model"], "model_from": folder}
     config = configured(options.config, preset=options.preset, settings=options.set, under=raw)
     try:
-        options.target.write_text(json.dumps(config.to_dict(), indent=2) + "\n")
+        options.target.write_text(_as_file(config))
     except OSError as error:
         raise ConfigError(f"{options.target}: {error.strerror}") from error
+    return ExitCode.OK
+
+
+def show_configuration(arguments: list[str]) -> int:
+    """Print the whole configuration, defaults included, as a file for --config."""
+    parser = argparse.ArgumentParser(
+        prog="drumline_trainer config", description=show_configuration.__doc__
+    )
+    _add_configuration(parser)
+    options = parser.parse_args(arguments)
+    config = configured(options.config, preset=options.preset, settings=options.set)
+    sys.stdout.write(_as_file(config))
     return ExitCode.OK
 
 
@@ -112,6 +124,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench-collectives": bench_collectives,
     "export": export,
     "import": import_weights,
+    "config": show_configuration,
 }
 
 
@@ -204,6 +217,10 @@ def _bench_rank(placement: Placement, *, options: BenchOptions) -> int:
     from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415
 
     return bench_rank(placement, options=options)
+
+
+def _as_file(config: TrainerConfig) -> str:
+    return json.dumps(config.to_dict(), indent=2) + "\n"
 
 
 def _setting(text: str) -> dict[str, Any]:

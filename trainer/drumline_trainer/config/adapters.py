@@ -16,6 +16,7 @@ class LoraConfig:
     """Training of low-rank adapters alone (Hu et al. 2021); all other weights stay as they are."""
 
     rank: int = 16
+    """Inner size of the adapters."""
     alpha: float = 32.0
     """What the adapters add is multiplied by alpha / rank."""
     targets: str = ",".join(PROJECTIONS)

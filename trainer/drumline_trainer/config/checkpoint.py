@@ -12,7 +12,9 @@ class CheckpointConfig:
     """How often sharded checkpoints are committed, and how many verified ones are kept."""
 
     every_steps: int = 50
+    """Steps from one checkpoint to the next; the last step has one in any case."""
     keep: int = 3
+    """How many of the newest verified ones stay."""
     asynchronous: bool = True
     """Training goes on once the state is copied to host memory, where it must find room a second
     time; it is committed a few steps later. The last step's, and what a notice asks for, are waited

@@ -33,12 +33,13 @@ class DataConfig:
     pattern: str = "**/*.py"
     """Files of a folder of text that are read, sorted by path."""
     sequence_length: int = 128
+    """Tokens of a sample of text."""
     tokenizer: str | None = None
     """The tokenizer.json that the token shards of `source` must have been made with. None: text is
     read as bytes, and shards of any tokenizer are taken."""
     packing: Packing = Packing.STREAM
     cache_bytes: int = 256 * 1024**2
-    """Of streamed shards, kept in the memory of each rank."""
+    """Of streamed shards, at most so many are kept in the memory of each rank."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""

@@ -14,6 +14,7 @@ class Recompute(StrEnum):
     """Which activations are forgotten and computed again."""
 
     NONE = "none"
+    """Keep them all."""
     SELECTIVE = "selective"
     """All but the results of matrix products and attention."""
     FULL = "full"
@@ -26,6 +27,7 @@ class Offload(StrEnum):
     """Where something is kept while the device does not work on it."""
 
     NONE = "none"
+    """On the device."""
     CPU = "cpu"
     """In the host's memory."""
     NVME = "nvme"
@@ -34,7 +36,7 @@ class Offload(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryConfig:
-    """In the order of what they cost."""
+    """What is traded for memory, in the order of what it costs."""
 
     recompute: Recompute = Recompute.NONE
     recompute_every: int | None = None

@@ -31,6 +31,7 @@ class MetricsConfig:
     wandb: bool = False
     """`wandb/` in that folder, offline: `wandb sync` sends it where you want, later."""
     wandb_project: str = "drumline"
+    """Name of the project the offline run belongs to."""
     log_ranks: LogRanks = LogRanks.FIRST
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ class RopeScaling:
     high_frequency_factor: float = 4.0
     """Those that turn more often stay as they are; between the two it is a ramp."""
     original_positions: int = 8192
+    """Longest sequence that the model knew before."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""
@@ -53,30 +54,39 @@ class ModelConfig:
 
     family: Family = Family.LLAMA
     vocab_size: int = 256
-    """Bytes are the built-in vocabulary."""
+    """How many tokens there are; the built-in vocabulary is the 256 bytes."""
     layers: int = 2
+    """How many, each of attention and feed-forward."""
     hidden_size: int = 64
+    """Size of the residual stream."""
     ffn_size: int = 192
+    """Inner size of a feed-forward layer."""
     heads: int = 4
+    """Query heads of each layer."""
     kv_heads: int = 2
     """Key-value heads; each serves `heads / kv_heads` query heads."""
     head_size: int | None = None
-    """None: hidden_size / heads."""
+    """Of a query, key or value. None: hidden_size / heads."""
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
     rope_theta: float = 10_000.0
+    """With llama: base of the rotary positions."""
     rope_scaling: RopeScaling | None = None
+    """With llama: for sequences longer than the model began with. None: no scaling."""
     norm_epsilon: float = 1e-5
+    """Added to the variance that a norm divides by."""
     tied_embeddings: bool = True
+    """The output head is the embedding, transposed; not with vit."""
     dropout: float = 0.0
     """Share of the activations that each layer adds to the residual stream left out at random."""
     max_positions: int = 1024
     """With gpt2: the longest sequence there are learned positions for."""
     experts: int = 0
-    """Of each mixture-of-experts layer; 0: every layer is dense. Only with llama."""
+    """How many each layer has, with llama; 0: every layer is dense."""
     experts_per_token: int = 2
+    """How many of them the router chooses for a token."""
     expert_ffn_size: int | None = None
-    """Of each expert; None: ffn_size."""
+    """Inner size of each expert. None: ffn_size."""
     shared_experts: int = 0
     """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
     balance_weight: float = 0.0

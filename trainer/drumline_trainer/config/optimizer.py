@@ -13,6 +13,7 @@ class OptimizerKind(StrEnum):
     """Rules of the update."""
 
     ADAMW = "adamw"
+    """Loshchilov and Hutter 2019."""
     SGD = "sgd"
     """With momentum."""
     MUON = "muon"
@@ -23,10 +24,13 @@ class RateSchedule(StrEnum):
     """What the learning rate does after its warm-up."""
 
     COSINE = "cosine"
+    """Falls by half a cosine."""
     LINEAR = "linear"
+    """Falls in a line."""
     WSD = "wsd"
     """Warm-up, stable, decay: falls in a line over the last steps only."""
     CONSTANT = "constant"
+    """Stays at the peak."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +40,29 @@ class OptimizerConfig:
     kind: OptimizerKind = OptimizerKind.ADAMW
     schedule: RateSchedule = RateSchedule.COSINE
     learning_rate: float = 3e-3
+    """The peak, reached at the end of the warm-up."""
     reference_batch_size: int | None = None
     """Global batch that `learning_rate` was found with: at another one the rate is multiplied by
     their ratio (the linear scaling rule; leave the warm-up some steps). None: it stays as it is."""
     min_learning_rate_ratio: float = 0.1
+    """Share of the peak that is left in the last step; constant keeps all of it."""
     warmup_steps: int = 10
+    """Steps over which the rate rises in a line to its peak; 0: none."""
     decay_share: float = 0.2
     """Share of all steps over which wsd decays."""
     beta1: float = 0.9
+    """Of adamw, also for what muon leaves to it: decay of the first moment."""
     beta2: float = 0.95
+    """The same of the second moment."""
     epsilon: float = 1e-8
+    """The same: added to the root of the second moment."""
     momentum: float = 0.95
-    """Of sgd and muon."""
+    """Of sgd and muon: the share of it that stays from step to step."""
     weight_decay: float = 0.1
+    """Of matrices; embeddings, norms and biases do not decay. With sgd a part of the gradient,
+    otherwise apart from it (decoupled)."""
     max_gradient_norm: float = 1.0
+    """Gradients whose norm over all weights is larger are scaled down to it."""
     loss_scale: float = 65536.0
     """fp16 only: what the loss is multiplied by at first; a power of 2. Halved, and the step
     skipped, when gradients overflow."""

@@ -28,12 +28,17 @@ class Schedule(StrEnum):
     """In which order a pipeline's ranks work on their micro-batches."""
 
     GPIPE = "gpipe"
+    """All forward passes, then all backward passes (Huang et al. 2018)."""
     ONE_F_ONE_B = "1f1b"
+    """One forward, one backward, once the pipeline is full (Narayanan et al. 2019)."""
     INTERLEAVED = "interleaved"
+    """The same with several stages on each rank (Narayanan et al. 2021)."""
     ZERO_BUBBLE = "zero-bubble"
     """Interleaved with split backward passes (Qi et al. 2023)."""
     ZBV = "zbv"
+    """Split backward passes, two stages a rank in a V (Qi et al. 2023)."""
     DUAL_PIPE_V = "dualpipev"
+    """The same V, forward and backward passes in pairs (DeepSeek-AI 2024)."""
 
     @property
     def splits_backward(self) -> bool:
@@ -77,7 +82,7 @@ class ParallelismConfig:
     """Groups of layers, one after the other."""
     schedule: Schedule = Schedule.ONE_F_ONE_B
     stages_per_rank: int | None = None
-    """None: 1, or 2 where the schedule interleaves."""
+    """Stages of the pipeline on each rank. None: 1, or 2 where the schedule has several."""
     stage_balance: StageBalance = StageBalance.COST
     expert: int = 1
     """Ranks that share the experts of a mixture, taken from the data-parallel ones."""

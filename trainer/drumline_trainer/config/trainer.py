@@ -49,12 +49,14 @@ class TrainerConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
     steps: int = 100
+    """Optimizer steps of the whole run, those before a checkpoint included."""
     global_batch_size: int = 16
     """Sequences per optimizer step over all ranks; split evenly."""
     micro_batch_size: int | None = None
     """Sequences a rank passes through the model at once, at most: its share of the global batch is
-    done in as many parts as that takes. None: in one."""
+    done in as many parts as that takes. None: in one, or with a pipeline in what keeps it busy."""
     seed: int = 0
+    """Decides the initial weights, the order of the data and dropout."""
     precision: Precision = Precision.FP32
     fp8: bool = False
     """With bf16: the layers' projections multiply in 8-bit floats."""
@@ -65,7 +67,9 @@ class TrainerConfig:
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
     log_every_steps: int = 10
+    """Steps between two progress lines, and between two rows of the metrics."""
     heartbeat_seconds: float = 1.0
+    """In a job: least time between two lines by which a rank tells its agent where it stands."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work. Raises ConfigError."""

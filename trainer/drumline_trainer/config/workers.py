@@ -19,7 +19,7 @@ class ServerMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Of data_parallel parameter-server."""
+    """With data_parallel parameter-server: how many servers, and when they apply what comes."""
 
     servers: int = 1
     """Among which the weights and the optimizer's state are shared out by rows; threads of ranks
@@ -52,6 +52,7 @@ class LocalSgdConfig:
     every_steps: int = 50
     """Steps from one meeting to the next."""
     outer_learning_rate: float = 0.7
+    """Of the step that the copies make together, by the mean of how far each went."""
     outer_momentum: float = 0.9
     """Nesterov's."""
 

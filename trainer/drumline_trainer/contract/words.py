@@ -43,6 +43,7 @@ class ExitCode(IntEnum):
     """Exit codes of a rank and of its pod; the operator maps them to failure classes."""
 
     OK = 0
+    """What was asked for is done."""
     APPLICATION = 1
     """The training code raised: restarted within the budget."""
     CONFIG = 64

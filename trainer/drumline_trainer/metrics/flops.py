@@ -17,6 +17,8 @@ run; a device we have no figure for has no MFU rather than a wrong one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
 
 PEAK_BF16_FLOPS: dict[str, float] = {
@@ -53,6 +55,23 @@ def _feed_forward_weights(model: ModelConfig) -> int:
         return 3 * model.hidden_size * model.ffn_size
     active = model.experts_per_token + model.shared_experts
     return model.hidden_size * (model.experts + 3 * active * model.features_per_expert)
+
+
+def weights(model: ModelConfig) -> int:
+    """All weights of the model: every expert, embeddings, norms and biases too."""
+    hidden, layers = model.hidden_size, model.layers
+    products = matmul_weights(replace(model, experts_per_token=max(1, model.experts)))
+    if model.family is Family.LLAMA:
+        head_norms = 2 * layers * model.features_per_head if model.query_key_norm else 0
+        looked_up = 0 if model.tied_embeddings else model.vocab_size * hidden
+        return products + looked_up + (2 * layers + 1) * hidden + head_norms
+    heads = model.heads + 2 * model.kv_heads
+    biases = layers * (heads * model.features_per_head + model.ffn_size + 2 * hidden)
+    total = products + biases + 2 * (2 * layers + 1) * hidden
+    if model.family is Family.VIT:
+        return total + hidden * (1 + model.patches) + (hidden + 1) * model.classes
+    looked_up = model.max_positions + (0 if model.tied_embeddings else model.vocab_size)
+    return total + looked_up * hidden
 
 
 def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:

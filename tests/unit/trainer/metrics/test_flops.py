@@ -5,7 +5,13 @@ from dataclasses import replace
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ModelConfig
-from drumline_trainer.metrics.flops import flops_per_token, matmul_weights, mfu, peak_flops
+from drumline_trainer.metrics.flops import (
+    flops_per_token,
+    matmul_weights,
+    mfu,
+    peak_flops,
+    weights,
+)
 from drumline_trainer.models.build import build_on_meta
 
 
@@ -20,6 +26,17 @@ def test_weights_in_products_are_all_but_norms_and_the_looked_up_embedding(name:
     assert matmul_weights(config) == sum(
         size for name, size in matrices.items() if name not in looked_up
     )
+
+
+@pytest.mark.parametrize("name", MODEL_PRESETS)
+def test_all_weights_are_those_of_the_model_that_is_built(name: str) -> None:
+    built = build_on_meta(MODEL_PRESETS[name]).parameters()
+    assert weights(MODEL_PRESETS[name]) == sum(weight.numel() for weight in built)
+
+
+def test_an_untied_head_of_gpt2_is_counted() -> None:
+    config = replace(MODEL_PRESETS["toy-gpt2"], tied_embeddings=False)
+    assert weights(config) == sum(weight.numel() for weight in build_on_meta(config).parameters())
 
 
 def test_of_a_mixture_only_the_experts_a_token_sees_count() -> None:

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.__main__ import configured, main
+from drumline_trainer.contract import ExitCode
+
+
+def test_what_is_printed_is_a_file_of_the_same_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, printed = tmp_path / "few.json", tmp_path / "run.json"
+    file.write_text('{"steps": 7}')
+    settings = ["optimizer.beta2=0.98", "lora.rank=8"]
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert main(["config", "--config", str(file), "--preset", "small", *words]) == ExitCode.OK
+    printed.write_text(capsys.readouterr().out)
+    asked = configured(file, preset="small", settings=settings)
+    assert configured(printed, preset=None, settings=[]) == asked
+    assert '"norm_epsilon": 1e-05' in printed.read_text()  # defaults too
+
+
+def test_what_cannot_work_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--set", "optimizer.beta3=1"]) == ExitCode.CONFIG
+    printed = capsys.readouterr()
+    assert (printed.out, "did you mean 'beta" in printed.err) == ("", True)
