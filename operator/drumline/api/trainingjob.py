@@ -47,10 +47,10 @@ RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*
 
 
 class DataSpec(ApiModel):
-    """Text to train on: a claim mounted read-only. Absent: the Python library's own sources."""
+    """What to train on: a claim mounted read-only. Absent: the Python library's own sources."""
 
     claim_name: Name
-    """PersistentVolumeClaim of the job's namespace that holds the text."""
+    """PersistentVolumeClaim of the job's namespace that holds them."""
     path: RelativePath = ""
     """Folder inside the claim, relative. Default: its root."""
     pattern: Annotated[str, Field(min_length=1, max_length=128)] = "**/*"
@@ -83,7 +83,7 @@ class TrainerSpec(ApiModel):
     seed: Annotated[int, Field(ge=0, le=2_147_483_647)] = 0
     """Decides initial weights and data order. Default: 0."""
     data: DataSpec | None = None
-    """Text to train on. Default: the Python library's own sources."""
+    """Text, token shards or images to train on. Default: the Python library's own sources."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """Image of the trainer, best with a digest. Default: the one Drumline was installed with."""
     overrides: Annotated[dict[str, Any], Field(max_length=32)] | None = None
