@@ -153,7 +153,7 @@ def _advice(bound: Bound, *, parts: Mapping[str, float], full: bool, mfu: float 
         case Bound.BUBBLE:
             return "more micro-batches per step, or an interleaved or zero-bubble schedule"
         case Bound.SAVING:
-            return "raise checkpoint.every_steps, or save in the background"
+            return "raise checkpoint.every_steps (for snapshots checkpoint.snapshot_every_steps)"
         case Bound.HOST:
             return "raise log_every_steps, and look at a trace (`profile-now`)"
         case Bound.MEMORY if full:
