@@ -61,9 +61,14 @@ def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_
     ours = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "ours")
     assert ours.code == 0, ours.errors
     pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
-    *lines, verdict = ours.output.splitlines()
+    lines = ours.output.splitlines()
+    assert [bool(re.fullmatch(pattern, line)) for line in lines if "loss" in line] == [True, True]
+    *saved, verdict, figures = [line for line in lines if "loss" not in line]
+    assert [line.partition(":")[0] for line in saved] == [
+        f"checkpoint of step {step}" for step in (4, 8, 10)
+    ]
     assert verdict.startswith("verdict: ")
-    assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
+    assert figures == f"figures: {tmp_path / 'ours' / 'metrics'}"
     theirs = ran(torchrun, *THEIRS, gangs=gangs, config=config, folder=tmp_path / "theirs")
     assert theirs.code == 0, theirs.errors
     folders = [tmp_path / name / "step-00000010" for name in ("ours", "theirs")]
@@ -111,7 +116,7 @@ def test_an_interrupt_ends_all_ranks_and_says_so_in_one_line(tmp_path: Path) -> 
 
 
 def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> None:
-    config = small(tmp_path)
+    config = small(tmp_path, checkpoint={"asynchronous": False})  # so each moment is certain
     told = gangs.run(
         train_rank,
         config,

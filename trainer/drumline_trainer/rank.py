@@ -122,6 +122,7 @@ def run_rank(
         leave(device)
         reporter.tell(parked)
         reporter.rejoin(control.wait_for_placement())
+    instruments.close()
 
 
 def _train_until_parked(

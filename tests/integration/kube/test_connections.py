@@ -29,6 +29,7 @@ async def _look_once(admin: Credentials) -> None:
 
 
 def test_a_watch_that_is_given_up_is_closed_with_its_client(admin: Credentials) -> None:
+    gc.collect()  # of others
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always", ResourceWarning)
         for _ in range(20):

@@ -66,7 +66,9 @@ class RankProcess:
 
     @property
     def resting(self) -> bool:
-        """Alive, and waiting for a placement above the one it had."""
+        """Alive, to stay so, and waiting for a placement above the one it had."""
+        if self.condemned:
+            return False
         return self.alive and self.parked is not None and self.parked >= self.placement.membership
 
     @property

@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +117,14 @@ class CheckpointFolder:
             return
         for step in self.steps():
             if step < newest[-1]:
-                shutil.rmtree(self.step_folder(step), ignore_errors=True)
+                self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        """Out of sight first: what is half removed does not look like a checkpoint."""
+        self.discard(step)
+        with suppress(OSError):
+            self.step_folder(step).rename(self.unfinished_folder(step))
+        self.discard(step)
 
     @property
     def _tag(self) -> str:

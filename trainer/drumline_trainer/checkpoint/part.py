@@ -91,19 +91,21 @@ class PartWriter:
     ) -> FileRecord:
         if self._still is not None:
             known, record = self._still
-            if record == shard_record(tensors, check=check) and _linked(known, file, record):
+            if record == shard_record(tensors, check=check) and _linked(
+                known, file, record, check=check
+            ):
                 return record
         return write_shard_file(file, tensors, check=check)
 
 
-def _linked(known: Path, file: Path, record: FileRecord) -> bool:
+def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], None]) -> bool:
     """Whether the bytes of `known` have another name now, and are what they were."""
     try:
         os.link(known, file, follow_symlinks=False)
     except OSError:
         return False
     try:
-        verify_file(file, record)
+        verify_file(file, record, check=check)
     except CorruptCheckpointError:
         file.unlink()
         return False

@@ -77,8 +77,10 @@ def shard_record(
     return FileRecord(size_bytes=size, digest=digest.hexdigest())
 
 
-def verify_file(path: Path, expected: FileRecord) -> None:
-    """Read the whole file once and compare.
+def verify_file(
+    path: Path, expected: FileRecord, *, check: Callable[[], None] = lambda: None
+) -> None:
+    """Read the whole file once and compare; `check` is called now and then.
 
     Raises:
         CorruptCheckpointError: missing, not a regular file, of another size or digest.
@@ -91,6 +93,7 @@ def verify_file(path: Path, expected: FileRecord) -> None:
                 f"{path.name}: {size} bytes, the manifest says {expected.size_bytes}"
             )
         while chunk := file.read(_CHUNK_BYTES):
+            check()
             digest.update(chunk)
     if digest.hexdigest() != expected.digest:
         raise CorruptCheckpointError(f"{path.name}: digest differs from the manifest's")

@@ -145,7 +145,7 @@ class Instruments:
         for sink in list(self._sinks or []):
             try:
                 sink.write(record)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - figures end no run
                 logger.warning("%s takes no more figures: %s", type(sink).__name__, error)
                 assert self._sinks is not None  # noqa: S101 - it is one of them
                 self._sinks.remove(sink)

@@ -7,7 +7,8 @@ are to (`metrics.log_ranks`). Losses that are in no file yet travel with the sna
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,12 +160,18 @@ class Reporter:
             self._report()
 
     def checkpointed(self, *, step: int, digest: str, seconds: float | None) -> None:
-        """A checkpoint was committed (it took `seconds`) or restored (None)."""
+        """A checkpoint was committed (training stood still for `seconds`) or restored (None)."""
         self.checkpoint_step, self.checkpoint_digest = step, digest
         if seconds is not None:
             self.checkpoint_seconds = seconds
-            self._window_start += seconds
         self._beat(Phase.CHECKPOINT if seconds is not None else Phase.RESTORING, now=True)
+
+    @contextmanager
+    def standing_still(self) -> Generator[None]:
+        """Around what is done for checkpoints: it counts for no step."""
+        began = time.monotonic()
+        yield
+        self._window_start += time.monotonic() - began
 
     def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
         """A snapshot was taken; the next one follows after so many steps."""

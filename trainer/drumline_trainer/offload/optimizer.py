@@ -93,6 +93,8 @@ class OffloadedOptimizer:
             leaving = functools.partial(bucket.gone, bucket.go(from_device))
         if leaving is not None:
             leaving()
+        for bucket in self._buckets:  # reading one maps pages of its neighbours again
+            bucket.let_go()
 
     def set_finished_steps(self, steps: int) -> None:
         """How many updates the state has seen."""
@@ -171,7 +173,7 @@ class _Bucket:
             else s
             for s in self.slices
         ]
-        self._let_go()
+        self.let_go()
 
     def come(self, lane: Lane) -> Future[None]:
         """Bring contents to the device."""
@@ -182,7 +184,7 @@ class _Bucket:
     def go(self, lane: Lane) -> Future[None]:
         """Take contents home."""
         pairs = ((one.at_home, one.working) for one in self._travellers)
-        return lane.copy(pairs, then=self._let_go)
+        return lane.copy(pairs, then=self.let_go)
 
     def gone(self, copied: Future[None]) -> None:
         """Once they are there, give the memory back."""
@@ -190,7 +192,8 @@ class _Bucket:
         for one in self._travellers:
             one.give_memory_back()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Whatever lies at home need not be in memory."""
         for home in {id(one.home): one.home for one in self._travellers}.values():
             home.let_go([one.at_home for one in self._travellers if one.home is home])
 

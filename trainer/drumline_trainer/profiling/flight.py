@@ -102,7 +102,7 @@ def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
     target = folder / FOLDER / f"{dump['generation']}.{dump['attempt']}"
     target.mkdir(parents=True, exist_ok=True)
     path = target / f"rank-{dump['rank']}.json"
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(f".partial-{threading.get_ident()}")
     partial.write_text(json.dumps(dump))
     partial.replace(path)
     return path

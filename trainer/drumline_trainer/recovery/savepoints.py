@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.save import Saved
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import NoticeSaved, Phase
 from drumline_trainer.metrics.reporter import Reporter
@@ -163,11 +163,12 @@ class SavePoints:
         """
         if self._snapshot_due(step):
             self._take_snapshot(step, trainer=trainer)
-        if self._all_ready:
-            self.reporter.enter(Phase.CHECKPOINT)
-            self._go_on()
-        if self._checkpoint_due(step) or (self._notice and self._checkpoints):
-            self._checkpoint(step, trainer=trainer)
+        with self.reporter.standing_still():
+            if self._all_ready:
+                self.reporter.enter(Phase.CHECKPOINT)
+                self._go_on()
+            if self._checkpoint_due(step) or (self._notice and self._checkpoints):
+                self._checkpoint(step, trainer=trainer)
         if self._notice is not None:
             self._answer(self._notice)
         self._step_began = time.monotonic()
@@ -232,17 +233,28 @@ class SavePoints:
         self.reporter.enter(Phase.CHECKPOINT)
         self.reporter.flush_losses()
         self._finish()
-        behind = self.config.checkpoint.asynchronous
-        if behind and step < self.config.steps and self._notice is None:
+        if self._behind and step < self.config.steps and self._notice is None:
             self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
+            if self.config.parallelism.asynchronous:  # pushes of others change what is copied
+                agree("", device=self.device)
         else:
             made = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
             self._committed(made)
 
+    @property
+    def _behind(self) -> bool:
+        """Whether checkpoints are written beside training.
+
+        Of what lies on a disk, as memory has no room for it, there is no room for a copy either.
+        """
+        memory = self.config.memory
+        away = Offload.NVME in (memory.offload_optimizer, memory.offload_parameters)
+        return self.config.checkpoint.asynchronous and not away
+
     def _finish(self) -> None:
         """Wait for the save under way, if any."""
         assert self._checkpoints is not None  # noqa: S101 - one is due
-        if self._checkpoints.under_way is not None:
+        if self._checkpoints.under_way is not None and self._notice is None:
             self.reporter.say(
                 f"the checkpoint of step {self._checkpoints.under_way} is still being written,"
                 " training waits for it: checkpoint.every_steps may be too small"
