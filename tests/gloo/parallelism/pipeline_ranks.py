@@ -27,7 +27,7 @@ from drumline_trainer.parallelism.tied import (
     refuse_unequal_ends,
     sum_tied_gradients,
     tied_copies,
-    tied_group,
+    tied_ends,
 )
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.placement import Placement
@@ -136,10 +136,10 @@ def outcome(case: Case, world: World) -> Outcome:
     loss = step(pipeline_of(case, world, modules), case, world)
     slices, gradients = slices_and_gradients(modules)
     if case.tied:
-        group = tied_group(world)
-        refuse_unequal_ends(slices, group=group)
+        ends = tied_ends(world)
+        refuse_unequal_ends(slices, ends=ends)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
-        sum_tied_gradients(slices, gradients, group=group)
+        sum_tied_gradients(slices, gradients, ends=ends)
     dist.all_reduce(loss)
     squares = sum(
         (g.double().square().sum() / s.copies for s, g in zip(slices, gradients, strict=True)),

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 
 from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, TrainerConfig
 from drumline_trainer.layout import Axis
@@ -32,10 +31,11 @@ from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.stages import model_costs, partition
 from drumline_trainer.parallelism.tensor import tensor_parallel
 from drumline_trainer.parallelism.tied import (
+    Ends,
     refuse_unequal_ends,
     sum_tied_gradients,
     tied_copies,
-    tied_group,
+    tied_ends,
 )
 from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.parallelism.world import World
@@ -70,7 +70,7 @@ class Trainee:
     """The fp32 weights this rank updates; after that, `weights.publish()`."""
     loss: MeanLoss
     pipeline: Pipeline | None = None
-    ends: ProcessGroup | None = None
+    ends: Ends | None = None
     """The two ranks that hold a tied embedding at the ends of a pipeline."""
     siblings: int = 1
     """Models like this one that share the global batch but not the update (`workers`)."""
@@ -92,7 +92,7 @@ class Trainee:
         """Of the slices, summed over all ranks, once all micro-batches have been passed through."""
         gradients = self.weights.gradients()
         if self.pipeline is not None:
-            sum_tied_gradients(self.slices, gradients, group=self.ends)
+            sum_tied_gradients(self.slices, gradients, ends=self.ends)
         return gradients
 
 
@@ -216,9 +216,9 @@ def _pipelined(
 
     slices, ends = trainee.slices, None
     if config.model.tied_embeddings and config.lora is None:
-        ends = tied_group(world)
+        ends = tied_ends(world)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
-        refuse_unequal_ends(slices, group=ends)
+        refuse_unequal_ends(slices, ends=ends)
     pipeline = Pipeline(
         trainee.stages,
         world=world,

@@ -11,7 +11,7 @@ cuts both ends alike: the n-th rank of one end holds what the n-th rank of the o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -27,8 +27,17 @@ TIED = "embedding.weight"
 """The name of the parameter that is tied."""
 
 
-def tied_group(world: World) -> ProcessGroup | None:
-    """The two ranks at the ends of this rank's pipeline, for the two; None for all others.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The two ranks at the ends of this rank's pipeline."""
+
+    group: ProcessGroup
+    device: torch.device
+    """Where the group takes tensors, wherever weights and gradients lie."""
+
+
+def tied_ends(world: World) -> Ends | None:
+    """Of this rank's pipeline, where this rank is one of two; else None.
 
     Collective over all ranks of the world, also of those that get none. A pipeline whose ends are
     on one rank needs no group.
@@ -36,21 +45,21 @@ def tied_group(world: World) -> ProcessGroup | None:
     if _ends_meet(world.layout):
         return None
     pipelines = world.layout.groups(Axis.PIPELINE)
-    return world.split([(ranks[0], ranks[-1]) for ranks in pipelines])
+    group = world.split([(ranks[0], ranks[-1]) for ranks in pipelines])
+    return None if group is None else Ends(group=group, device=world.device)
 
 
 def tied_copies(slices: Iterable[Slice], *, layout: Layout, pipeline: int) -> tuple[Slice, ...]:
     """Slices of a tied model that tell of the other end's copies.
 
-    So the norm counts the parameter once, and checkpoints have it once. Slices come in the order
-    of this rank's stages; `pipeline` is its place.
+    So the norm counts the parameter once, and checkpoints have it once: copies of the two ends
+    take turns. Slices come in the order of this rank's stages; `pipeline` is its place.
     """
     found: list[Slice] = []
     at_last = pipeline > 0  # the first slice on the pipeline's first rank is the first stage's
     for one in slices:
         if one.name == TIED and layout.pipeline > 1:
-            copy = one.copy + (one.copies if at_last else 0)
-            found.append(replace(one, copies=2 * one.copies, copy=copy))
+            found.append(replace(one, copies=2 * one.copies, copy=2 * one.copy + at_last))
             at_last = True
         else:
             found.append(one)
@@ -58,33 +67,36 @@ def tied_copies(slices: Iterable[Slice], *, layout: Layout, pipeline: int) -> tu
 
 
 def sum_tied_gradients(
-    slices: Sequence[Slice], gradients: Sequence[Tensor], *, group: ProcessGroup | None
+    slices: Sequence[Slice], gradients: Sequence[Tensor], *, ends: Ends | None
 ) -> None:
-    """Make both ends' gradients their sum, in place. Collective over the group.
+    """Make both ends' gradients their sum, in place. Collective over the ends.
 
     Args:
         slices: all of this rank, untied ones too.
         gradients: theirs, in the same order.
-        group: of `tied_group`.
+        ends: of `tied_ends`.
     """
     mine = [g for one, g in zip(slices, gradients, strict=True) if one.name == TIED]
     if len(mine) > 1:
         first, last = mine
         first.add_(last)
         last.copy_(first)
-    elif mine and group is not None and mine[0].numel():
+    elif mine and ends is not None and mine[0].numel():
+        total = mine[0].to(ends.device)
         with part("all_reduce", "tied"):
-            dist.all_reduce(mine[0], group=group)
+            dist.all_reduce(total, group=ends.group)
+        if total is not mine[0]:  # the weights lie in the host's memory
+            mine[0].copy_(total)
 
 
-def refuse_unequal_ends(slices: Iterable[Slice], *, group: ProcessGroup | None) -> None:
-    """Raise ValueError unless both ends hold the same elements. Collective over the group."""
+def refuse_unequal_ends(slices: Iterable[Slice], *, ends: Ends | None) -> None:
+    """Raise ValueError unless both ends hold the same elements. Collective over the ends."""
     mine = [one for one in slices if one.name == TIED]
     boxes = [[*one.box.offsets, *one.box.shape] for one in mine]
-    if group is not None:
-        box = torch.tensor(boxes[0], device=mine[0].tensor.device)
+    if ends is not None:
+        box = torch.tensor(boxes[0], device=ends.device)
         both = [torch.empty_like(box) for _ in range(2)]
-        dist.all_gather(both, box, group=group)
+        dist.all_gather(both, box, group=ends.group)
         boxes = [each.tolist() for each in both]
     if any(box != boxes[0] for box in boxes):
         raise ValueError(
