@@ -15,7 +15,7 @@ from typing import Final
 MAX_COST: Final = 0.03
 """Share of the training time that snapshots may take."""
 _WEIGHT = 0.3
-"""Of the newest step in the running mean of step times."""
+"""Of the newest measurement in the running mean of step times."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,17 +27,21 @@ class Pace:
     every_steps: int = 1
     """Steps from one snapshot to the next, the same on every rank."""
     next_step: int = 0
+    _step: int = 0
+    """The newest one that was measured."""
     _step_seconds: float = 0.0
 
     def begin(self, step: int) -> None:
         """Training starts after `step` finished steps; snapshots with the next one."""
         self.every_steps = self.fixed or 1
         self.next_step = step + self.every_steps
+        self._step = step
 
-    def stepped(self, seconds: float) -> None:
-        """A step took this long, without what was saved after it."""
-        before = self._step_seconds
-        self._step_seconds = before + _WEIGHT * (seconds - before) if before else seconds
+    def stepped(self, seconds: float, *, to: int) -> None:
+        """All steps since the last call, up to this one, took this long, without what was saved."""
+        each, before = seconds / (to - self._step), self._step_seconds
+        self._step_seconds = before + _WEIGHT * (each - before) if before else each
+        self._step = to
 
     def wish(self, *, cost_seconds: float, copy_seconds: float) -> int:
         """This rank's interval: `cost` is what training lost, `copy` the time until it is safe."""

@@ -144,9 +144,9 @@ class SavePoints:
     def due(self, step: int, *, votes: int) -> bool:
         """Whether there is anything to save after this step, or to go on with.
 
-        To be called once at every step boundary, with the sum of all ranks' votes.
+        To be called at every step boundary where all ranks meet, with the sum of their votes.
         """
-        self._pace.stepped(time.monotonic() - self._step_began)
+        self._pace.stepped(time.monotonic() - self._step_began, to=step)
         ready, notices = divmod(votes, _READY)
         self._all_ready = ready == self.placement.world_size
         self._notice = self._common_notice() if notices else None

@@ -27,16 +27,25 @@ def test_costs_its_share_and_waits_for_the_copy(
 ) -> None:
     pace = Pace()
     pace.begin(0)
-    for _ in range(30):
-        pace.stepped(step)
+    for number in range(30):
+        pace.stepped(step, to=number + 1)
     assert settled(pace, cost=cost, copy=copy) == every
     assert cost <= MAX_COST * every * step + 1e-12
+
+
+def test_steps_between_two_meetings_are_measured_together() -> None:
+    pace = Pace()
+    pace.begin(40)
+    pace.every_steps = 1000
+    for seconds, step in ((1.0, 140), (1.0, 240), (0.1, 250)):  # 10 ms each
+        pace.stepped(seconds, to=step)
+    assert pace.wish(cost_seconds=0.0, copy_seconds=1.995) == 200
 
 
 def test_one_slow_measurement_no_more_than_doubles_it() -> None:
     pace = Pace()
     pace.begin(0)
-    pace.stepped(0.01)
+    pace.stepped(0.01, to=1)
     assert pace.wish(cost_seconds=60.0, copy_seconds=0.0) == 2
     pace.agreed(2, at=1)
     assert (pace.every_steps, pace.next_step) == (2, 3)
