@@ -113,6 +113,7 @@ def train(
             if known and savepoints.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 savepoints.save(step + 1, trainer=state | plan.state())
+    workers.leave()
     reporter.done()
 
 

@@ -80,6 +80,8 @@ def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dic
         folder = root / f"{name} again"
         order.append(Run(config=whole.config, folder=folder, until=8))
         order.append(Run(config=whole.config, folder=folder))
+        if whole.config.parallelism.asynchronous:
+            order.append(Run(config=whole.config, folder=folder))  # no step is left to do
     with gangs.gang(work_through, order, world_size=RANKS) as gang:
         for one in order:
             if one.hold is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -33,10 +34,14 @@ class Run:
 
 
 def work_through(placement: Placement, pipe: Connection, runs: list[Run]) -> None:
-    """Send "done" after each; a held run says "held" and "ahead", and goes on when told to."""
+    """Send "done" after each; a held run says "held" and "ahead", and goes on when told to.
+
+    A run that came to its end says which of its threads did not.
+    """
     for attempt, run in enumerate(runs):
         listener = _Listener(placement, pipe, run)
         folders = {"checkpoint_folder": run.folder, "snapshot_folder": run.folder / "memory"}
+        said = "done"
         with suppress(_EnoughError):
             run_rank(
                 config=run.config,
@@ -44,8 +49,10 @@ def work_through(placement: Placement, pipe: Connection, runs: list[Run]) -> Non
                 heartbeat=listener,
                 write=lambda _: None,
             )
+            serving = [t.name for t in threading.enumerate() if t.name.startswith("server of")]
+            said = f"done, but for {serving}" if serving else "done"
         leave(CPU)
-        pipe.send("done")
+        pipe.send(said)
 
 
 class _Listener:

@@ -118,6 +118,11 @@ class Workers:
             staleness=self._staleness(len(known)),
         )
 
+    def leave(self) -> None:
+        """Once no step is left, also where none was."""
+        if self._asynchronous is not None:
+            self._asynchronous.leave()
+
     def _staleness(self, steps: int) -> Staleness:
         """Of the last `steps`; copies that train alone lack all that the others do meanwhile."""
         if self._asynchronous is not None:

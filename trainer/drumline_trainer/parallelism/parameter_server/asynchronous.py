@@ -47,7 +47,6 @@ class AsynchronousServers:
         held = self._rows.held(self._weights, number, copies=worker.size(Axis.DATA))
         self._optimizer: Optimizer = build_optimizer(held, config.optimizer, worker)
         self._server: Server | None = None
-        self._finished = 0
 
     def slices(self) -> list[Slice]:
         """Weights and state of the server that this rank is."""
@@ -56,7 +55,6 @@ class AsynchronousServers:
     def set_finished_steps(self, steps: int) -> None:
         """Begin to serve: what was restored, or after no step the first weights of all workers."""
         who, workers = self._who, len(self._who.leaders)
-        self._finished = steps
         self._optimizer.set_finished_steps(steps * workers)
         if who.rank in who.servers:
             if not steps:
@@ -68,10 +66,15 @@ class AsynchronousServers:
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """Push these gradients, and pull once the slowest worker is near enough."""
-        self._finished += 1
         self._exchange(What.PUSH_AND_PULL, gradients, rate=rate)
-        if self._finished == self._config.steps:
-            self._leave()
+
+    def leave(self) -> None:
+        """Ask for no more, and serve the other workers until they do not either."""
+        if self._who.leads:
+            for work, _ in self._send(What.LEAVE, (), rate=0.0):
+                work.wait()
+        if self._server is not None:
+            self._server.finish()
 
     def staleness(self) -> Staleness:
         """Of all pushes since the last time. Collective, where no worker is under way."""
@@ -143,10 +146,3 @@ class AsynchronousServers:
         if not well:
             raise ConnectionError(f"parameter server: rank {server} has lost a worker")
         dist.recv(row, src=server, group=who.group, tag=Tag.ANSWER)
-
-    def _leave(self) -> None:
-        if self._who.leads:
-            for work, _ in self._send(What.LEAVE, (), rate=0.0):
-                work.wait()
-        if self._server is not None:
-            self._server.finish()
