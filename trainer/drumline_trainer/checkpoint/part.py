@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,16 @@ _SAMPLE_BYTES = 64 << 10
 
 
 def own_parts(slices: Sequence[Slice]) -> list[Slice]:
-    """What this rank writes of its slices: together, ranks write every element once."""
-    return [part for part in (each.own_part() for each in slices) if part.box.elements]
+    """What this rank writes of its slices: together, ranks write every element once.
+
+    Of several copies on this rank, as of an embedding at both ends of a pipeline, one is written.
+    """
+    here = Counter(one.name for one in slices)
+    writing: dict[str, Slice] = {}
+    for one in slices:  # as if every holder had one copy
+        copies, copy = one.copies // here[one.name], one.copy // here[one.name]
+        writing.setdefault(one.name, replace(one, copies=copies, copy=copy))
+    return [part for part in (each.own_part() for each in writing.values()) if part.box.elements]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.part import PartWriter, own_parts
 from drumline_trainer.checkpoint.save import commit
 from drumline_trainer.checkpoint.shard_file import verify_file
+from drumline_trainer.config import Schedule
+from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.tied import tied_copies
+from tests.gloo.stored import whole_tensors
 
 FILE, STILL = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"
 
@@ -118,6 +123,27 @@ def test_storage_without_links_is_written(run: Run, monkeypatch: pytest.MonkeyPa
     third = run.save(3)
     assert (third / STILL).stat().st_nlink == 1
     assert_holds(third, run)
+
+
+@pytest.mark.parametrize("rows", [3, 512])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_both_ends_of_a_pipeline_on_one_rank_are_written_once(
+    tmp_path: Path, rows: int, replicas: int
+) -> None:
+    folder = CheckpointFolder(path=tmp_path / "checkpoints", owner="job", membership=(1, 0))
+    folder.claim()
+    weight = torch.rand(rows, 256)
+    layout = Layout(replicate=replicas, pipeline=2, schedule=Schedule.ZBV, stages_per_rank=2)
+    reports: list[bytes] = []
+    for rank in range(replicas):  # those that hold both ends
+        end = replace(whole("embedding.weight", weight), copies=replicas, copy=rank)
+        between = replace(whole("layers.0.w", torch.rand(4)), copies=replicas, copy=rank)
+        held = tied_copies([end, between, end], layout=layout, pipeline=0)
+        writer = PartWriter(folder=folder, rank=rank, world_size=2 * replicas)
+        reports.append(writer.write(1, own_parts(held)))
+    assert "digest" in json.loads(commit(folder, step=1, trainer={}, reports=reports))
+    stored = whole_tensors(folder.step_folder(1))
+    assert torch.equal(torch.from_numpy(stored["embedding.weight"]), weight)
 
 
 def test_a_copy_does_not_follow_its_source() -> None:
