@@ -81,7 +81,6 @@ def outcome_of(case: Case, world: World) -> Outcome:
     inputs, targets = batch(case.model)
     group = world.group(Axis.TENSOR)
     assert group is not None
-    words = case.model.classes if case.model.family is Family.VIT else case.model.vocab_size
     expected, losses = [], []
     for _ in range(STEPS):
         expected.append(step([plain], inputs, targets, token_losses_sum))
@@ -90,7 +89,7 @@ def outcome_of(case: Case, world: World) -> Outcome:
                 stages,
                 inputs,
                 targets,
-                lambda x, t: vocabulary_parallel_loss(x, t, group=group, vocabulary=words),
+                partial(vocabulary_parallel_loss, group=group, vocabulary=case.model.outputs),
             )
         )
     whole = dict(plain.named_parameters())

@@ -153,6 +153,16 @@ class ModelConfig:
         return self.expert_ffn_size or self.ffn_size
 
     @property
+    def outputs(self) -> int:
+        """Tokens or classes that the head tells apart."""
+        return self.classes if self.family is Family.VIT else self.vocab_size
+
+    @property
+    def head_is_embedding(self) -> bool:
+        """Whether one parameter is both; never where images are embedded."""
+        return self.tied_embeddings and self.family is not Family.VIT
+
+    @property
     def patches(self) -> int:
         """Positions of an image."""
         return (self.image_size // self.patch_size) ** 2

@@ -15,9 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, TrainerConfig
+from drumline_trainer.config import (
+    DataParallel,
+    Family,
+    MemoryConfig,
+    Offload,
+    Recompute,
+    TrainerConfig,
+)
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
 from drumline_trainer.models.build import build_on_meta
@@ -203,9 +211,7 @@ def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tenso
     group = world.group(Axis.TENSOR)
     if group is None:
         return token_losses_sum
-    return functools.partial(
-        vocabulary_parallel_loss, group=group, vocabulary=config.model.vocab_size
-    )
+    return functools.partial(vocabulary_parallel_loss, group=group, vocabulary=config.model.outputs)
 
 
 def _pipelined(
@@ -215,7 +221,7 @@ def _pipelined(
     from drumline_trainer.parallelism.pipeline import Pipeline  # noqa: PLC0415 - imports
 
     slices, ends = trainee.slices, None
-    if config.model.tied_embeddings and config.lora is None:
+    if config.model.head_is_embedding and config.lora is None:
         ends = tied_ends(world)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
         refuse_unequal_ends(slices, ends=ends)
@@ -233,14 +239,20 @@ def _pipelined(
 def _micro_batches(config: TrainerConfig, world: World) -> MicroBatches:
     from drumline_trainer.parallelism.pipeline import MicroBatches  # noqa: PLC0415 - imports
 
-    layout = world.layout
+    layout, model = world.layout, config.model
     count = micro_batches(layout, config)
     rows = config.global_batch_size // layout.batch_ranks // count
     length = config.data.sequence_length // layout.context
+    inputs, of_inputs = (rows, length), torch.int64
+    if model.family is Family.VIT:
+        length = model.patches
+        inputs = (rows, model.channels, model.image_size, model.image_size)
+        of_inputs = torch.uint8
     shared = layout.tensor if layout.sequence_parallel else 1
     return MicroBatches(
         count=count,
-        inputs=(rows, length),
-        hidden=(rows, length // shared, config.model.hidden_size),
+        inputs=inputs,
+        hidden=(rows, length // shared, model.hidden_size),
         dtype=compute_type(config.precision),
+        inputs_dtype=of_inputs,
     )

@@ -1,0 +1,76 @@
+"""Tensor and pipeline ranks learn from images what one process learns from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drumline_trainer.data.images import IMAGES_FILE, LABELS_FILE
+from tests.layouts.cases import NO_PIPELINE, STEPS, Case
+from tests.layouts.runs import Runs, failings
+
+CLASSES = 11
+"""Odd, so that ranks of the tensor axis have unlike pieces of the head."""
+IMAGES, SIDE, CHANNELS = 48, 8, 3
+
+pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
+
+
+def case(data: str, **changes: Any) -> Case:
+    settings: dict[str, Any] = {
+        "tensor": 1,
+        "pipeline": NO_PIPELINE,
+        "context": 1,
+        "expert": 1,
+        "recompute": "none",
+        "accumulation": 1,
+        "model": "gpt2",
+    }
+    return Case(data=data, **{**settings, **changes})
+
+
+CASES = [
+    case("fsdp", tensor=2, accumulation=4),
+    case("zero2", pipeline="1f1b", tensor=2),
+]
+
+
+def write_images(folder: Path) -> Path:
+    """Noise around a brightness that tells the class."""
+    random = np.random.default_rng(3)
+    labels = random.integers(0, CLASSES, IMAGES)
+    noise = random.integers(0, 60, (IMAGES, SIDE, SIDE, CHANNELS))
+    folder.mkdir()
+    np.save(folder / IMAGES_FILE, (noise + 16 * labels[:, None, None, None]).astype(np.uint8))
+    np.save(folder / LABELS_FILE, labels)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    made = Runs(folder=tmp_path_factory.mktemp("images"))
+    yield made
+    made.pool.close()
+
+
+@pytest.fixture(scope="module")
+def images(runs: Runs) -> dict[str, Any]:
+    """What makes a run of text one of images."""
+    shape = {"image_size": SIDE, "patch_size": 2, "channels": CHANNELS, "classes": CLASSES}
+    return {
+        "model": {"family": "vit", **shape},
+        "data": {"source": str(write_images(runs.folder / "images"))},
+    }
+
+
+@pytest.mark.parametrize("layout", CASES, ids=[each.name for each in CASES])
+def test_a_layout_learns_images_as_one_process_does(
+    runs: Runs, images: dict[str, Any], layout: Case
+) -> None:
+    expected = runs.plain(layout, **images)
+    assert failings(runs.whole(layout, **images), expected) == []
+    assert expected.losses[STEPS] < expected.losses[1]
