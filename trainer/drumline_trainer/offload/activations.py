@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from drumline_trainer.offload.buffers import Buffers
 from drumline_trainer.offload.home import Home
 from drumline_trainer.offload.lanes import Lane
 from drumline_trainer.parallelism.recompute import RecomputedRuns
@@ -61,7 +62,7 @@ class OffloadedRuns(nn.Module):
         super().__init__()
         self.through = through
         self._length = through.length if isinstance(through, RecomputedRuns) else 1
-        self._spare = _Buffers(home)
+        self._spare = Buffers(home)
         self._device = device
         self._least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
         self._lanes: tuple[Lane, Lane] | None = None
@@ -167,7 +168,7 @@ class _Group:
         empty = torch.empty(0, dtype=saved.dtype, device=self._device)
         return empty.set_(storage, saved.offset, saved.size, saved.stride)
 
-    def leave(self, buffers: _Buffers) -> None:
+    def leave(self, buffers: Buffers) -> None:
         """The forward pass of the run is over."""
         self._stays = None
         self._numbers.clear()
@@ -175,9 +176,10 @@ class _Group:
         if not sources:
             return
         sizes = [source.numel() for source in sources]
-        self._home, buffer = buffers.take(sum(sizes))
-        self._parts = list(buffer.split(sizes))
-        weakref.finalize(self, buffers.give, self._home, buffer)
+        size = sum(sizes)
+        buffer = buffers.take(size)
+        self._home, self._parts = buffer.home, list(buffer.bytes[:size].split(sizes))
+        weakref.finalize(self, buffers.give, buffer, size)
         pairs = zip(self._parts, sources, strict=True)
         self._left = self._from_device.copy(pairs, then=self._forget)
 
@@ -211,24 +213,6 @@ class _Group:
     def _let_go(self) -> None:
         if self._home is not None:
             self._home.let_go(self._parts)
-
-
-class _Buffers:
-    """At home, to be used again by groups of the same size."""
-
-    def __init__(self, home: Callable[[Sequence[int]], Home]) -> None:
-        self._home = home
-        self._free: dict[int, list[tuple[Home, Tensor]]] = {}
-
-    def take(self, size: int) -> tuple[Home, Tensor]:
-        free = self._free.get(size)
-        if free:
-            return free.pop()
-        place = self._home([size])
-        return place, place.empty((size,), dtype=torch.uint8)
-
-    def give(self, place: Home, buffer: Tensor) -> None:
-        self._free.setdefault(buffer.numel(), []).append((place, buffer))
 
 
 def _as_bytes(storage: torch.UntypedStorage, device: torch.device) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,20 @@ def test_gradients_are_the_same_bits(
         model.zero_grad()
     runs = {Recompute.BLOCKS: 4}.get(mode, config.layers)
     assert len(asked) == 2 * runs  # of both micro-batches; the second step asks for none
+
+
+def test_sizes_that_differ_in_every_step_leave_no_homes_behind(tmp_path: Path) -> None:
+    files: weakref.WeakSet[File] = weakref.WeakSet()
+
+    def place(sizes: Sequence[int]) -> Home:
+        files.add(file := File(tmp_path, sizes=sizes))
+        return file
+
+    model = model_of(replace(LLAMA, layers=4))
+    send_away(model, place)
+    for step in range(8):
+        model(torch.arange(TOKENS - 37 * step % 64).unsqueeze(0)).sum().backward()
+        assert len(files) <= 4
 
 
 def test_the_memory_is_that_of_few_layers(tmp_path: Path) -> None:
