@@ -18,8 +18,10 @@ class Lane:
     """Copies tensors in the order in which it is asked to."""
 
     def __init__(self, device: torch.device) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._thread = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="offload", initializer=self._begin
+        )
 
     def copy(
         self,
@@ -40,6 +42,11 @@ class Lane:
     def close(self) -> None:
         """Wait for all copies; there are no more."""
         self._thread.shutdown()
+
+    def _begin(self) -> None:
+        """In the thread: it would begin at GPU 0, and take memory there whatever the rank's is."""
+        if self._stream is not None:
+            torch.cuda.set_device(self._stream.device)
 
     @torch.no_grad()
     def _run(
