@@ -70,7 +70,9 @@ class Replicas:
                 work.wait()
             summed.update(zip(bucket.parameters, bucket.pieces(row, index=0), strict=True))
         return [
-            summed[parameter] if parameter in summed else torch.zeros_like(own.tensor)
+            summed[parameter]
+            if parameter in summed
+            else torch.zeros_like(own.tensor, device=parameter.device)  # it may be at home
             for parameter, own in zip(self._parameters, self.slices, strict=True)
         ]
 
@@ -80,6 +82,8 @@ class Replicas:
         for parameter, own in zip(self._parameters, self.slices, strict=True):
             if parameter.dtype is not torch.float32:
                 parameter.copy_(own.tensor)
+            if own.home is not None:
+                own.home.let_go([own.tensor])
 
     def stage_done(self, stage: nn.Module) -> None:
         """Send what is left of a stage whose backward passes are over."""

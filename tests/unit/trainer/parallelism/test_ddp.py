@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 from torch import nn
 
 from drumline_trainer.config import DataParallel, Precision
 from drumline_trainer.layout import Layout
+from drumline_trainer.offload.home import File
 from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.ddp import Replicas
+from drumline_trainer.parallelism.weights import weights_of
 from drumline_trainer.parallelism.world import World
+from tests.unit.trainer.offload.resident import resident
 
 
 def alone(stage: nn.Module, precision: Precision, *, backwards: int = 1) -> DataParallelModel:
@@ -66,3 +73,33 @@ def test_frozen_parameters_are_held_but_not_updated() -> None:
     assert model.frozen[0].tensor.data_ptr() == stage.weight.data_ptr()
     stage(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
     assert [gradient.tolist() for gradient in model.gradients()] == [[1.0]]
+
+
+def with_masters_in_a_file(stage: nn.Module, folder: Path) -> Replicas:
+    world = World(layout=Layout(), rank=0, device=torch.device("cpu"))
+
+    def place(sizes: Sequence[int]) -> File:
+        return File(folder, sizes=sizes)
+
+    weights = weights_of([stage], cuts={}, experts=(), world=world)
+    return Replicas(weights, group=None, backwards=1, home=place)
+
+
+def test_masters_that_are_away_are_let_go_of_once_they_are_published(tmp_path: Path) -> None:
+    stage = nn.Linear(256, 64, bias=False, dtype=torch.bfloat16)
+    replicas = with_masters_in_a_file(stage, tmp_path)
+    master = replicas.slices[0].tensor.fill_(2.0)
+    assert resident(master) == master.nbytes
+    replicas.publish()
+    assert resident(master) == 0
+    assert stage.weight.eq(2.0).all()
+    assert master.eq(2.0).all()
+
+
+def test_a_gradient_that_there_is_not_lies_where_the_others_do(tmp_path: Path) -> None:
+    """Not where its master is: meta stands for the device."""
+    stage = nn.Linear(2, 1, bias=False, dtype=torch.bfloat16, device="meta")
+    replicas = with_masters_in_a_file(stage, tmp_path)
+    assert replicas.slices[0].tensor.device.type == "cpu"
+    (gradient,) = replicas.gradients()
+    assert (gradient.device.type, gradient.dtype) == ("meta", torch.float32)
