@@ -84,11 +84,12 @@ class Share:
         inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
         if self.positions is not None:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
-        if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
-            inputs, targets = inputs.pin_memory(), targets.pin_memory()
         documents = None
         if batch.documents is not None and batch.positions is not None:
             documents = Documents.of(batch.documents, batch.positions)
+        if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
+            inputs, targets = inputs.pin_memory(), targets.pin_memory()
+            documents = documents and documents.pinned()
         return MicroBatch(samples=samples, inputs=inputs, targets=targets, documents=documents)
 
 

@@ -111,3 +111,19 @@ def test_only_its_own_samples_of_the_next_step_are_asked_for_ahead(text: Path) -
         replace(share, dataset=dataset).load(0)
         samples = range(BATCH + 2 * rank, BATCH + 2 * rank + 2)
         assert there.asked == [(dataset.window_at(n) * LENGTH, LENGTH + 1) for n in samples]
+
+
+def test_all_that_a_gpu_is_given_is_pinned(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: set[int] = set()
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        copy = tensor.clone()  # no GPU is there to pin it for
+        pinned.add(copy.data_ptr())
+        return copy
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    (share,) = shares(text, 1, {})
+    for part in replace(share, device=torch.device("cuda")).load(0).micro_batches:
+        assert part.documents is not None
+        given = (part.inputs, part.targets, part.documents.since_begin, part.documents.ends)
+        assert all(one.data_ptr() in pinned for one in given)
