@@ -67,8 +67,10 @@ class Attend(nn.Module):
     ) -> Tensor:
         """The same by one kernel for all documents. It needs a GPU, and was never run on one.
 
-        Torch 2.11 has no word for grouped heads, so keys and values are repeated.
+        Torch 2.11 has no word for grouped heads, so keys and values are repeated. Later ones
+        prefer cuDNN where they can, whose gradients need not be the same bits again.
         """
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports
         from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports
 
         repeats = q_BHSE.shape[1] // k_BGSE.shape[1]
@@ -80,16 +82,17 @@ class Attend(nn.Module):
                 v_BGSE.repeat_interleave(repeats, 1),
             )
         )
-        out_THE: Any = varlen_attn(
-            q_THE,
-            k_THE,
-            v_THE,
-            documents.ends,
-            documents.ends,
-            documents.longest,
-            documents.longest,
-            window_size=(-1, 0) if self.causal else (-1, -1),
-        )
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out_THE: Any = varlen_attn(
+                q_THE,
+                k_THE,
+                v_THE,
+                documents.ends,
+                documents.ends,
+                documents.longest,
+                documents.longest,
+                window_size=(-1, 0) if self.causal else (-1, -1),
+            )
         return out_THE.unflatten(0, (len(q_BHSE), -1)).transpose(1, 2)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from drumline_trainer.config import Family, ModelConfig, Recompute
 from drumline_trainer.models.build import build_on_meta
@@ -103,3 +105,28 @@ def test_a_gpu_s_attention_takes_all_documents_at_once() -> None:
     )
     out = Attend(causal=True).varlen(q, k, v, DOCUMENTS.to(torch.device("meta")))
     assert (out.shape, out.dtype) == (q.shape, q.dtype)
+
+
+def test_a_gpu_s_attention_is_flash_whose_gradients_are_the_same_bits_again() -> None:
+    """Torch asks these switches, and on some GPUs takes cuDNN unless it is off."""
+    asked: list[tuple[bool, bool]] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if "varlen_attn" in func.name():
+                asked.append(
+                    (
+                        torch.backends.cuda.flash_sdp_enabled(),
+                        torch.backends.cuda.cudnn_sdp_enabled(),
+                    )
+                )
+            return func(*args, **(kwargs or {}))
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    q = torch.empty(3, 4, 12, 8, dtype=torch.bfloat16, device="meta")
+    with Watch():
+        Attend(causal=True).varlen(q, q, q, DOCUMENTS.to(torch.device("meta")))
+    assert asked == [(True, False)]
+    assert torch.backends.cuda.cudnn_sdp_enabled() is before
