@@ -34,6 +34,7 @@ from drumline_trainer.metrics.timer import part
 from drumline_trainer.optimization.build import Optimizer
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.parallelism.tied import TIED
 
 
 class LocalSgd:
@@ -97,7 +98,7 @@ class LocalSgd:
     @torch.no_grad()
     def _meet(self) -> None:
         """The outer step, a few megabytes at a time."""
-        for places in _runs([4 * one.numel() for one in self._common], limit=BUCKET_BYTES):
+        for places in _runs(self._weights, limit=BUCKET_BYTES):
             moved = [self._common[p] - self._weights[p].tensor for p in places]
             if self._copies is not None:
                 row = torch.cat([each.view(-1) for each in moved])
@@ -131,16 +132,21 @@ def outer_step(
 
 def _of_all(one: Slice, *, count: int, number: int) -> Slice:
     """The same slice in every copy of the model."""
-    return replace(one, copies=one.copies * count, copy=one.copy * count + number)
+    return replace(one, copies=one.copies * count, copy=number * one.copies + one.copy)
 
 
-def _runs(sizes: Sequence[int], *, limit: int) -> Iterator[range]:
-    """Places one after the other whose sizes add up to at most `limit`, or one place."""
+def _runs(slices: Sequence[Slice], *, limit: int) -> Iterator[range]:
+    """Places one after the other whose bytes add up to at most `limit`, or one place.
+
+    An embedding goes alone: in which order copies of a number are added depends on its place in the
+    row, and two ends of a pipeline that are tied must get the same bits.
+    """
     start, total = 0, 0
-    for place, size in enumerate(sizes):
+    for place, one in enumerate(slices):
+        size = limit if one.name == TIED else one.tensor.nbytes
         if place > start and total + size > limit:
             yield range(start, place)
             start, total = place, 0
         total += size
-    if sizes:
-        yield range(start, len(sizes))
+    if slices:
+        yield range(start, len(slices))
