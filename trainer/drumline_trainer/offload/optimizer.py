@@ -137,10 +137,10 @@ class _Bucket:
         """Of its gradients among all."""
         self._away = [s for s in slices if s.home is not None]
         copies = {
-            s.name: replace(s, tensor=torch.empty_like(s.tensor, device=device), home=None)
+            _key(s): replace(s, tensor=torch.empty_like(s.tensor, device=device), home=None)
             for s in self._away
         }
-        self.optimizer = build([copies.get(s.name, s) for s in slices])
+        self.optimizer = build([copies.get(_key(s), s) for s in slices])
         self.slices = self.optimizer.slices()
         weights = {s.tensor.untyped_storage().data_ptr() for s in slices}
         weights |= {s.tensor.untyped_storage().data_ptr() for s in copies.values()}
@@ -151,7 +151,7 @@ class _Bucket:
         ]
         self.state_sizes = [s.tensor.nbytes for s in self._state]
         self._travellers = [
-            _Traveller(working=copies[s.name].tensor, at_home=s.tensor, home=s.home)
+            _Traveller(working=copies[_key(s)].tensor, at_home=s.tensor, home=s.home)
             for s in self._away
             if s.home is not None and s.tensor.numel()
         ]
@@ -162,16 +162,14 @@ class _Bucket:
 
     def settle(self, home: Home) -> None:
         """Make a home for the state: zeros, as every optimizer begins."""
-        homes: dict[str, Slice] = {f"model.{s.name}": s for s in self._away}
+        homes = {_key(s.like(s.tensor, prefix="model")): s for s in self._away}
         for one in self._state:
             at_home = home.empty(one.box.shape, dtype=one.tensor.dtype).zero_()
-            homes[one.name] = replace(one, tensor=at_home, home=home)
+            homes[_key(one)] = replace(one, tensor=at_home, home=home)
             self._travellers.append(_Traveller(working=one.tensor, at_home=at_home, home=home))
         self.slices = [
-            replace(s, tensor=homes[s.name].tensor, home=homes[s.name].home)
-            if s.name in homes
-            else s
-            for s in self.slices
+            s if found is None else replace(s, tensor=found.tensor, home=found.home)
+            for s, found in ((s, homes.get(_key(s))) for s in self.slices)
         ]
         self.let_go()
 
@@ -196,6 +194,11 @@ class _Bucket:
         """Whatever lies at home need not be in memory."""
         for home in {id(one.home): one.home for one in self._travellers}.values():
             home.let_go([one.at_home for one in self._travellers if one.home is home])
+
+
+def _key(one: Slice) -> tuple[str, int]:
+    """A rank may hold several copies of one parameter: an embedding at both ends of a pipeline."""
+    return one.name, one.copy
 
 
 def _borders(slices: Sequence[Slice], world: World, *, limit: int) -> list[int]:

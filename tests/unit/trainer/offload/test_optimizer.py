@@ -19,6 +19,7 @@ from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.offload.home import File, Home, home
 from drumline_trainer.offload.optimizer import OffloadedOptimizer
 from drumline_trainer.optimization.build import Optimizer, build_optimizer
+from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Slice, slices_of
 from drumline_trainer.parallelism.world import World
 
@@ -93,6 +94,38 @@ def test_bits_are_those_of_the_optimizer_alone(
     assert plain.keys() == away.keys()
     assert all(torch.equal(plain[name], away[name]) for name in plain)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_both_ends_of_a_pipeline_in_one_bucket_have_state_each(separate: bool) -> None:
+    def trained_ends(*, offloaded: bool) -> list[tuple[str, int, Tensor]]:
+        shape, box = (8, 4), Box(offsets=(0, 0), shape=(8, 4))
+        slices = [
+            Slice(
+                name="embedding.weight",
+                shape=shape,
+                box=box,
+                tensor=torch.full(shape, 1.0),
+                copies=2,
+                copy=copy,
+            )
+            for copy in range(2)
+        ]
+        build = functools.partial(build_optimizer, config=OptimizerConfig(), world=ALONE)
+        place = home(Offload.CPU, MemoryConfig(), sizes=[], device=ALONE.device)
+        if offloaded and separate:
+            slices = masters(slices, place)
+        optimizer: Optimizer = build(slices)
+        if offloaded:
+            optimizer = OffloadedOptimizer(slices, build=build, home=lambda _: place, world=ALONE)
+        for step in range(2):
+            optimizer.update([gradients(slices, step)[0] * (1 + n) for n in range(2)], rate=0.01)
+        return [(one.name, one.copy, one.tensor) for one in optimizer.slices()]
+
+    plain, away = trained_ends(offloaded=False), trained_ends(offloaded=True)
+    assert [one[:2] for one in plain] == [one[:2] for one in away]
+    assert all(torch.equal(a[2], b[2]) for a, b in zip(plain, away, strict=True))
+    assert len({one[2].data_ptr() for one in away}) == len(away)
 
 
 def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
