@@ -34,7 +34,7 @@ def case(data: str, **changes: Any) -> Case:
 
 
 CASES = [
-    case("fsdp", tensor=2, accumulation=4),
+    case("fsdp", tensor=2),
     case("zero2", pipeline="1f1b", tensor=2),
 ]
 
