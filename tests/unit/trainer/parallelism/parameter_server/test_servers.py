@@ -6,11 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.parameter_server.servers import Rows, server_places
 from drumline_trainer.parallelism.shards import Box, tiles
 from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.tied import TIED, tied_copies
 
 SHAPES = [(7, 3), (5,), (1, 8), (3, 2, 4)]
 
@@ -72,15 +70,3 @@ def test_servers_have_nearly_equal_bytes_and_others_none() -> None:
     assert max(sizes) - min(sizes) <= sum(one.tensor[0].numel() for one in cut.slices)
     assert cut.size(2) == 0
     assert all(not one.box.elements for one in cut.held(torch.empty(0), 2, copies=2))
-
-
-def test_ends_of_a_tied_pipeline_are_different_copies_on_servers() -> None:
-    weight = torch.ones(4, 2)
-    box = Box(offsets=(0, 0), shape=(4, 2))
-    of_leader = Slice(name=TIED, shape=(4, 2), box=box, tensor=weight, copies=2, copy=0)
-    found: set[tuple[int, int]] = set()
-    for place in (0, 1):
-        slices = tied_copies([of_leader], layout=Layout(pipeline=2), pipeline=place)
-        cut = Rows(slices=slices, servers=1)
-        found |= {(s.copies, s.copy) for s in cut.held(weight.view(-1), 0, copies=2)}
-    assert found == {(2, 0), (2, 1)}
