@@ -12,7 +12,7 @@ from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.memory import MemoryConfig
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
-from drumline_trainer.config.model import ModelConfig
+from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
 from drumline_trainer.config.reading import build
@@ -120,6 +120,13 @@ class TrainerConfig:
                 f" {self.meets_every_steps} steps after which all ranks meet"
                 " (local_sgd.every_steps, or log_every_steps with asynchronous servers)"
             )
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Positions of a sequence; of an image its patches."""
+        if self.model.family is Family.VIT:
+            return self.model.patches
+        return self.data.sequence_length
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict(to_dict(c)) == c`."""

@@ -95,7 +95,7 @@ def mfu_of_run(
     """MFU at a speed over all devices; None where the speed or the peak is not known."""
     if tokens_per_second is None:
         return None
-    flops = flops_per_token(config.model, sequence_length=config.data.sequence_length)
+    flops = flops_per_token(config.model, sequence_length=config.tokens_per_sample)
     return mfu(tokens_per_second, flops=flops, devices=devices, peak=peak)
 
 

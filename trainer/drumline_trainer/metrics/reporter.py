@@ -206,7 +206,7 @@ class Reporter:
         steps = self.step - self._window_first
         self.step_seconds = elapsed / steps
         self._window_first = self.step
-        batch_tokens = self.config.global_batch_size * self.config.data.sequence_length
+        batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.take(steps=steps)
         usual = self._usual_seconds if self.instruments.settled else None  # not the first ones

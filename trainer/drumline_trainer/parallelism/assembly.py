@@ -195,7 +195,7 @@ def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequ
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]
-    costs = model_costs(config.model, sequence_length=config.data.sequence_length)
+    costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
     by_cost = partition(costs, stages=layout.stages)
     from drumline_trainer.parallelism.pipeline import stage_modules  # noqa: PLC0415 - imports
 

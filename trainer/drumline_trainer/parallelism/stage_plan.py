@@ -62,7 +62,7 @@ class StagePlan:
     @classmethod
     def of(cls, config: TrainerConfig, world: World, *, placement: Placement) -> StagePlan:
         """By cost, or as the copy says that the run goes on from. Collective where measured."""
-        costs = model_costs(config.model, sequence_length=config.data.sequence_length)
+        costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
         stages = world.layout.stages
         by_cost = partition(costs, stages=stages)
         if stages == 1 or config.parallelism.stage_balance is StageBalance.COST:

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import MODEL_PRESETS, ModelConfig
+from drumline_trainer.config import MODEL_PRESETS, ModelConfig, TrainerConfig
 from drumline_trainer.metrics.flops import (
     flops_per_token,
     matmul_weights,
     mfu,
+    mfu_of_run,
     peak_flops,
     weights,
 )
@@ -76,3 +77,10 @@ def test_eight_billion_weights_cost_what_the_paper_says() -> None:
 def test_a_device_without_a_figure_has_no_peak(device: str, peak: float | None) -> None:
     assert peak_flops(device) == peak
     assert mfu(1.0, flops=1, devices=1, peak=None) is None
+
+
+def test_a_token_of_an_image_is_a_patch() -> None:
+    config = TrainerConfig(model=MODEL_PRESETS["toy-vit"])
+    assert config.tokens_per_sample == config.model.patches == 16
+    flops = flops_per_token(config.model, sequence_length=config.model.patches)
+    assert mfu_of_run(config, 10.0, devices=1, peak=100.0 * flops) == pytest.approx(0.1)
