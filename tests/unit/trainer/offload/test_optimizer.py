@@ -22,6 +22,7 @@ from drumline_trainer.optimization.build import Optimizer, build_optimizer
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Slice, slices_of
 from drumline_trainer.parallelism.world import World
+from tests.unit.trainer.offload.resident import resident
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 MODEL = ModelConfig(layers=4, hidden_size=64, ffn_size=128, heads=2, kv_heads=2, vocab_size=256)
@@ -155,10 +156,11 @@ def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
     largest = 8 * 256 * 64  # the embedding
     assert 0 < max(most) <= 3 * largest < total / 2
     assert held() == 0
-    assert resident(files[0]) == 0
+    whole = files[0].empty((0,), dtype=torch.uint8)
+    assert resident(whole) == 0
     state = [one.tensor for one in optimizer.slices() if one.name.startswith("optimizer")]
     assert sum(one.count_nonzero().item() for one in state) > 0
-    assert total <= resident(files[0]) <= 1.1 * total
+    assert total <= resident(whole) <= 1.1 * total
 
 
 class _Watched:
@@ -170,14 +172,3 @@ class _Watched:
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         self._seen()
         self._inner.update(gradients, rate=rate)
-
-
-def resident(file: File) -> int:
-    """Bytes of the mapping that are in this process's memory."""
-    (address,) = {file.empty((0,), dtype=torch.uint8).untyped_storage().data_ptr()}
-    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-    for line in lines:
-        if line.startswith(f"{address:x}-"):
-            found = next(each for each in lines if each.startswith("Rss:"))
-            return int(found.split()[1]) * 1024
-    raise AssertionError("no such mapping")
