@@ -65,13 +65,13 @@ class Case:
     """One layout, and the model that it trains."""
 
     data: str
-    tensor: int
-    pipeline: str
+    tensor: int = 1
+    pipeline: str = NO_PIPELINE
     """A schedule over two ranks."""
-    context: int
-    expert: int
-    recompute: str
-    accumulation: int
+    context: int = 1
+    expert: int = 1
+    recompute: str = "none"
+    accumulation: int = 1
     """Micro-batches of a step, or what the schedule needs at least."""
     model: str
 

@@ -15,7 +15,7 @@ from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.models.initialize import initialize
 from tests.gloo.stored import whole_tensors
-from tests.layouts.cases import NO_PIPELINE, STEPS, Case
+from tests.layouts.cases import STEPS, Case
 from tests.layouts.jobs import train, train_until
 from tests.layouts.judge import Outcome
 from tests.layouts.pool import LayoutError
@@ -33,17 +33,8 @@ BF16_TOLERANCE = FP8_TOLERANCE = 2e-2
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
 
-def case(data: str = "ddp", **changes: Any) -> Case:
-    settings: dict[str, Any] = {
-        "tensor": 1,
-        "pipeline": NO_PIPELINE,
-        "context": 1,
-        "expert": 1,
-        "recompute": "none",
-        "accumulation": 1,
-        "model": "untied",
-    }
-    return Case(data=data, **{**settings, **changes})
+def case(data: str = "ddp", *, model: str = "untied", **changes: Any) -> Case:
+    return Case(data=data, model=model, **changes)
 
 
 CASES = [

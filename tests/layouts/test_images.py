@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drumline_trainer.data.images import IMAGES_FILE, LABELS_FILE
-from tests.layouts.cases import NO_PIPELINE, STEPS, Case
+from tests.layouts.cases import STEPS, Case
 from tests.layouts.runs import Runs, failings
 
 CLASSES = 11
@@ -20,22 +20,9 @@ IMAGES, SIDE, CHANNELS = 48, 8, 3
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
 
-def case(data: str, **changes: Any) -> Case:
-    settings: dict[str, Any] = {
-        "tensor": 1,
-        "pipeline": NO_PIPELINE,
-        "context": 1,
-        "expert": 1,
-        "recompute": "none",
-        "accumulation": 1,
-        "model": "gpt2",
-    }
-    return Case(data=data, **{**settings, **changes})
-
-
 CASES = [
-    case("fsdp", tensor=2),
-    case("zero2", pipeline="1f1b", tensor=2),
+    Case(data="fsdp", model="gpt2", tensor=2),
+    Case(data="zero2", model="gpt2", pipeline="1f1b", tensor=2),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig, merge
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
-from tests.layouts.cases import BATCH, NO_PIPELINE, Case, names
+from tests.layouts.cases import BATCH, Case, names
 from tests.layouts.jobs import train, train_with_overflow
 from tests.layouts.pool import LayoutError
 from tests.layouts.runs import Runs, failings
@@ -26,10 +26,7 @@ pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
 
 def case(data: str, model: str, **settings: Any) -> Case:
-    least = {"tensor": 1, "pipeline": NO_PIPELINE, "context": 1, "expert": 1}
-    return Case(
-        data=data, model=model, **{**least, "recompute": "none", "accumulation": 1, **settings}
-    )
+    return Case(data=data, model=model, **settings)
 
 
 MUON_CASES = [
