@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Self, TextIO
 
 from drumline.cli.figures import count, duration
-from drumline.simulator.run import Tick
+from drumline.simulator.engine.simulation import Tick
 
 _WIDTH: Final = 28
 _EVERY_SECONDS: Final = 0.2

@@ -13,18 +13,19 @@ from drumline.cli.errors import BadInput
 from drumline.cli.progress import Bar
 from drumline.cli.simulation_page import page
 from drumline.cli.simulation_text import table
-from drumline.simulator import clusterfile, synthetic, trace
 from drumline.simulator.arrivals import Arrival
-from drumline.simulator.clusterfile import Setup
-from drumline.simulator.contenders import CONFIGURED, Contender, contenders
-from drumline.simulator.errors import BadFile
-from drumline.simulator.figures import portions, summary
-from drumline.simulator.fitting import arrivals
-from drumline.simulator.foretelling import Foreteller
-from drumline.simulator.formats import Format, read_as
-from drumline.simulator.outcome import Outcome
-from drumline.simulator.run import simulate
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.comparison import CONFIGURED, Contender, contenders
+from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.engine.simulation import simulate
+from drumline.simulator.input import cluster_file as clusterfile
+from drumline.simulator.input import synthetic, trace
+from drumline.simulator.input.cluster_file import Setup
+from drumline.simulator.input.conversion import arrivals
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.formats import Format, read_as
+from drumline.simulator.input.trace import TraceJob
+from drumline.simulator.results.outcome import Outcome
+from drumline.simulator.results.statistics import portions, summary
 
 _MADE_UP_JOBS = 2000
 
@@ -165,7 +166,7 @@ def draw(study: Study, *, folder: Path) -> None:
         BadInput: where matplotlib is missing or the folder cannot be written.
     """
     try:
-        from drumline.simulator import pictures  # noqa: PLC0415 - an extra of its own
+        from drumline.simulator.results import charts as pictures  # noqa: PLC0415 - an extra of its own
     except ImportError:
         raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
     outcomes = [(run.name, run.outcome) for run in study.runs]

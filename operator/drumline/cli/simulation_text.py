@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.figures import count, duration, percent, plain
-from drumline.simulator.figures import Summary
+from drumline.simulator.results.statistics import Summary
 
 _HEADINGS: Final = (
     "POLICY",

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from drumline.simulator import clusterfile, trace
-from drumline.simulator.contenders import BEST_EFFORT, CONFIGURED, STRICT, contenders
-from drumline.simulator.figures import Summary, summary
-from drumline.simulator.fitting import arrivals
-from drumline.simulator.foretelling import Foreteller
-from drumline.simulator.run import simulate
+from drumline.simulator.comparison import BEST_EFFORT, CONFIGURED, STRICT, contenders
+from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.engine.simulation import simulate
+from drumline.simulator.input import cluster_file as clusterfile
+from drumline.simulator.input import trace
+from drumline.simulator.input.conversion import arrivals
+from drumline.simulator.results.statistics import Summary, summary
 from tests.bench.report import Row
 
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "simulation"

@@ -32,8 +32,8 @@ from drumline.scheduling import (
 )
 from drumline.simulator.arrivals import Arrival, Execution
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.outcome import Outcome
-from drumline.simulator.run import simulate
+from drumline.simulator.engine.simulation import simulate
+from drumline.simulator.results.outcome import Outcome
 from tests.bench.report import Row
 
 _RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)

@@ -10,7 +10,7 @@ import pytest
 
 from drumline.cli import program, progress
 from drumline.cli.progress import Bar
-from drumline.simulator.run import Tick
+from drumline.simulator.engine.simulation import Tick
 
 CLUSTER = """\
 pools:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from drumline.simulator.errors import BadFile
-from drumline.simulator.formats import Format, read_as
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.formats import Format, read_as
+from drumline.simulator.input.trace import TraceJob
 
 HELIOS = """\
 job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue

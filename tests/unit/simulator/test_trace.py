@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.simulator.errors import BadFile
-from drumline.simulator.fitting import arrivals
-from drumline.simulator.trace import TraceJob, read, write
+from drumline.simulator.input.conversion import arrivals
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.trace import TraceJob, read, write
 from tests.unit.simulator.clusters import a_cluster
 
 HEADER = "submit_seconds,gpus,duration_seconds,user"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from drumline.scheduling import Gang, Resources
 from drumline.simulator.arrivals import Arrival
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.errors import BadFile
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.trace import TraceJob
 
 
 def arrivals(

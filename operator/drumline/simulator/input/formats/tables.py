@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 
-from drumline.simulator.errors import BadFile
-from drumline.simulator.rows import Row
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.rows import Row
 
 
 def rows(lines: Iterable[str], *, file: str, needed: tuple[str, ...]) -> Iterator[Row]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from drumline.simulator.formats import acme, alibaba, helios, philly
-from drumline.simulator.trace import TraceJob, read
+from drumline.simulator.input.formats import acme, alibaba, helios, philly
+from drumline.simulator.input.trace import TraceJob, read
 
 
 class Format(StrEnum):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Final
 
-from drumline.simulator.errors import BadFile
-from drumline.simulator.rows import Row
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.rows import Row
 
 NEEDED: Final = ("submit_seconds", "gpus", "duration_seconds", "user")
 OPTIONAL: Final = (

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import yaml
 
-from drumline.simulator.errors import BadFile
+from drumline.simulator.input.errors import BadFile
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}

@@ -6,8 +6,8 @@ import pytest
 
 from drumline.scheduling import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
 from drumline.simulator.arrivals import Arrival, Execution, Outage
-from drumline.simulator.outcome import Outcome, Span
-from drumline.simulator.run import Tick, simulate
+from drumline.simulator.engine.simulation import Tick, simulate
+from drumline.simulator.results.outcome import Outcome, Span
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)

@@ -38,7 +38,7 @@ from drumline.scheduling import (
 )
 from drumline.simulator.arrivals import Execution, Outage
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.document import Section, document
+from drumline.simulator.input.document import Section, document
 
 _POD_SLOTS = 110
 

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
 from drumline.simulator.arrivals import Execution
-from drumline.simulator.life import Life
-from drumline.simulator.outcome import Eviction
-from drumline.simulator.world import World
+from drumline.simulator.engine.simulated_cluster import World
+from drumline.simulator.engine.simulated_job import Life
+from drumline.simulator.results.outcome import Eviction
 
 
 class Carrier:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from drumline.simulator.errors import BadFile
-from drumline.simulator.rows import Row
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.rows import Row
+from drumline.simulator.input.trace import TraceJob
 
 
 def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling import Queue
-from drumline.simulator import figures
-from drumline.simulator.figures import Portion, Summary
-from drumline.simulator.outcome import JobRecord, Outcome, Promise, Span
+from drumline.simulator.results import statistics as figures
+from drumline.simulator.results.outcome import JobRecord, Outcome, Promise, Span
+from drumline.simulator.results.statistics import Portion, Summary
 
 
 def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: object) -> JobRecord:

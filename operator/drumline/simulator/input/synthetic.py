@@ -18,7 +18,7 @@ from math import exp, log, pi, sin
 from random import Random
 from typing import Final
 
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.trace import TraceJob
 
 _DAY: Final = 86_400.0
 _STEP: Final = 600.0

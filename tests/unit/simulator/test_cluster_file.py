@@ -19,8 +19,8 @@ from drumline.scheduling import (
     WithinQueue,
 )
 from drumline.simulator.arrivals import Execution, Outage
-from drumline.simulator.clusterfile import parse
-from drumline.simulator.errors import BadFile
+from drumline.simulator.input.cluster_file import parse
+from drumline.simulator.input.errors import BadFile
 
 SMALL = """\
 pools:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from drumline.scheduling import Policy, PreemptionRule, WaitingRule
-from drumline.simulator.clusterfile import Setup
+from drumline.simulator.input.cluster_file import Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from drumline.scheduling import Gang, Policy, Snapshot
 from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
-from drumline.simulator.outcome import Promise
+from drumline.simulator.results.outcome import Promise
 
 Forecaster = Callable[..., Sequence[ExpectedStart]]
 """`expected_starts`, or something like it."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling import Queue
-from drumline.simulator.outcome import JobRecord, Outcome
+from drumline.simulator.results.outcome import JobRecord, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

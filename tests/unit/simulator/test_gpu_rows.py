@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 from drumline.scheduling import Node, Policy, Resources
-from drumline.simulator.outcome import Outcome, Span
-from drumline.simulator.run import simulate
-from drumline.simulator.seats import Block, blocks
+from drumline.simulator.engine.simulation import simulate
+from drumline.simulator.results.gpu_rows import Block, blocks
+from drumline.simulator.results.outcome import Outcome, Span
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 NODES = [

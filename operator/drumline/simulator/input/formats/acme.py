@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from drumline.simulator.formats.tables import rows
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.formats.tables import rows
+from drumline.simulator.input.trace import TraceJob
 
 _NEEDED = ("job_id", "user", "node_num", "gpu_num", "type", "submit_time", "duration")
 

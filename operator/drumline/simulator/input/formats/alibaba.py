@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import ceil
 
-from drumline.simulator.formats.tables import rows
-from drumline.simulator.trace import TraceJob
+from drumline.simulator.input.formats.tables import rows
+from drumline.simulator.input.trace import TraceJob
 
 _TASKS = ("job_name", "inst_num", "status", "start_time", "end_time", "plan_gpu")
 _PODS = ("name", "num_gpu", "qos", "creation_time", "deletion_time", "scheduled_time")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from drumline.scheduling import Node
-from drumline.simulator.outcome import Outcome
+from drumline.simulator.results.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,12 @@ from typing import Final, Protocol
 
 from drumline.scheduling import Decisions, Gang, Memory, Policy, PreemptionRule, Snapshot, decide
 from drumline.simulator.arrivals import Arrival, Execution, Outage
-from drumline.simulator.carrying import Carrier
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.foretelling import Foreteller
-from drumline.simulator.life import Life
-from drumline.simulator.outcome import JobRecord, Outcome
-from drumline.simulator.world import World
+from drumline.simulator.engine.decision_applier import Carrier
+from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.engine.simulated_cluster import World
+from drumline.simulator.engine.simulated_job import Life
+from drumline.simulator.results.outcome import JobRecord, Outcome
 
 _DECIMALS: Final = 6
 """Ends are rounded to a microsecond, so that what happens together is seen together: in floating

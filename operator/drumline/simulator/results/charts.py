@@ -19,15 +19,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from drumline.scheduling import Node
-from drumline.simulator.figures import (
+from drumline.simulator.results.gpu_rows import blocks
+from drumline.simulator.results.outcome import Outcome
+from drumline.simulator.results.statistics import (
     Portion,
     largest_tenth,
     quantile,
     use_over_time,
     waits_by_size,
 )
-from drumline.simulator.outcome import Outcome
-from drumline.simulator.seats import blocks
 
 _COLOURS: Final = ("#0b7a75", "#d1783c", "#7d6ba0", "#5b8c3a", "#b23a48", "#3c6fb2", "#8a8a8a")
 _INK: Final = "#222222"

@@ -13,9 +13,9 @@ from dataclasses import replace
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
 from drumline.simulator.arrivals import Execution
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.life import Life
-from drumline.simulator.outcome import Span
-from drumline.simulator.usage import History
+from drumline.simulator.engine.simulated_job import Life
+from drumline.simulator.engine.usage_history import History
+from drumline.simulator.results.outcome import Span
 
 _REFRESH_SECONDS = 60.0
 """How often the scheduler learns how much work is at risk: as often as the operator does."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 
-from drumline.simulator.errors import BadFile
+from drumline.simulator.input.errors import BadFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
