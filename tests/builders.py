@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import Job, Observed, PodEnd, PodFacts
-from drumline.lifecycle.members import Member, members_of
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import Job, Observed, PodEnd, PodFacts
+from drumline.lifecycle.model.members import Member, members_of
 from drumline_trainer.contract import FinalReport, Progress, pod_name
 
 T0 = 1_700_000_000.0
@@ -72,13 +72,15 @@ def with_spec(job: Job, **changes: Any) -> Job:
 
 def admitted(job: Job, *, nodes: tuple[str, ...] = ("node-a", "node-b"), at: float = T0) -> Job:
     """The job with its places."""
-    status = to.admitted(job, pool="h100", nodes=nodes, epoch=EPOCH, image="trainer:1", now=at)
+    status = transitions.admitted(
+        job, pool="h100", nodes=nodes, epoch=EPOCH, image="trainer:1", now=at
+    )
     return with_status(job, status)
 
 
 def running(job: Job, *, at: float = T0) -> Job:
     """The job with all members training."""
-    return with_status(job, to.running(job, now=at))
+    return with_status(job, transitions.running(job, now=at))
 
 
 def a_pod(job: Job, index: int, *, generation: int | None = None, **facts: Any) -> PodFacts:

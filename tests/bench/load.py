@@ -18,9 +18,9 @@ from drumline.kube.errors import NotFound
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.resources import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import Job
-from drumline.lifecycle.pods import PodSettings, pod_manifest
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pods import PodSettings, pod_manifest
+from drumline.lifecycle.model.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -66,7 +66,9 @@ def bound_pods(name: str, node_names: list[str], *, gpus: int) -> list[Json]:
         spec=TrainingJobSpec.model_validate(job_spec(nodes=len(node_names), gpus=gpus)),
         status=TrainingJobStatus(),
     )
-    status = to.admitted(job, pool="bench", nodes=node_names, epoch=1, image="any:1", now=0.0)
+    status = transitions.admitted(
+        job, pool="bench", nodes=node_names, epoch=1, image="any:1", now=0.0
+    )
     placed = Job(
         **{field: getattr(job, field) for field in Job.__slots__ if field != "status"},
         status=status,

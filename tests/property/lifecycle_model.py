@@ -11,8 +11,14 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from drumline.api.conditions import ConditionType, DisruptionKind
-from drumline.lifecycle import status as to
-from drumline.lifecycle.actions import (
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents.budgets import OWN_FAULTS
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.job import Job, Observed, PodFacts
+from drumline.lifecycle.model.members import lost_positions, members_of
+from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
     DeleteJob,
@@ -23,12 +29,8 @@ from drumline.lifecycle.actions import (
     ProtectMembers,
     PushRecord,
 )
-from drumline.lifecycle.budgets import OWN_FAULTS
-from drumline.lifecycle.deadlines import start_deadline
-from drumline.lifecycle.job import Job, Observed, PodFacts
-from drumline.lifecycle.members import lost_positions, members_of
-from drumline.lifecycle.plan import is_queued, plan
-from drumline.lifecycle.sizes import legal_sizes
+from drumline.lifecycle.plan.deadlines import start_deadline
+from drumline.lifecycle.plan.planner import is_queued, plan
 from drumline_trainer.contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World
 
@@ -129,7 +131,7 @@ class Model(World):
         )
         return plan(self.seen_job, seen, now=self.now, epoch=self.epoch)
 
-    def _write_status(self, status: to.TrainingJobStatus) -> None:
+    def _write_status(self, status: TrainingJobStatus) -> None:
         if self.seen_job.resource_version != self.job.resource_version:
             raise Conflict
         self._die_before()
@@ -251,14 +253,14 @@ class Model(World):
     def _serves(self, node: str) -> bool:
         return node not in self.dead and node not in self.threatened
 
-    def _placed(self, nodes: tuple[str, ...], *, grow: bool) -> to.TrainingJobStatus | None:
+    def _placed(self, nodes: tuple[str, ...], *, grow: bool) -> TrainingJobStatus | None:
         job, now, epoch = self.seen_job, self.now, self.epoch
         sizes = legal_sizes(job.spec)
         if is_queued(job):
             size = max((size for size in sizes if size <= len(nodes)), default=0)
             if not size:
                 return None
-            return to.admitted(
+            return transitions.admitted(
                 job, pool="pool", nodes=nodes[:size], epoch=epoch, image="image", now=now
             )
         members, lost = members_of(job.status), lost_positions(job.status)
@@ -269,26 +271,26 @@ class Model(World):
         if lost and len(free) >= len(lost):
             chosen = dict(zip(sorted(lost), free, strict=False))
             places = [chosen.get(at, member.node) for at, member in enumerate(members)]
-            return to.replaced(job, nodes=places, replaced=lost, epoch=epoch, now=now)
+            return transitions.replaced(job, nodes=places, replaced=lost, epoch=epoch, now=now)
         if lost:
             size = max((size for size in sizes if size <= len(kept)), default=0)
             if not size:
                 return None
-            return to.resized(job, kept=kept[:size], added=(), epoch=epoch, now=now)
+            return transitions.resized(job, kept=kept[:size], added=(), epoch=epoch, now=now)
         larger = [size for size in sizes if len(members) < size <= len(members) + len(free)]
-        calm = to.is_true(job.status, ConditionType.RUNNING) and job.status.disruption is None
+        calm = is_true(job.status, ConditionType.RUNNING) and job.status.disruption is None
         joining = job.status.assignment.joining if job.status.assignment else None
         if not grow or not larger or not calm or joining or job.finished:
             return None
         added = free[: larger[-1] - len(members)]
-        return to.resized(job, kept=kept, added=added, epoch=epoch, now=now)
+        return transitions.resized(job, kept=kept, added=added, epoch=epoch, now=now)
 
     def preempt(self) -> None:
         """A job of more importance needs the places."""
         job = self.seen_job
         if job.status.assignment is None or job.finished or job.status.disruption is not None:
             return
-        status = to.disrupted(
+        status = transitions.disrupted(
             job,
             kind=DisruptionKind.PREEMPTION,
             by="team/urgent",
@@ -302,9 +304,9 @@ class Model(World):
         """The job of more importance is gone."""
         disruption = self.seen_job.status.disruption
         if disruption is not None and disruption.kind is DisruptionKind.PREEMPTION:
-            self._decide(to.withdrawn(self.seen_job, message="not needed", now=self.now))
+            self._decide(transitions.withdrawn(self.seen_job, message="not needed", now=self.now))
 
-    def _decide(self, status: to.TrainingJobStatus) -> None:
+    def _decide(self, status: TrainingJobStatus) -> None:
         try:
             self._write_status(status)
         except Crash:
@@ -318,7 +320,7 @@ class Model(World):
     def start_deadline(self) -> float | None:
         """Until when the present gang must stand; None while it has none or stands."""
         status = self.job.status
-        over = self.job.finished or to.is_true(status, ConditionType.RUNNING)
+        over = self.job.finished or is_true(status, ConditionType.RUNNING)
         return None if over or status.assignment is None else start_deadline(self.job)
 
     def settle(self) -> None:

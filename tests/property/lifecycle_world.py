@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import replace
 
 from drumline.api.conditions import DisruptionKind
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import Job, PodEnd, PodFacts, Threat
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.job import Job, PodEnd, PodFacts, Threat
 from drumline_trainer.contract import (
     ExitCode,
     FaultClass,
@@ -224,7 +224,7 @@ class World:
                 resource_version=str(int(self.job.resource_version) + 1),
             )
 
-    def store_status(self, status: to.TrainingJobStatus) -> None:
+    def store_status(self, status: TrainingJobStatus) -> None:
         """The API server takes a status."""
         version = str(int(self.job.resource_version) + 1)
         self.job = replace(self.job, status=status, resource_version=version)

@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
-from drumline.lifecycle.trainerconfig import trainer_config
+from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, Schedule, TrainerConfig
 from drumline_trainer.legality import Reason, checked_layout, objections

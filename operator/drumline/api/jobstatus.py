@@ -9,7 +9,7 @@ from pydantic import Field
 from drumline.api.assignment import Assignment, Indices, ObjectName, Places
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline.api.conditions import Condition, DisruptionKind, Phase
-from drumline.api.ledger import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
+from drumline.api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
 
 ShortText = Annotated[str, Field(max_length=32)]
 

@@ -24,8 +24,8 @@ from drumline.controller.clusterstate import ClusterState
 from drumline.controller.nodes import NodeBook
 from drumline.controller.translate import job_of
 from drumline.kube import codec
-from drumline.lifecycle.job import Job, timestamp
-from drumline.lifecycle.plan import config_error
+from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.plan.planner import config_error
 from drumline.scheduling.model import Gang, Snapshot
 from drumline_trainer.contract import Progress
 

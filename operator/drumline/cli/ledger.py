@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drumline.api.conditions import Phase
-from drumline.api.ledger import BudgetStatus, GpuSeconds, IncidentStatus
+from drumline.api.incidents import BudgetStatus, GpuSeconds, IncidentStatus
 from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
 from drumline.cli.figures import duration, moment, plain
 from drumline.cli.story import BudgetStory, IncidentStory, Share, Stage

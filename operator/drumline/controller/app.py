@@ -43,9 +43,9 @@ from drumline.kube.errors import NotLeader
 from drumline.kube.events import EventRecorder
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.resources import TRAINING_JOBS
-from drumline.lifecycle.pods import PodSettings
+from drumline.lifecycle.manifests.pods import PodSettings
 from drumline.telemetry import http, logs
-from drumline.telemetry.ledger import Ledger
+from drumline.telemetry.incidents import Ledger
 from drumline.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

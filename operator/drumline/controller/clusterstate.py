@@ -20,12 +20,12 @@ from drumline.controller.nodes import NodeBook
 from drumline.controller.offers import pool_of
 from drumline.controller.standing import Places, admitted_of, holds_places, places_of
 from drumline.controller.translate import facts_of, gang_of, job_of, queue_of
-from drumline.lifecycle.plan import is_queued
+from drumline.lifecycle.plan.planner import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
 if TYPE_CHECKING:
     from drumline.kube.views import ObjectView, PodView, PriorityClassView
-    from drumline.lifecycle.job import Job, PodFacts
+    from drumline.lifecycle.model.job import Job, PodFacts
     from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0

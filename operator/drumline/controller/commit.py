@@ -21,11 +21,12 @@ from drumline.api.conditions import DisruptionKind
 from drumline.controller.notices import Notices
 from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
-from drumline.lifecycle import memberships, yielding
-from drumline.lifecycle.job import seconds
-from drumline.lifecycle.members import members_of
-from drumline.lifecycle.plan import is_queued
-from drumline.lifecycle.pods import PodSettings, image_of
+from drumline.lifecycle.manifests.pods import PodSettings, image_of
+from drumline.lifecycle.model.job import seconds
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.planner import is_queued
+from drumline.lifecycle.transitions import disruption as yielding
+from drumline.lifecycle.transitions import membership as memberships
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.model.job import Job
     from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.commit")

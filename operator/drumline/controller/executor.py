@@ -31,8 +31,10 @@ from drumline.kube.resources import (
     TRAINING_JOBS,
     Resource,
 )
-from drumline.lifecycle import children
-from drumline.lifecycle.actions import (
+from drumline.lifecycle.manifests import children
+from drumline.lifecycle.manifests.pods import PodSettings, pod_manifests
+from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
     DeleteJob,
@@ -42,13 +44,11 @@ from drumline.lifecycle.actions import (
     ProtectMembers,
     PushRecord,
 )
-from drumline.lifecycle.gang import agents_of
-from drumline.lifecycle.pods import PodSettings, pod_manifests
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
-    from drumline.lifecycle.job import Job, PodFacts
+    from drumline.lifecycle.model.job import Job, PodFacts
     from drumline_trainer.contract import Notice
 
 log = logs.get("drumline.controller.executor")

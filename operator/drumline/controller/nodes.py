@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.offers import node_facts_of, node_of, resources_of
+from drumline.disruption.merge import Announced, held, verdict_of
 from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.signals import out_of_service, signals_of
-from drumline.disruption.verdict import Announced, held, verdict_of
-from drumline.lifecycle.job import Threat
+from drumline.lifecycle.model.job import Threat
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
 

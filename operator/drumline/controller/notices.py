@@ -10,7 +10,7 @@ from drumline.kube.resources import TRAINING_JOBS
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.model.job import Job
 
 
 class Notices:

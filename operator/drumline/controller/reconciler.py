@@ -15,19 +15,19 @@ from drumline.controller.clusterstate import Backoff, ClusterState
 from drumline.controller.executor import UNSEEN_SECONDS, Executor, GangRefused, Memory, RetryLater
 from drumline.controller.notices import Notices
 from drumline.controller.statuswriter import StatusWriter
-from drumline.lifecycle import status as to
-from drumline.lifecycle.failures import refused
-from drumline.lifecycle.gang import agents_of
-from drumline.lifecycle.job import Job, Observed, seconds
-from drumline.lifecycle.members import members_of
-from drumline.lifecycle.plan import plan
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents.failures import refused
+from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.model.job import Job, Observed, seconds
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.planner import plan
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
     from drumline.controller.agentwatch import Heard
-    from drumline.lifecycle.job import PodFacts
-    from drumline.telemetry.ledger import Ledger
+    from drumline.lifecycle.model.job import PodFacts
+    from drumline.telemetry.incidents import Ledger
     from drumline.telemetry.metrics import Metrics
     from drumline_trainer.contract import Progress
 
@@ -207,7 +207,7 @@ class Reconciler:
         cause = f"the API server refused its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
         now = self._clock()
-        status = to.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        status = transitions.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
         self._tell(job, status)
 

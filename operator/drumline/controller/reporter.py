@@ -16,9 +16,9 @@ from drumline.kube import writes
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
-from drumline.lifecycle.plan import is_queued
+from drumline.lifecycle.plan.planner import is_queued
 from drumline.telemetry import logs
-from drumline.telemetry.ledger import STATES
+from drumline.telemetry.incidents import STATES
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient

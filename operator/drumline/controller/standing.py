@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import DisruptionKind
-from drumline.lifecycle.job import Job, seconds
-from drumline.lifecycle.members import lost_positions, members_of
-from drumline.lifecycle.sizes import legal_sizes
+from drumline.lifecycle.model.job import Job, seconds
+from drumline.lifecycle.model.members import lost_positions, members_of
+from drumline.lifecycle.model.sizes import legal_sizes
 from drumline.scheduling.model import Admitted, Gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drumline.lifecycle.job import PodFacts
+    from drumline.lifecycle.model.job import PodFacts
     from drumline_trainer.contract import Progress
 
 

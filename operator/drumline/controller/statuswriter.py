@@ -13,7 +13,7 @@ from drumline.kube.resources import TRAINING_JOBS
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
     from drumline.kube.client import KubeClient
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.model.job import Job
 
 
 class StatusWriter:

@@ -12,9 +12,9 @@ from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.offers import resources_of
 from drumline.kube.quantity import amount
-from drumline.lifecycle.job import Job, PodEnd, PodFacts, seconds
-from drumline.lifecycle.pods import JOIN_CONTAINER, JOIN_REQUESTS
-from drumline.lifecycle.sizes import legal_sizes
+from drumline.lifecycle.manifests.pods import JOIN_CONTAINER, JOIN_REQUESTS
+from drumline.lifecycle.model.job import Job, PodEnd, PodFacts, seconds
+from drumline.lifecycle.model.sizes import legal_sizes
 from drumline.scheduling.model import (
     Gang,
     MoveBudget,

@@ -16,13 +16,13 @@ from drumline.controller.forecasts import Forecasts
 from drumline.controller.notices import Notices
 from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import seconds
-from drumline.lifecycle.plan import is_queued
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import seconds
+from drumline.lifecycle.plan.planner import is_queued
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
-    from drumline.lifecycle.job import Job
+    from drumline.lifecycle.model.job import Job
 
 log = logs.get("drumline.controller.waiting")
 
@@ -118,8 +118,8 @@ class WaitingTexts:
         if job is None or job.uid != text.uid or not _waits(job):
             return True
         now = self._clock()
-        status = to.waiting(job, reason=text.reason, message=text.message, now=now)
-        status = to.expecting(status, start=text.start, by=text.start_by)
+        status = transitions.waiting(job, reason=text.reason, message=text.message, now=now)
+        status = transitions.expecting(status, start=text.start, by=text.start_by)
         try:
             await self._writer.write(job, status)
         except NotLeader:

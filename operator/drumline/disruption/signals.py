@@ -19,7 +19,7 @@ from drumline.disruption.model import (
     NodeFacts,
     TaintFact,
 )
-from drumline.disruption.table import AWS_SPOT_SECONDS, NTH, TABLE, Mark, Signal
+from drumline.disruption.signal_table import AWS_SPOT_SECONDS, NTH, TABLE, Mark, Signal
 
 AUTOSCALER_SECONDS = 600.0
 """cluster-autoscaler's max-graceful-termination-sec as it comes."""

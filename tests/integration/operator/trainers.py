@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from drumline.lifecycle.children import job_token
+from drumline.lifecycle.manifests.children import job_token
 from drumline_trainer.contract import Notice, Progress
 from tests.fake_agents import FakeAgent
 from tests.integration.operator.conftest import Site

@@ -14,8 +14,8 @@ from drumline.api.base import GROUP, VERSION
 from drumline.api.podtemplate import RESERVED_ENV
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.kube import resources
-from drumline.lifecycle.environment import launcher_variables
-from drumline.lifecycle.job import Job
+from drumline.lifecycle.manifests.environment import launcher_variables
+from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import MODEL_PRESETS
 
 ROOT = Path(__file__).parents[3]

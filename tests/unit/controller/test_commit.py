@@ -20,9 +20,9 @@ from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import Job, timestamp
-from drumline.lifecycle.pods import PodSettings
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.model.job import Job, timestamp
 from drumline.scheduling.decisions import Decisions
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
@@ -34,7 +34,7 @@ OTHER = replace(a_job(name="other"), uid="uid-other")
 
 def told_to_leave(*, by: Job) -> Job:
     """The victim with its notice."""
-    status = to.disrupted(
+    status = transitions.disrupted(
         VICTIM,
         kind=DisruptionKind.PREEMPTION,
         by=by.key,
@@ -50,11 +50,13 @@ def broken_and_promised() -> Job:
     """A gang that runs, has lost a place, and has others kept while the victim leaves."""
     job = running(admitted(OTHER))
     job = with_status(
-        job, to.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+        job, transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
     )
     nodes = ("node-a", "node-c")
     words = {"reason": "WaitingForVictims", "message": "victim gives way"}
-    return with_status(job, to.nominated(job, pool="h100", nodes=nodes, now=T0 + 2, **words))
+    return with_status(
+        job, transitions.nominated(job, pool="h100", nodes=nodes, now=T0 + 2, **words)
+    )
 
 
 PREEMPTOR = broken_and_promised()
@@ -125,7 +127,7 @@ async def test_nobody_leaves_for_a_job_that_is_over(site: Site, over: Job) -> No
 
 async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     job = told_to_leave(by=VICTIM)
-    job = with_status(job, to.moving(job.status, pool="h100", nodes=("node-x", "node-y")))
+    job = with_status(job, transitions.moving(job.status, pool="h100", nodes=("node-x", "node-y")))
     jobs = {job.uid: job}
     assert await site.committer.withdraw([job], now=NOW)
     assert site.written == {}

@@ -12,7 +12,7 @@ from drumline.controller.clusterstate import ClusterState
 from drumline.controller.forecasts import Forecasts
 from drumline.controller.nodes import NodeBook
 from drumline.controller.pastuse import PastUse
-from drumline.lifecycle.job import timestamp
+from drumline.lifecycle.model.job import timestamp
 from drumline.scheduling.model import Policy
 from tests.builders import T0
 from tests.unit.controller.views import (

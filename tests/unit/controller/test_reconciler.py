@@ -21,13 +21,13 @@ from drumline.controller.statuswriter import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
-from drumline.lifecycle import status as to
-from drumline.lifecycle.children import job_token
-from drumline.lifecycle.growing import notice_id
-from drumline.lifecycle.job import Job
-from drumline.lifecycle.members import members_of
-from drumline.lifecycle.pods import PodSettings
-from drumline.telemetry.ledger import Ledger
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.children import job_token
+from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.elastic import notice_id
+from drumline.telemetry.incidents import Ledger
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
@@ -46,9 +46,11 @@ _addresses = itertools.count(start=2)
 def a_gang_that_grows_at_its_lowest_index() -> Job:
     """Members 1 and 2 train since generation 2; the new member 0 stands and knows nobody."""
     job = running(admitted(a_job(**SPEC), nodes=("a", "b", "c")))
-    job = with_status(job, to.resized(job, kept=[1, 2], added=(), epoch=EPOCH, now=T0 + 1))
+    job = with_status(job, transitions.resized(job, kept=[1, 2], added=(), epoch=EPOCH, now=T0 + 1))
     job = running(job)
-    return with_status(job, to.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 2))
+    return with_status(
+        job, transitions.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 2)
+    )
 
 
 JOB = a_gang_that_grows_at_its_lowest_index()

@@ -14,7 +14,7 @@ from drumline.controller.standing import (
     places_of,
 )
 from drumline.controller.translate import facts_of, gang_of, job_of
-from drumline.lifecycle.job import Job, PodFacts, timestamp
+from drumline.lifecycle.model.job import Job, PodFacts, timestamp
 from drumline.scheduling.model import Admitted
 from drumline_trainer.contract import Progress
 from tests.builders import with_spec

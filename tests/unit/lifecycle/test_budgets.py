@@ -6,7 +6,7 @@ import pytest
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import RecoverySpec
-from drumline.lifecycle import budgets
+from drumline.lifecycle.incidents import budgets
 from drumline_trainer.contract import FaultClass
 from tests.builders import T0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
-from drumline.lifecycle.children import (
+from drumline.lifecycle.manifests.children import (
     child_name,
     disruption_budget,
     job_token,
@@ -13,7 +13,7 @@ from drumline.lifecycle.children import (
     owner_reference,
     token_secret,
 )
-from drumline.lifecycle.pods import PodSettings, pod_manifest
+from drumline.lifecycle.manifests.pods import PodSettings, pod_manifest
 from tests.builders import a_job, admitted
 
 UID = "11111111-2222-3333-4444-555555555555"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.api.podtemplate import RESERVED_ENV
-from drumline.lifecycle.environment import launcher_variables
-from drumline.lifecycle.job import Job
+from drumline.lifecycle.manifests.environment import launcher_variables
+from drumline.lifecycle.model.job import Job
 from tests.builders import a_job
 
 HOSTFILE = "/var/run/drumline/gang/hostfile"

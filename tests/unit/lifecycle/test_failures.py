@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from drumline.lifecycle.failures import Failure, FailureClass, classify, final_report, root_cause
+from drumline.lifecycle.incidents.failures import (
+    Failure,
+    FailureClass,
+    classify,
+    final_report,
+    root_cause,
+)
 from drumline_trainer.contract import ExitCode
 from tests.builders import a_job, a_pod, admitted, ended, report
 

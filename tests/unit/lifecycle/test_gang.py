@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.lifecycle import status as to
-from drumline.lifecycle.gang import agents_of
-from drumline.lifecycle.job import Job
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.model.job import Job
 from tests.builders import (
     EPOCH,
     T0,
@@ -35,16 +35,20 @@ def asked(job: Job, *, known: int) -> list[int]:
 @pytest.mark.parametrize(("known", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [0, 1, 2])])
 def test_a_new_pod_is_asked_last_until_the_others_know_it(known: int, order: list[int]) -> None:
     nodes = ["d", "b", "c"]
-    status = to.replaced(a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1)
+    status = transitions.replaced(a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1)
     job = with_status(a_gang(), status)
     assert asked(job, known=known) == order
 
 
 @pytest.mark.parametrize(("known", "order"), [(0, [1, 2]), (2, [1, 2]), (3, [0, 1, 2])])
 def test_who_joins_is_asked_only_when_it_has_joined(known: int, order: list[int]) -> None:
-    job = with_status(a_gang(), to.resized(a_gang(), kept=[1, 2], added=(), epoch=EPOCH, now=T0))
+    job = with_status(
+        a_gang(), transitions.resized(a_gang(), kept=[1, 2], added=(), epoch=EPOCH, now=T0)
+    )
     job = running(job)
-    job = with_status(job, to.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 1))
+    job = with_status(
+        job, transitions.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 1)
+    )
     assert asked(job, known=known) == order
 
 

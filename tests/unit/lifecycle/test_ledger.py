@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from drumline.api.conditions import Reason
+from drumline.api.incidents import IncidentNumber
 from drumline.api.jobstatus import CheckpointStatus
-from drumline.api.ledger import IncidentNumber
-from drumline.lifecycle import incidents, ledger
-from drumline.lifecycle import status as to
-from drumline.lifecycle.job import Job
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents import ledger
+from drumline.lifecycle.incidents import timeline as incidents
+from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import FaultClass, Incident, Progress, RestoreTier
 from tests.builders import EPOCH, T0, a_job, admitted, observed, running, with_status
 
@@ -191,15 +192,15 @@ def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incide
 
 def test_boundaries_are_noted_in_the_transitions_themselves() -> None:
     job = a_running_job()
-    lost = to.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    lost = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
     entry = opening(cause="gone", detect_milliseconds=1000)
     job = with_status(job, ledger.opened(lost, entry))
     nodes = ["node-a", "node-c"]
-    status = to.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 3)
+    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 3)
     job = with_status(job, status)
-    job = with_status(job, to.running(job, now=T0 + 7))
+    job = with_status(job, transitions.running(job, now=T0 + 7))
     last = job.status.last_incident
     assert last is not None
     assert (last.decide_milliseconds, last.replace_milliseconds) == (2000, 4000)
-    refreshed = to.with_progress(job, job.status, Progress(step=1), now=NOW)
+    refreshed = transitions.with_progress(job, job.status, Progress(step=1), now=NOW)
     assert refreshed.last_incident == last

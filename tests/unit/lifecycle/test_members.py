@@ -7,7 +7,7 @@ import json
 import pytest
 
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.lifecycle.members import (
+from drumline.lifecycle.model.members import (
     Member,
     assignment_of,
     compress,

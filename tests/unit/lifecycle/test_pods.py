@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from drumline.controller.translate import gang_of
-from drumline.lifecycle.job import Job
-from drumline.lifecycle.pods import PodSettings, image_of, pod_manifest
+from drumline.lifecycle.manifests.pods import PodSettings, image_of, pod_manifest
+from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import TrainerConfig
 from tests.builders import a_job, admitted, with_status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.lifecycle.sizes import legal_sizes
+from drumline.lifecycle.model.sizes import legal_sizes
 from tests.builders import a_job
 
 TEMPLATE = {"image": "any:1"}

@@ -1,4 +1,4 @@
-"""Failures of whole gangs: what they cost, and which can never be mended. See `test_losing`."""
+"""Failures of whole gangs: what they cost, and which can never be mended. See `test_failure`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from drumline.api.conditions import Phase, Reason
-from drumline.lifecycle.actions import (
+from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.plan.actions import (
     DeletePods,
     Plan,
 )
-from drumline.lifecycle.job import Job, Observed
-from drumline.lifecycle.plan import is_queued, plan
+from drumline.lifecycle.plan.planner import is_queued, plan
 from drumline_trainer.contract import ExitCode
 from tests.builders import (
     EPOCH,

@@ -14,7 +14,7 @@ import pytest
 
 from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJobSpec
-from drumline.lifecycle.trainerconfig import trainer_config
+from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.legality import checked_layout

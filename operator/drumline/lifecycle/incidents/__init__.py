@@ -1,0 +1,1 @@
+"""Failures of pods and what they cost: classes, incidents, restart budgets, GPU-seconds."""

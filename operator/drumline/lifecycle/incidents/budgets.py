@@ -1,0 +1,95 @@
+"""How often a job may recover, by class of fault, in a window that slides.
+
+What was charged is durable in status and only ever falls out of the window; the count of a job's
+whole life never goes down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.incidents import BudgetStatus, Charge
+from drumline.lifecycle.model.conditions import changed
+from drumline.lifecycle.model.job import seconds, timestamp
+from drumline_trainer.contract import FaultClass
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline.api.trainingjob import RecoverySpec
+
+MAX_CHARGES = 64
+FIELDS = {
+    FaultClass.APPLICATION: "maxRestarts",
+    FaultClass.OUT_OF_MEMORY: "maxOutOfMemoryRestarts",
+    FaultClass.HANG: "maxHangRestarts",
+    FaultClass.INFRASTRUCTURE: "maxInfrastructureRestarts",
+}
+"""The field of spec.recovery that limits a class."""
+OWN_FAULTS = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
+"""Classes that the program itself answers for."""
+
+
+def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:
+    """Recoveries allowed within the window; None: any number."""
+    match fault_class:
+        case FaultClass.APPLICATION:
+            return recovery.max_restarts
+        case FaultClass.OUT_OF_MEMORY:
+            return recovery.max_out_of_memory_restarts
+        case FaultClass.HANG:
+            return recovery.max_hang_restarts
+        case FaultClass.INFRASTRUCTURE:
+            return recovery.max_infrastructure_restarts
+        case FaultClass.PREEMPTION:
+            return None
+
+
+def used(
+    status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
+) -> int:
+    """Faults of this class in the window that ends at `at`."""
+    begin = at - recovery.budget_window_seconds
+    return sum(
+        charge.count
+        for budget in status.budgets or ()
+        if budget.fault_class is fault_class
+        for charge in budget.recent
+        if begin < seconds(charge.at) <= at
+    )
+
+
+def left(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
+    """By class that has a limit: how many more recoveries it allows."""
+    limits = {each: limit_of(recovery, each) for each in FaultClass}
+    return {
+        str(each): max(0, limit - used(status, recovery, each, at=at))
+        for each, limit in limits.items()
+        if limit is not None
+    }
+
+
+def charged(
+    status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
+) -> TrainingJobStatus:
+    """The status with one more fault of this class.
+
+    At most MAX_CHARGES times are kept. Beyond that the two oldest count as one time, the later: a
+    fault may count for longer than the window, never for shorter.
+    """
+    budgets = {budget.fault_class: budget for budget in status.budgets or ()}
+    before = budgets.get(fault_class) or BudgetStatus(fault_class=fault_class, used=0, recent=[])
+    begin = at - recovery.budget_window_seconds
+    recent = [charge for charge in before.recent if seconds(charge.at) > begin]
+    recent = sorted([*recent, Charge(at=timestamp(at), count=1)], key=lambda charge: charge.at)
+    if len(recent) > MAX_CHARGES:
+        oldest, second, *rest = recent
+        recent = [Charge(at=second.at, count=oldest.count + second.count), *rest]
+    budgets[fault_class] = BudgetStatus(
+        fault_class=fault_class, used=before.used + 1, recent=recent
+    )
+    limited = limit_of(recovery, fault_class) is not None
+    return changed(
+        status,
+        budgets=[budgets[each] for each in FaultClass if each in budgets],
+        restarts=(status.restarts or 0) + (1 if limited else 0),
+    )

@@ -1,0 +1,66 @@
+"""GPU-seconds by state: every second that a job held a GPU is in exactly one of them.
+
+Counted in whole seconds at each status write that changes what the job holds or does, so the sum
+equals GPUs held times time held, whatever happened in between.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import ConditionType
+from drumline.api.incidents import GpuSeconds
+from drumline.lifecycle.model.conditions import changed, is_true
+from drumline.lifecycle.model.job import Job, seconds, timestamp
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+
+
+def opened(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
+    """The account of a job that gets its places now."""
+    known = status.gpu_seconds or GpuSeconds(until=timestamp(now))
+    return changed(status, gpu_seconds=known.model_copy(update={"until": timestamp(now)}))
+
+
+def accrued(job: Job, *, now: float) -> TrainingJobStatus:
+    """The job's status with the time since the last count booked; as it is without places."""
+    status, account = job.status, job.status.gpu_seconds
+    if status.assignment is None or account is None:
+        return status
+    elapsed = max(0, int(now) - int(seconds(account.until)))
+    lost = len(status.assignment.lost or ())
+    joining = len(status.assignment.joining or ())
+    held = (job.size - lost - joining) * job.spec.gpus_per_node
+    booked = {state: getattr(account, state) for state in ("starting", _state(status))}
+    booked["starting"] += joining * job.spec.gpus_per_node * elapsed
+    booked[_state(status)] += held * elapsed
+    until = timestamp(seconds(account.until) + elapsed)
+    return changed(status, gpu_seconds=account.model_copy(update={**booked, "until": until}))
+
+
+def rebooked(
+    status: TrainingJobStatus, *, recovering: float = 0.0, repeated: float = 0.0
+) -> TrainingJobStatus:
+    """The status with GPU-seconds that had been booked as productive moved where they belong."""
+    account = status.gpu_seconds
+    if account is None:
+        return status
+    away = min(round(recovering), account.productive)
+    again = min(round(repeated), account.productive - away)
+    return changed(
+        status,
+        gpu_seconds=account.model_copy(
+            update={
+                "productive": account.productive - away - again,
+                "recovering": account.recovering + away,
+                "repeated": account.repeated + again,
+            }
+        ),
+    )
+
+
+def _state(status: TrainingJobStatus) -> str:
+    if is_true(status, ConditionType.RUNNING):
+        return "productive"
+    return "recovering" if is_true(status, ConditionType.RECOVERING) else "starting"

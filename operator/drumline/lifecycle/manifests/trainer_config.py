@@ -1,0 +1,81 @@
+"""spec.trainer -> the trainer's own configuration, checked before any GPU is asked for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from drumline.lifecycle.model.sizes import batch_ranks, legal_sizes
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_trainer.legality import checked_layout
+
+if TYPE_CHECKING:
+    from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
+
+MAX_OVERRIDES_BYTES = 16 * 1024
+DATA_FOLDER = "/data"
+CHECKPOINT_FOLDER = "/checkpoints"
+
+
+def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
+    """The configuration every rank of this job gets.
+
+    Raises:
+        ConfigError: the model is unknown, an override is not a field of the trainer's schema, or
+            the batch does not split over the ranks. The message names the field under spec.trainer.
+    """
+    if spec.trainer is None:
+        raise ConfigError("trainer: missing; give trainer or template")
+    overrides = spec.trainer.overrides or {}
+    size = len(json.dumps(overrides).encode())
+    if size > MAX_OVERRIDES_BYTES:
+        raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
+    config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
+    for size in legal_sizes(spec):
+        checked_layout(config, world_size=size * spec.gpus_per_node)
+    return config
+
+
+def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
+    preset = MODEL_PRESETS.get(trainer.model)
+    if preset is None:
+        raise ConfigError(
+            f"trainer.model: {trainer.model!r} is unknown; use one of {', '.join(MODEL_PRESETS)}"
+        )
+    data: dict[str, Any] = {"sequence_length": trainer.sequence_length}
+    if trainer.data is not None:
+        data["source"] = f"{DATA_FOLDER}/{trainer.data.path}".rstrip("/")
+        data["pattern"] = trainer.data.pattern
+    base: dict[str, Any] = {
+        "model": asdict(preset),
+        "steps": trainer.steps,
+        "global_batch_size": trainer.global_batch_size,
+        "precision": trainer.precision,
+        "seed": trainer.seed,
+        "data": data,
+    }
+    if trainer.parallelism is not None:
+        base["parallelism"] = trainer.parallelism.model_dump()
+    if trainer.micro_batch_size is not None:
+        base["micro_batch_size"] = trainer.micro_batch_size
+    elif spec.min_nodes is not None:  # fewer ranks do the same share in more parts
+        parts = batch_ranks(trainer, ranks=spec.nodes * spec.gpus_per_node)
+        base["micro_batch_size"] = max(1, trainer.global_batch_size // parts)
+    if spec.checkpoint is not None:
+        base["checkpoint"] = {
+            "every_steps": spec.checkpoint.every_steps,
+            "keep": spec.checkpoint.keep,
+        }
+    return base
+
+
+def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str:
+    """Where this job's checkpoints are inside its pods; empty without a claim.
+
+    Without a path of the user's own the folder carries the job's uid, so that a new job of an old
+    name never continues somebody's run by accident; with one, a new job continues it on purpose.
+    """
+    if spec.checkpoint is None:
+        return ""
+    return f"{CHECKPOINT_FOLDER}/{spec.checkpoint.path or f'{name}-{uid[:8]}'}"

@@ -1,0 +1,72 @@
+"""Conditions of a status, and the phase, reason and message that repeat the one that matters most.
+
+A condition keeps its transition time while its truth stays the same, as the API conventions ask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from drumline.api.conditions import Condition, ConditionType, Phase
+from drumline.lifecycle.model.job import Job, timestamp
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+def condition(status: TrainingJobStatus, kind: ConditionType) -> Condition | None:
+    """The condition of this type, if it was ever set."""
+    return next((c for c in status.conditions or [] if c.type == kind), None)
+
+
+def is_true(status: TrainingJobStatus, kind: ConditionType) -> bool:
+    """Whether the condition is set and True."""
+    found = condition(status, kind)
+    return found is not None and found.status == "True"
+
+
+def mark(  # noqa: PLR0917 - one line per condition in the transitions reads as a table
+    status: TrainingJobStatus,
+    job: Job,
+    kind: ConditionType,
+    truth: Truth,
+    reason: str,
+    message: str,
+    now: float,
+) -> TrainingJobStatus:
+    """The status with this condition; its transition time moves only when its truth does."""
+    before = condition(status, kind)
+    since = timestamp(now)
+    if before is not None and before.status == truth:
+        since = before.last_transition_time
+    entry = Condition(
+        type=kind.value,
+        status=truth,
+        reason=str(reason),
+        message=message[:2048],
+        last_transition_time=since,
+        observed_generation=job.object_generation,
+    )
+    others = [c for c in status.conditions or [] if c.type != kind]
+    return changed(status, conditions=sorted([*others, entry], key=lambda c: c.type))
+
+
+def no_longer(
+    status: TrainingJobStatus, job: Job, kind: ConditionType, reason: str, *, now: float
+) -> TrainingJobStatus:
+    """The status without what this condition says; one that was never set stays so."""
+    return mark(status, job, kind, "False", reason, "", now) if is_true(status, kind) else status
+
+
+def summarize(
+    status: TrainingJobStatus, phase: Phase, reason: str, message: str
+) -> TrainingJobStatus:
+    """Phase, reason and message as printed by `kubectl get`."""
+    return changed(status, phase=phase, reason=str(reason), message=message[:2048])
+
+
+def changed(status: TrainingJobStatus, **fields: Any) -> TrainingJobStatus:
+    """The status with these fields."""
+    return status.model_copy(update=fields)

@@ -1,0 +1,70 @@
+"""Until when what has begun must have come to an end. All in seconds since the epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drumline.api.conditions import ConditionType, Reason
+from drumline.lifecycle.incidents.budgets import OWN_FAULTS
+from drumline.lifecycle.model.conditions import condition
+from drumline.lifecycle.model.job import Job, seconds
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+
+MAX_BACKOFF_SECONDS: Final = 300.0
+BACKOFF_MEMORY_SECONDS: Final = 3600.0
+"""Restarts longer ago do not slow the next one down."""
+_OWN_FAULTS: Final = (Reason.POD_FAILED, Reason.OUT_OF_MEMORY, Reason.HANG)
+
+
+def generation_at(job: Job) -> float:
+    """When the current generation began."""
+    return seconds(job.status.generation_at) if job.status.generation_at else job.created_at
+
+
+def backoff_seconds(status: TrainingJobStatus) -> float:
+    """How long this generation's new pods wait: nothing unless the program itself failed.
+
+    The first restart within an hour begins at once, then 5 s pass, 10, 20 ... up to 300.
+    """
+    recovering = condition(status, ConditionType.RECOVERING)
+    if recovering is None or recovering.status != "True" or status.generation_at is None:
+        return 0.0
+    if recovering.reason not in _OWN_FAULTS:
+        return 0.0
+    until = seconds(status.generation_at)
+    begin = until - BACKOFF_MEMORY_SECONDS
+    restarts = sum(
+        charge.count
+        for budget in status.budgets or ()
+        if budget.fault_class in OWN_FAULTS
+        for charge in budget.recent
+        if begin < seconds(charge.at) <= until
+    )
+    return restart_backoff_seconds(restarts)
+
+
+def restart_backoff_seconds(restarts: int) -> float:
+    """0 s before the first restart, then 5, 10, 20 ... up to 300 s."""
+    return 0.0 if restarts <= 1 else min(MAX_BACKOFF_SECONDS, 5.0 * 2 ** min(restarts - 2, 16))
+
+
+def start_deadline(job: Job) -> float:
+    """Until then the generation must stand; with places given up, until then it waits for others.
+
+    Those count from the loss where that came later than the generation.
+    """
+    begin = generation_at(job) + backoff_seconds(job.status)
+    recovering = condition(job.status, ConditionType.RECOVERING)
+    if job.status.assignment is not None and job.status.assignment.lost and recovering is not None:
+        begin = max(begin, seconds(recovering.last_transition_time))
+    return begin + job.spec.start_deadline_seconds
+
+
+def active_deadline(job: Job) -> float | None:
+    """When it will have run for as long as it may; None: never, or it does not run."""
+    limit = job.spec.active_deadline_seconds
+    if limit is None or job.status.started_at is None:
+        return None
+    return seconds(job.status.started_at) + limit

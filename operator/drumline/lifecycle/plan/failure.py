@@ -1,0 +1,261 @@
+"""Members that failed, vanished or fell silent, and what becomes of their gang.
+
+With the bundled trainer the others keep their pods: a member whose place is lost waits for another
+(`status.lost`), one that failed by itself gets a new pod where it was. A gang with a template of
+its own knows no partial recovery: it starts again as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from drumline.api.conditions import ConditionType, Reason
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents import budgets, failures, ledger
+from drumline.lifecycle.incidents import timeline as incidents
+from drumline.lifecycle.incidents.failures import (
+    PLACED_ANEW,
+    Failure,
+    FailureClass,
+    classify,
+    final_report,
+    root_cause,
+)
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.plan.actions import Plan
+from drumline_trainer.contract import FaultClass, pod_name
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.job import Job, Observed, PodFacts
+    from drumline_trainer.contract import Progress
+
+PEER_LOST_PATIENCE_SECONDS: Final = 10.0
+"""How long members may blame a peer before that peer has to have shown its own end."""
+MAX_REPEATS: Final = 3
+"""So many faults of the program in a row without a step between them: restarting does not help."""
+MAX_NAMED: Final = 3
+"""Of the members lost at once, so many are named in the ledger."""
+MAX_SENTENCE_CHARS: Final = 300
+_TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
+
+
+def setback(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int) -> Plan | None:
+    """What failed members ask for; None while all is well."""
+    found = failures_of(job, gang, observed)
+    if not found:
+        return None
+    cause = root_cause(found)
+    if cause.failure_class in _TERMINAL:
+        status = transitions.failed(job, reason=cause.reason, message=cause.sentence, now=now)
+        return Plan(status=status)
+    if job.runs_trainer and training_is_over(gang):
+        return Plan(status=transitions.succeeded(job, progress=final_progress(gang), now=now))
+    if gang.joining and all(each.index in gang.joining for each in found):
+        return Plan(status=transitions.not_joined(job, message=cause.sentence, now=now))
+    if cause.failure_class is FailureClass.PEER_LOST:
+        unsaid = [pod for pod in gang.present if pod.end is None]
+        patience = _patience(gang)
+        if unsaid and now < patience:
+            return Plan(requeue_at=patience)
+        if unsaid:
+            return Plan(status=_lose(job, gang, [_unsaid(pod, cause) for pod in unsaid], now=now))
+    away = [each for each in found if each.failure_class in PLACED_ANEW]
+    if away:
+        return Plan(status=_lose(job, gang, away, now=now))
+    return Plan(status=_restart_or_fail(job, gang, observed, cause, now=now, epoch=epoch))
+
+
+def failures_of(job: Job, gang: Gang, observed: Observed) -> list[Failure]:
+    """Every member's failure, by position."""
+    running = is_true(job.status, ConditionType.RUNNING)
+    told = job.runs_trainer and observed.acknowledged_generation == job.status.generation
+    found = [each for pod in gang.present if (each := _failure_of(job, pod, observed)) is not None]
+    for member in gang.missing:
+        if told or (running and member.index not in gang.joining):
+            name = pod_name(job.name, member.index, member.birth)
+            found.append(failures.vanished(member, pod=name))
+    return found
+
+
+def training_is_over(gang: Gang) -> bool:
+    """Whether a member saw the last step finished and saved: then nobody is missed any more.
+
+    A rank ends well only after the final checkpoint, which takes all ranks.
+    """
+    reports = (final_report(pod.end) for pod in gang.present if pod.end and pod.end.succeeded)
+    return any(
+        report is not None and 0 < report.progress.total_steps <= report.progress.step
+        for report in reports
+    )
+
+
+def final_progress(gang: Gang) -> Progress | None:
+    """The last figures of the lowest member that ended well."""
+    ends = (pod.end for pod in gang.present if pod.end is not None and pod.end.succeeded)
+    report = next((report for end in ends if (report := final_report(end)) is not None), None)
+    return report.progress if report is not None else None
+
+
+def _failure_of(job: Job, pod: PodFacts, observed: Observed) -> Failure | None:
+    if pod.end is None and pod.node in observed.gone_nodes:
+        return failures.on_gone_node(pod)
+    if pod.end is None and not pod.terminating and pod.uid in observed.silent:
+        return failures.silent(pod)
+    failure = classify(pod)
+    if failure is not None and failure.failure_class is FailureClass.LEFT and not job.runs_trainer:
+        # the exit codes are the bundled trainer's: nobody asked this one to go
+        kind = FailureClass.APPLICATION
+        return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
+    return failure
+
+
+def _unsaid(pod: PodFacts, blamed: Failure) -> Failure:
+    """Its peers lost it and it shows no end of its own: its node is gone.
+
+    If they gave up over its code before, they have said so.
+    """
+    failure = failures.silent(pod)
+    text = f"its peers lost {pod.name} on {pod.node}, which does not say how it ended"
+    words = f"{text}: {blamed.error}" if blamed.error else text
+    return replace(failure, sentence=words[:1500], told=blamed.told)
+
+
+def _patience(gang: Gang) -> float:
+    ends = [pod.end.ended_at for pod in gang.present if pod.end and pod.end.ended_at]
+    return min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
+
+
+def _lose(job: Job, gang: Gang, away: list[Failure], *, now: float) -> TrainingJobStatus:
+    """Gives these members' places up; those that were to leave soon go with them."""
+    counted = [each for each in away if each.failure_class is FailureClass.INFRASTRUCTURE]
+    cause = root_cause(counted or away)
+    text = cause.sentence + (f"; and {len(away) - 1} more members" if len(away) > 1 else "")
+    fault_class, status = cause.charged_to, job.status
+    if cause.failure_class is not FailureClass.REFUSED:
+        silence = job.spec.recovery.lost_after_seconds
+        fault_at = now - silence if cause.reason is Reason.MEMBER_SILENT else now
+        named = replace(cause, sentence=_all_named(counted or away))
+        entry = incidents.entry_of(
+            named, job=job, fault_class=fault_class, now=now, fault_at=fault_at
+        )
+        status = ledger.opened(status, entry)
+    if cause.failure_class is FailureClass.INFRASTRUCTURE:
+        if _exhausted(job, status, fault_class, now=now):
+            return _over_the_limit(replace(job, status=status), fault_class, text, now=now)
+        status = budgets.charged(status, job.spec.recovery, fault_class, at=now)
+    return give_up(
+        replace(job, status=status),
+        gang,
+        {each.index for each in away},
+        reason=cause.reason,
+        message=text,
+        now=now,
+    )
+
+
+def _all_named(away: list[Failure]) -> str:
+    """One sentence about all of them, the cause first; of many, about some."""
+    cause = root_cause(away)
+    rest = [each for each in away if each is not cause]
+    words = [each.sentence[:MAX_SENTENCE_CHARS] for each in (cause, *rest[: MAX_NAMED - 1])]
+    more = len(away) - len(words)
+    return "; ".join([*words, f"and {more} more members"] if more else words)
+
+
+def give_up(
+    job: Job, gang: Gang, indices: set[int], *, reason: Reason, message: str, now: float
+) -> TrainingJobStatus:
+    """Members lost, where others remain that wait for them; else all places given back."""
+    disruption = job.status.disruption
+    if disruption is not None and disruption.indices is not None:
+        indices = indices.union(disruption.indices)
+    gone = indices | gang.lost
+    if job.runs_trainer and any(member.index not in gone for member in gang.members):
+        return transitions.lost(job, indices=indices, reason=reason, message=message, now=now)
+    return transitions.released(job, reason=reason, message=message, now=now)
+
+
+def _restart_or_fail(
+    job: Job, gang: Gang, observed: Observed, cause: Failure, *, now: float, epoch: int
+) -> TrainingJobStatus:
+    """New pods, where they were, for all members that ended or will; the others keep theirs."""
+    job = replace(job, status=ledger.folded(job, observed, now=now, every=True))
+    if not _is_charged(job.status, cause):
+        job = replace(job, status=_charged_or_failed(job, cause, now=now))
+        if job.finished:
+            return job.status
+    return transitions.restarting(
+        job,
+        indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
+        reason=cause.reason,
+        message=f"{cause.sentence}; {_restarts(job, cause.charged_to, now=now)}",
+        epoch=epoch,
+        now=now,
+    )
+
+
+def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
+    """Whether this is but a consequence of the loss that the open incident is about."""
+    last = status.last_incident
+    return (
+        cause.failure_class is FailureClass.PEER_LOST
+        and last is not None
+        and (last.generation, last.attempt) == ((status.generation or 0) + 1, 0)
+        and last.fault_class is cause.charged_to
+    )
+
+
+def _charged_or_failed(job: Job, cause: Failure, *, now: float) -> TrainingJobStatus:
+    """The failure in the ledger and in its budget; the job failed where no restart can help."""
+    fault_class = cause.charged_to
+    entry = incidents.entry_of(cause, job=job, fault_class=fault_class, now=now)
+    before = job.status.last_incident
+    job = replace(job, status=ledger.opened(job.status, entry))
+    last = job.status.last_incident
+    if last is not None and last.repeats >= MAX_REPEATS:
+        same = before is not None and cause.error != "" and cause.error in before.cause
+        what = "the same error" if same else "a fault"
+        text = (
+            f"{cause.sentence}; {what} {last.repeats} times in a row at step {last.failed_step}:"
+            " starting again does not help"
+        )
+        return transitions.failed(job, reason=Reason.NO_PROGRESS, message=text, now=now)
+    if _exhausted(job, job.status, fault_class, now=now):
+        return _over_the_limit(job, fault_class, cause.sentence, now=now)
+    return budgets.charged(job.status, job.spec.recovery, fault_class, at=now)
+
+
+def _restarts(job: Job, fault_class: FaultClass, *, now: float) -> str:
+    limit = budgets.limit_of(job.spec.recovery, fault_class)
+    used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
+    return f"restart {used}" if limit is None else f"restart {used} of {limit}"
+
+
+def _ending(gang: Gang) -> list[int]:
+    """Members whose pods ended, and those whose pods will.
+
+    Where the agents gave up, all that they knew of end, though their kubelets say so one by one.
+    """
+    ends = {pod.index: pod.end for pod in gang.present if pod.end is not None}
+    reports = (final_report(end) for end in ends.values())
+    if not any(report is not None and report.fault_class is not None for report in reports):
+        return list(ends)
+    return [each.index for each in gang.standing if each.index not in gang.joining - ends.keys()]
+
+
+def _exhausted(job: Job, status: TrainingJobStatus, fault_class: FaultClass, *, now: float) -> bool:
+    limit = budgets.limit_of(job.spec.recovery, fault_class)
+    used = budgets.used(status, job.spec.recovery, fault_class, at=now)
+    return limit is not None and used >= limit
+
+
+def _over_the_limit(
+    job: Job, fault_class: FaultClass, sentence: str, *, now: float
+) -> TrainingJobStatus:
+    limit = budgets.limit_of(job.spec.recovery, fault_class)
+    used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
+    text = f"{sentence}; used {used} of {limit} restarts (recovery.{budgets.FIELDS[fault_class]})"
+    return transitions.failed(job, reason=Reason.RESTARTS_EXHAUSTED, message=text, now=now)

@@ -1,0 +1,45 @@
+"""The generation record: what all members of a generation are to know of each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.lifecycle.incidents import budgets
+from drumline.lifecycle.plan.deadlines import generation_at
+from drumline_trainer.contract import GenerationRecord, Member, host_name
+
+if TYPE_CHECKING:
+    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.job import Job
+
+
+def generation_record(job: Job, gang: Gang) -> GenerationRecord:
+    """The record of the job's generation; the same whenever it is made.
+
+    Args:
+        job: has its places.
+        gang: complete, each pod with an address.
+    """
+    checkpoint = job.status.checkpoint
+    recovery = job.spec.recovery
+    return GenerationRecord(
+        job_uid=job.uid,
+        generation=job.status.generation or 0,
+        epoch=job.status.epoch or 0,
+        members=tuple(
+            Member(
+                index=pod.index,
+                pod_uid=pod.uid,
+                address=pod.ip,
+                host=host_name(job.name, pod.index),
+                ranks=job.spec.gpus_per_node,
+                node=pod.node,
+            )
+            for pod in gang.present
+        ),
+        image=job.status.image or "",
+        restore_step=checkpoint.step if checkpoint else None,
+        restore_digest=checkpoint.digest if checkpoint else "",
+        restarts_left=budgets.left(job.status, recovery, at=generation_at(job)),
+        hang_timeout_seconds=float(recovery.hang_timeout_seconds),
+    )

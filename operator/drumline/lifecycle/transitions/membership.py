@@ -1,0 +1,203 @@
+"""Transitions that change who is a member: each raises the generation, or gives members up.
+
+A generation is durable before anything is done for it: pods that it needs are created afterwards,
+the record is pushed last. Members that are not named keep node, birth and pod.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.lifecycle.incidents.gpu_seconds import accrued, opened
+from drumline.lifecycle.incidents.ledger import passed
+from drumline.lifecycle.incidents.timeline import DECIDED
+from drumline.lifecycle.model.conditions import (
+    changed,
+    condition,
+    is_true,
+    mark,
+    no_longer,
+    summarize,
+)
+from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.members import Member, assignment_of, members_of, moved, renewed
+from drumline.lifecycle.model.members import resized as resized_members
+from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from drumline.api.jobstatus import TrainingJobStatus
+
+
+def admitted(
+    job: Job, *, pool: str, nodes: Sequence[str], epoch: int, image: str, now: float
+) -> TrainingJobStatus:
+    """Placed by the scheduler, an elastic gang perhaps on fewer nodes than it wants."""
+    generation = (job.status.generation or 0) + 1
+    members = [Member(index=index, node=node, birth=generation) for index, node in enumerate(nodes)]
+    status = changed(
+        job.status,
+        observed_generation=job.object_generation,
+        generation=generation,
+        epoch=epoch,
+        assignment=assignment_of(pool, members),
+        nominated=None,
+        expected_start=None,
+        expected_start_by=None,
+        image=image,
+        queued_at=job.status.queued_at or timestamp(job.created_at),
+        admitted_at=timestamp(now),
+        generation_at=timestamp(now),
+        ready=f"0/{len(nodes)}",
+        restarts=job.status.restarts or 0,
+    )
+    status = passed(opened(status, now=now), DECIDED, now=now)
+    for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
+        status = mark(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
+    if condition(status, ConditionType.RUNNING) is not None:
+        status = mark(status, job, ConditionType.RUNNING, "False", Reason.STARTING_PODS, "", now)
+    return summarize(status, Phase.STARTING, Reason.STARTING_PODS, "")
+
+
+def lost(
+    job: Job, *, indices: Collection[int], reason: Reason, message: str, now: float
+) -> TrainingJobStatus:
+    """These members are given up: the scheduler fills their places, or the gang shrinks."""
+    assignment = job.status.assignment
+    assert assignment is not None  # noqa: S101 - only members can be lost
+    gone = sorted({*indices, *(assignment.lost or ())})
+    status = changed(
+        accrued(job, now=now),
+        assignment=assignment.model_copy(update={"lost": gone, "joining": None}),
+        nominated=None,
+        disruption=None,
+        incident=message[:MAX_INCIDENT_CHARACTERS],
+        ready=f"{job.size - len(gone)}/{job.size}",
+    )
+    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
+    status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
+    return _recovering(status, job, reason, message, now=now)
+
+
+def replaced(
+    job: Job, *, nodes: Sequence[str], replaced: Collection[int], epoch: int, now: float
+) -> TrainingJobStatus:
+    """A new generation in which the members at these positions get new pods on `nodes[position]`.
+
+    Args:
+        job: has its places, some of them perhaps lost.
+        nodes: by position, all of the gang.
+        replaced: positions, as the scheduler counts.
+        epoch: of the operator that writes this.
+        now: seconds since the epoch.
+    """
+    generation = (job.status.generation or 0) + 1
+    before = members_of(job.status)
+    members = moved(before, nodes, replaced, birth=generation)
+    chosen = ", ".join(f"{before[p].index} on {nodes[p]}" for p in sorted(replaced)[:3])
+    more = f" and {len(replaced) - 3} more" if len(replaced) > 3 else ""
+    text = f"new pods for members {chosen}{more}"
+    status = _next(job, members, epoch=epoch, now=now)
+    status = mark(status, job, ConditionType.PLACED, "True", Reason.MEMBER_PLACED, text, now)
+    return _recovering(status, job, Reason.MEMBER_PLACED, text, now=now)
+
+
+def resized(
+    job: Job, *, kept: Collection[int], added: Sequence[str], epoch: int, now: float
+) -> TrainingJobStatus:
+    """A new generation of another size: fewer members, or more.
+
+    While only more join, those that are there train on until the new ones stand.
+
+    Args:
+        job: elastic, with its places.
+        kept: positions that stay.
+        added: nodes of the members that are new.
+        epoch: of the operator that writes this.
+        now: seconds since the epoch.
+    """
+    before = members_of(job.status)
+    generation = (job.status.generation or 0) + 1
+    members = resized_members(before, kept=kept, added=added, birth=generation)
+    joining = [member.index for member in members if member.birth == generation]
+    text = f"from {len(before)} to {len(members)} of {job.spec.nodes} nodes"
+    grows = len(kept) == len(before) and is_true(job.status, ConditionType.RUNNING)
+    status = _next(job, members, joining=joining if grows else (), epoch=epoch, now=now)
+    if grows:
+        return summarize(status, Phase.RUNNING, Reason.GROWS, text)
+    status = mark(status, job, ConditionType.PLACED, "True", Reason.SHRUNK, text, now)
+    return _recovering(status, job, Reason.SHRUNK, text, now=now)
+
+
+def not_joined(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+    """The members that were to join are given up; the others, who train on, were never told."""
+    assignment = job.status.assignment
+    joining = frozenset((assignment.joining if assignment else None) or ())
+    members = [member for member in members_of(job.status) if member.index not in joining]
+    pool = assignment.gpu_pool if assignment else ""
+    status = changed(
+        accrued(job, now=now),
+        assignment=assignment_of(pool, members),
+        ready=f"{len(members)}/{len(members)}",
+    )
+    text = f"goes on with {len(members)} nodes: {message}"
+    return summarize(status, Phase.RUNNING, Reason.TRAINING, text)
+
+
+def restarting(
+    job: Job,
+    *,
+    indices: Collection[int],
+    reason: Reason,
+    message: str,
+    epoch: int,
+    now: float,
+) -> TrainingJobStatus:
+    """A new generation on the same nodes, in which these members get new pods; perhaps none."""
+    generation = (job.status.generation or 0) + 1
+    members = renewed(members_of(job.status), indices, birth=generation)
+    assignment = job.status.assignment
+    gone = () if assignment is None else assignment.lost or ()
+    status = _next(job, members, lost=gone, epoch=epoch, now=now)
+    status = changed(status, incident=message[:MAX_INCIDENT_CHARACTERS])
+    return _recovering(status, job, reason, message, now=now)
+
+
+def _next(
+    job: Job,
+    members: Sequence[Member],
+    *,
+    epoch: int,
+    now: float,
+    lost: Collection[int] = (),
+    joining: Collection[int] = (),
+) -> TrainingJobStatus:
+    """The next generation, of these members.
+
+    What is still about to go is announced anew once they train: a notice is for one membership.
+    """
+    generation = (job.status.generation or 0) + 1
+    pool = job.status.assignment.gpu_pool if job.status.assignment else ""
+    standing = sum(member.birth < generation for member in members)
+    status = passed(accrued(job, now=now), DECIDED, now=now)
+    status = no_longer(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
+    return changed(
+        status,
+        nominated=None,
+        disruption=None,
+        generation=generation,
+        epoch=epoch,
+        assignment=assignment_of(pool, members, lost=lost, joining=joining),
+        generation_at=timestamp(now),
+        ready=f"{standing}/{len(members)}",
+    )
+
+
+def _recovering(
+    status: TrainingJobStatus, job: Job, reason: Reason, message: str, *, now: float
+) -> TrainingJobStatus:
+    status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = mark(status, job, ConditionType.RECOVERING, "True", reason, message, now)
+    return summarize(status, Phase.RECOVERING, reason, message)

@@ -1,0 +1,218 @@
+"""Transitions between the phases of a job's life.
+
+Those that change who is a member are in `memberships`, those that give way in `yielding`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.api.jobstatus import CheckpointStatus
+from drumline.lifecycle.incidents.gpu_seconds import accrued
+from drumline.lifecycle.incidents.ledger import passed
+from drumline.lifecycle.incidents.timeline import REPLACED
+from drumline.lifecycle.model.conditions import (
+    changed,
+    condition,
+    mark,
+    no_longer,
+    summarize,
+)
+from drumline.lifecycle.model.job import Job, timestamp
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline_trainer.contract import Progress
+
+MAX_INCIDENT_CHARACTERS = 8192
+
+
+def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobStatus:
+    """Not placed, or not wholly, and why. Equal to the status it came from when nothing changed."""
+    held = job.status.assignment is not None
+    status = changed(
+        job.status,
+        observed_generation=job.object_generation,
+        queued_at=job.status.queued_at or timestamp(job.created_at),
+        ready=job.status.ready if held else f"0/{job.spec.nodes}",
+    )
+    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
+    return summarize(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
+
+
+def expecting(
+    status: TrainingJobStatus, *, start: float | None, by: float | None
+) -> TrainingJobStatus:
+    """Waits, and will probably have started at `start`, almost surely at `by`; None: unknown."""
+    return changed(
+        status,
+        expected_start=None if start is None else timestamp(start),
+        expected_start_by=None if by is None else timestamp(by),
+    )
+
+
+def running(job: Job, *, now: float) -> TrainingJobStatus:
+    """All members stand and know each other: training goes on."""
+    status = passed(accrued(job, now=now), REPLACED, now=now)
+    assignment = status.assignment
+    status = changed(
+        status,
+        assignment=assignment and assignment.model_copy(update={"joining": None}),
+        started_at=status.started_at or timestamp(now),
+        ready=f"{job.size}/{job.size}",
+    )
+    status = mark(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
+    status = no_longer(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
+    if job.runs_trainer and job.spec.checkpoint is None:
+        text = "no checkpoint.claimName: a restart begins at step 0"
+        status = mark(
+            status, job, ConditionType.CHECKPOINTED, "False", Reason.NO_DURABLE_STORAGE, text, now
+        )
+    return summarize(status, Phase.RUNNING, Reason.TRAINING, "")
+
+
+def released(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
+    """Gives its nodes back and waits to be placed anew, keeping its place in the queue."""
+    status = changed(
+        accrued(job, now=now),
+        assignment=None,
+        disruption=None,
+        started_at=None,  # as in batch/v1: waiting does not count against activeDeadlineSeconds
+        ready=f"0/{job.spec.nodes}",
+        incident=message[:MAX_INCIDENT_CHARACTERS],
+    )
+    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
+    for kind in (ConditionType.ADMITTED, ConditionType.RUNNING):
+        if condition(status, kind) is not None:
+            status = mark(status, job, kind, "False", reason, message, now)
+    status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
+    return summarize(status, Phase.PENDING, reason, message)
+
+
+def suspended(job: Job, *, now: float) -> TrainingJobStatus:
+    """Holds nothing by the user's wish."""
+    status = changed(
+        accrued(job, now=now),
+        assignment=None,
+        nominated=None,
+        disruption=None,
+        started_at=None,
+        ready=f"0/{job.spec.nodes}",
+    )
+    status = expecting(status, start=None, by=None)
+    reason = Reason.SUSPENDED_BY_USER
+    for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
+        if condition(status, kind) is not None:
+            status = mark(status, job, kind, "False", reason, "", now)
+    status = _undisturbed(status, job, reason, now=now)
+    status = mark(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
+    return summarize(status, Phase.SUSPENDED, reason, "")
+
+
+def resumed(job: Job, *, now: float) -> TrainingJobStatus:
+    """Queued again, behind those who waited meanwhile."""
+    status = changed(job.status, queued_at=timestamp(now))
+    status = mark(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
+    return summarize(status, Phase.PENDING, Reason.RESUMED, "")
+
+
+def invalid_config(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+    """The trainer's own schema refuses the configuration; nothing is scheduled."""
+    status = changed(job.status, observed_generation=job.object_generation)
+    reason = Reason.CONFIG_REFUSED
+    status = mark(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
+    return summarize(status, Phase.PENDING, ConditionType.INVALID_CONFIG, message)
+
+
+def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
+    """The configuration was mended."""
+    status = changed(job.status, observed_generation=job.object_generation)
+    return mark(status, job, ConditionType.INVALID_CONFIG, "False", Reason.RESUMED, "", now)
+
+
+def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
+    """Every pod ended well."""
+    status = with_progress(job, accrued(job, now=now), progress, now=now)
+    ready = f"{job.size}/{job.size}"
+    status = changed(
+        status, finished_at=timestamp(now), ready=ready, disruption=None, nominated=None
+    )
+    message = ""
+    if status.step is not None:
+        loss = f", loss {status.loss}" if status.loss else ""
+        message = f"finished at step {status.step}{loss}"
+    reason = Reason.COMPLETED
+    status = mark(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
+    status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = _undisturbed(status, job, reason, now=now)
+    return summarize(status, Phase.SUCCEEDED, reason, message)
+
+
+def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
+    """Over for good; the message says why and what to do."""
+    status = changed(
+        accrued(job, now=now),
+        finished_at=timestamp(now),
+        disruption=None,
+        nominated=None,
+        incident=message[:MAX_INCIDENT_CHARACTERS],
+        ready=f"0/{job.size}",
+    )
+    status = mark(status, job, ConditionType.FAILED, "True", reason, message, now)
+    if condition(status, ConditionType.RUNNING) is not None:
+        status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = _undisturbed(status, job, reason, now=now)
+    return summarize(status, Phase.FAILED, reason, message)
+
+
+def with_progress(
+    job: Job, status: TrainingJobStatus, progress: Progress | None, *, now: float
+) -> TrainingJobStatus:
+    """The status with fresher figures; a checkpoint never goes back."""
+    if progress is None:
+        return status
+    speed = progress.tokens_per_second
+    status = changed(
+        status,
+        step=progress.step,
+        total_steps=progress.total_steps,
+        loss=status.loss if progress.loss is None else _loss_text(progress.loss),
+        tokens_per_second=status.tokens_per_second if speed is None else _int64(speed),
+    )
+    step, digest = progress.checkpoint_step, progress.checkpoint_digest
+    return status if step is None else with_checkpoint(job, status, step, digest, now=now)
+
+
+def with_checkpoint(
+    job: Job, status: TrainingJobStatus, step: int, digest: str, *, now: float
+) -> TrainingJobStatus:
+    """The status with this checkpoint, committed and verified; it never goes back."""
+    if status.checkpoint is not None and step <= status.checkpoint.step:
+        return status
+    status = changed(status, checkpoint=CheckpointStatus(step=step, digest=digest[:128]))
+    reason, text = Reason.MANIFEST_VERIFIED, f"step {step}"
+    return mark(status, job, ConditionType.CHECKPOINTED, "True", reason, text, now)
+
+
+def _loss_text(loss: float) -> str:
+    """Any float fits the field: a diverged loss must not make a status the server refuses."""
+    return f"{loss:.4f}" if abs(loss) < 1e12 else f"{loss:.4e}"
+
+
+def _int64(figure: float) -> int:
+    return int(min(max(figure, 0.0), 2.0**53))
+
+
+def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
+    """A new leader takes the job over: older ones lose the right to write it (409)."""
+    return changed(job.status, epoch=epoch)
+
+
+def _undisturbed(
+    status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
+) -> TrainingJobStatus:
+    """Neither recovering nor about to give way: it is over or paused."""
+    for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED):
+        status = no_longer(status, job, kind, reason, now=now)
+    return status

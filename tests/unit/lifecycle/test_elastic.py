@@ -1,0 +1,199 @@
+"""An elastic gang shrinks to what it has, and grows while it trains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.job import Job, Observed, Threat
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.actions import (
+    CreateMembers,
+    DeletePods,
+    Notify,
+    Plan,
+    ProtectMembers,
+    PushRecord,
+)
+from drumline.lifecycle.plan.elastic import notice_id
+from drumline.lifecycle.plan.planner import plan
+from drumline_trainer.contract import Notice, NoticeAnswer
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    a_pod,
+    admitted,
+    ended,
+    observed,
+    ready_pods,
+    running,
+    with_status,
+)
+
+SPEC: dict[str, Any] = {
+    "nodes": 4,
+    "minNodes": 1,
+    "trainer": {"globalBatchSize": 24},
+    "checkpoint": {"claimName": "shared"},
+}
+DEADLINE = T0 + 605
+
+
+def a_gang(*nodes: str) -> Job:
+    return running(admitted(a_job(**SPEC), nodes=nodes))
+
+
+def a_growing_gang() -> Job:
+    job = a_gang("a", "b")
+    status = transitions.resized(job, kept=[0, 1], added=["c", "d"], epoch=EPOCH, now=T0 + 5)
+    return with_status(job, status)
+
+
+def planned(job: Job, seen: Observed, *, now: float = T0 + 6) -> Plan:
+    return plan(job, seen, now=now, epoch=EPOCH)
+
+
+def decided(job: Job, seen: Observed, *, now: float = T0 + 6) -> TrainingJobStatus:
+    status = planned(job, seen, now=now).status
+    assert status is not None
+    return status
+
+
+def indices(status: TrainingJobStatus) -> list[int]:
+    return [member.index for member in members_of(status)]
+
+
+def test_a_gang_starts_with_as_many_nodes_as_there_are() -> None:
+    job = admitted(a_job(**SPEC), nodes=("a", "b", "c"))
+    assert (job.size, job.status.ready) == (3, "0/3")
+    assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1, 2)),)
+    told = observed(*ready_pods(job), acknowledged_generation=1, protected=True)
+    assert decided(job, told).ready == "3/3"
+
+
+def test_a_size_that_is_no_longer_legal_gives_its_places_back() -> None:
+    job = admitted(a_job(**SPEC), nodes=("a", "b", "c"))
+    job = replace(job, spec=job.spec.model_copy(update={"min_nodes": 4}))
+    assert decided(job, observed()).reason == Reason.RESIZED
+
+
+def test_a_gang_that_shrank_goes_on_with_the_members_it_has() -> None:
+    job = a_gang("a", "b", "c", "d")
+    gone = observed(*[pod for pod in ready_pods(job) if pod.index != 1])
+    job = with_status(job, decided(job, gone))
+    status = transitions.resized(job, kept=[0, 2, 3], added=(), epoch=EPOCH, now=T0 + 7)
+    job = with_status(job, status)
+    assert (status.reason, status.message) == (Reason.SHRUNK, "from 4 to 3 of 4 nodes")
+    assert (indices(status), status.generation) == ([0, 2, 3], 2)
+    (push,) = planned(job, observed(*ready_pods(job))).actions
+    assert isinstance(push, PushRecord)
+    assert [push.record.first_rank(index) for index in (0, 2, 3)] == [0, 2, 4]
+    told = observed(*ready_pods(job), acknowledged_generation=2, protected=True)
+    assert decided(job, told).phase is Phase.RUNNING
+
+
+def test_while_new_members_come_up_the_others_train_on() -> None:
+    job = a_growing_gang()
+    assert (job.status.phase, job.status.reason) == (Phase.RUNNING, Reason.GROWS)
+    assert is_true(job.status, ConditionType.RUNNING)
+    assert not is_true(job.status, ConditionType.RECOVERING)
+    old = ready_pods(job)[:2]
+    result = planned(job, observed(*old))
+    assert result == Plan(actions=(CreateMembers(indices=(2, 3)),), requeue_at=DEADLINE)
+    new = [a_pod(job, 2), a_pod(job, 3)]
+    assert planned(job, observed(*old, *new)) == Plan(requeue_at=DEADLINE)
+
+
+def test_they_save_when_the_new_ones_stand_and_only_then_all_are_told() -> None:
+    job = a_growing_gang()
+    pods = ready_pods(job)
+    notice = Notice(job_uid=job.uid, id=notice_id(job), deadline=DEADLINE, leave=False)
+    assert planned(job, observed(*pods)).actions == (Notify(notice=notice),)
+    assert planned(job, observed(*pods, notified=notice.id)) == Plan(requeue_at=DEADLINE)
+    under_way = NoticeAnswer(id=notice.id)
+    assert planned(job, observed(*pods, notice=under_way)) == Plan(requeue_at=DEADLINE)
+    saved = observed(*pods, notice=replace(under_way, step=42, digest="abc"))
+    job = with_status(job, decided(job, saved))
+    assert job.status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    (push,) = planned(job, saved).actions
+    assert isinstance(push, PushRecord)
+    assert (push.record.generation, push.record.restore_step) == (2, 42)
+    assert [member.index for member in push.record.members] == [0, 1, 2, 3]
+    told = replace(saved, acknowledged_generation=2)
+    assert planned(job, told).actions == (ProtectMembers(),)
+    status = decided(job, replace(told, protected=True))
+    assert status.assignment is not None
+    assert (status.assignment.joining, status.ready) == (None, "4/4")
+
+
+@pytest.mark.parametrize("why", ["failed", "late", "unsaved"])
+def test_growing_that_comes_to_nothing_costs_nothing(why: str) -> None:
+    job = a_growing_gang()
+    pods, now = list(ready_pods(job)), T0 + 6
+    if why == "failed":
+        pods[3] = a_pod(job, 3, end=ended(exit_code=None, reason="OutOfcpu"))
+    if why == "late":
+        pods[3], now = a_pod(job, 3), DEADLINE
+    seen = observed(*pods)
+    if why == "unsaved":
+        answer = NoticeAnswer(id=notice_id(job), error="disk full")
+        seen = observed(*pods, notice=answer)
+    status = decided(job, seen, now=now)
+    assert (indices(status), status.phase, status.restarts) == ([0, 1], Phase.RUNNING, 0)
+    assert is_true(status, ConditionType.RUNNING)
+    job = with_status(job, status)
+    result = planned(job, seen, now=now)
+    assert result.status is None
+    assert DeletePods(generations=(2,)) in result.actions
+
+
+@pytest.mark.parametrize("node", ["a", "d"])
+def test_the_announced_end_of_a_node_comes_before_growing(node: str) -> None:
+    job = a_growing_gang()
+    threat = Threat(node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=T0 + 20)
+    old = ready_pods(job)[:2]
+    status = decided(job, observed(*old, threats=(threat,)))
+    assert (indices(status), status.phase, status.restarts) == ([0, 1], Phase.RUNNING, 0)
+    assert f"node {node} is about to go" in (status.message or "")
+    if node == "a":
+        status = decided(with_status(job, status), observed(*old, threats=(threat,)))
+        assert status.disruption is not None
+        assert status.disruption.indices == [0]
+
+
+def test_a_gang_that_was_told_of_its_new_members_first_takes_them_in() -> None:
+    job = a_growing_gang()
+    threat = Threat(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
+    told = observed(*ready_pods(job), threats=(threat,), acknowledged_generation=2, protected=True)
+    status = decided(job, told)
+    assert (indices(status), status.disruption) == ([0, 1, 2, 3], None)
+    status = decided(with_status(job, status), told)
+    assert status.disruption is not None
+
+
+def test_a_loss_among_those_that_train_ends_the_growing_not_the_new_members() -> None:
+    job = a_growing_gang()
+    pods = list(ready_pods(job))
+    pods[0] = replace(pods[0], terminating=True)
+    status = decided(job, observed(*pods))
+    assert status.assignment is not None
+    assert (status.assignment.lost, status.assignment.joining) == ([0], None)
+    assert status.phase is Phase.RECOVERING
+
+
+def test_new_members_take_the_indices_that_are_free() -> None:
+    job = a_gang("a", "b", "c", "d")
+    gone = observed(*[pod for pod in ready_pods(job) if pod.index != 1])
+    job = with_status(job, decided(job, gone))
+    status = transitions.resized(job, kept=[0, 2, 3], added=(), epoch=EPOCH, now=T0 + 7)
+    job = running(with_status(job, status))
+    status = transitions.resized(job, kept=[0, 1, 2], added=["e"], epoch=EPOCH, now=T0 + 9)
+    found = [(member.index, member.node, member.birth) for member in members_of(status)]
+    assert found == [(0, "a", 1), (1, "e", 3), (2, "c", 1), (3, "d", 1)]

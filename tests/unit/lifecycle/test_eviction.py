@@ -1,0 +1,416 @@
+"""Giving way: asked, saved, gone; and in time whatever the agents do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
+from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.job import Job, Observed, Threat, seconds, timestamp
+from drumline.lifecycle.plan.actions import DeletePods, Notify, Plan
+from drumline.lifecycle.plan.planner import is_queued, plan
+from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    a_pod,
+    admitted,
+    ended,
+    observed,
+    ready_pods,
+    report,
+    running,
+    with_status,
+)
+
+DEADLINE = T0 + 40
+TEMPLATE = {"image": "any:1"}
+CLAIM = {"claimName": "shared"}
+
+
+def a_running_job(**spec: Any) -> Job:
+    form = {"checkpoint": CLAIM} if "template" not in spec else {}
+    return running(admitted(a_job(**form, **spec)))
+
+
+def preempted(job: Job, *, at: float = T0 + 10) -> Job:
+    status = transitions.disrupted(
+        job,
+        kind=DisruptionKind.PREEMPTION,
+        by="team/urgent",
+        by_uid="uid-urgent",
+        message="team/urgent needs 4 GPUs of this job",
+        deadline=DEADLINE,
+        now=at,
+    )
+    return with_status(job, status)
+
+
+def planned(job: Job, seen: Observed, *, now: float = T0 + 11) -> Plan:
+    return plan(job, seen, now=now, epoch=EPOCH)
+
+
+def notice_of(job: Job) -> str:
+    assert job.status.disruption is not None
+    return job.status.disruption.id
+
+
+def decided(job: Job, seen: Observed, *, now: float = T0 + 11) -> TrainingJobStatus:
+    status = planned(job, seen, now=now).status
+    assert status is not None
+    return status
+
+
+def test_a_disruption_is_said_in_status_before_anybody_is_asked() -> None:
+    job = preempted(a_running_job())
+    disruption = job.status.disruption
+    assert disruption is not None
+    assert (disruption.by, disruption.by_uid) == ("team/urgent", "uid-urgent")
+    assert (disruption.requested_at, disruption.deadline, disruption.indices) == (
+        timestamp(T0 + 10),
+        timestamp(DEADLINE),
+        None,
+    )
+    assert is_true(job.status, ConditionType.DISRUPTED)
+    assert is_true(job.status, ConditionType.RUNNING)
+    assert (job.status.phase, job.status.reason) == (Phase.RUNNING, Reason.PREEMPTED)
+
+
+def test_the_agents_are_asked_to_save_and_go_once() -> None:
+    job = preempted(a_running_job())
+    pods = ready_pods(job)
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=True)
+    asked = Plan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    assert planned(job, observed(*pods)) == asked
+    assert planned(job, observed(*pods, notice=NoticeAnswer(id="other", step=3))) == asked
+    waits = Plan(requeue_at=DEADLINE)
+    assert planned(job, observed(*pods, notified=notice.id)) == waits
+    assert planned(job, observed(*pods, notice=NoticeAnswer(id=notice.id))) == waits
+
+
+def test_saved_it_gives_everything_back_and_keeps_its_place_in_the_queue() -> None:
+    job = preempted(a_running_job())
+    pods = ready_pods(job)
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    status = decided(job, observed(*pods, notice=answer))
+    assert (status.assignment, status.disruption) == (None, None)
+    assert (status.phase, status.reason) == (Phase.PENDING, Reason.PREEMPTED)
+    assert status.message == "gave way to team/urgent; step 42 is saved"
+    assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    assert status.queued_at == job.status.queued_at
+    assert (status.restarts, status.budgets) == (0, None)
+    assert not is_true(status, ConditionType.DISRUPTED)
+    last = status.last_incident
+    assert last is not None
+    assert (last.fault_class, last.steps_lost) == (FaultClass.PREEMPTION, 0)
+    released = with_status(job, status)
+    assert is_queued(released)
+    assert planned(released, observed(*pods)).actions == (DeletePods(generations=(1,)),)
+
+
+def test_last_words_count_as_an_answer() -> None:
+    job = preempted(a_running_job())
+    words = report(step=42, checkpoint_step=42, checkpoint_digest="abc")
+    left = ended(exit_code=ExitCode.PREEMPTED, message=words)
+    first = observed(a_pod(job, 0, end=left), ready_pods(job)[1], notified=notice_of(job))
+    assert planned(job, first) == Plan(requeue_at=DEADLINE)
+    both = observed(a_pod(job, 0, end=left), a_pod(job, 1, end=left))
+    status = decided(job, both)
+    assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    assert status.reason == Reason.PREEMPTED
+
+
+def test_members_that_left_without_a_checkpoint_are_not_waited_for() -> None:
+    job = preempted(a_running_job())
+    left = ended(exit_code=ExitCode.PREEMPTED, message="")
+    status = decided(job, observed(a_pod(job, 0, end=left), a_pod(job, 1, end=left)))
+    assert (status.assignment, status.reason) == (None, Reason.PREEMPTED)
+
+
+def test_at_the_deadline_the_last_verified_checkpoint_counts() -> None:
+    job = a_running_job()
+    known = {"checkpoint": CheckpointStatus(step=30, digest="d"), "step": 41}
+    job = preempted(with_status(job, job.status.model_copy(update=known)))
+    seen = observed(*ready_pods(job), notified=notice_of(job))
+    assert planned(job, seen, now=DEADLINE - 1) == Plan(requeue_at=DEADLINE)
+    status = decided(job, seen, now=DEADLINE)
+    assert (status.assignment, status.checkpoint) == (None, known["checkpoint"])
+    assert "step 30 is saved; its agents did not save on request" in (status.message or "")
+    assert status.last_incident is not None
+    assert status.last_incident.steps_lost == 11
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    ["error", "lost member", "failed member", "no durable storage", "not running", "template"],
+)
+def test_where_nothing_can_be_saved_nothing_is_waited_for(spoiled: str) -> None:
+    job = a_running_job()
+    if spoiled == "no durable storage":
+        job = running(admitted(a_job()))
+    if spoiled == "not running":
+        job = admitted(a_job(checkpoint=CLAIM))
+    if spoiled == "template":
+        job = a_running_job(template=TEMPLATE)
+    job = preempted(job)
+    pods = list(ready_pods(job))
+    if spoiled == "lost member":
+        pods[1] = replace(pods[1], terminating=True)
+    if spoiled == "failed member":
+        pods[1] = replace(pods[1], end=ended(exit_code=1))
+    seen = observed(*pods)
+    if spoiled == "error":
+        answer = NoticeAnswer(id=notice_of(job), error="disk full")
+        seen = observed(*pods, notice=answer)
+    status = decided(job, seen)
+    assert (status.assignment, status.reason, status.restarts) == (None, Reason.PREEMPTED, 0)
+
+
+def test_a_job_that_ends_meanwhile_has_succeeded() -> None:
+    job = preempted(a_running_job())
+    done = ended(message=report(step=100))
+    status = decided(job, observed(a_pod(job, 0, end=done), a_pod(job, 1, end=done)))
+    assert (status.phase, status.disruption) == (Phase.SUCCEEDED, None)
+
+
+def test_a_notice_nobody_wants_any_more_is_taken_back_once() -> None:
+    job = preempted(a_running_job())
+    name = notice_of(job)
+    job = with_status(job, transitions.withdrawn(job, message="team/urgent is gone", now=T0 + 12))
+    assert not is_true(job.status, ConditionType.DISRUPTED)
+    pods = ready_pods(job)
+    back = Notice(job_uid=job.uid, id=name, deadline=0.0, leave=False, withdraw=True)
+    asked = (Notify(notice=back),)
+    out = NoticeAnswer(id=name)
+    assert planned(job, observed(*pods, notice=out, notified=name)).actions == asked
+    assert planned(job, observed(*pods, notified=name)).actions == asked
+    assert planned(job, observed(*pods, notice=out)).actions == asked  # after a restart
+    assert planned(job, observed(*pods, notice=out, withdrawn=name)).actions == ()
+    assert planned(job, observed(*pods)).actions == ()
+    for answered in (replace(out, step=5), replace(out, error="withdrawn")):
+        assert planned(job, observed(*pods, notice=answered, notified=name)).actions == ()
+
+
+def asked_for_its_surplus(job: Job) -> Job:
+    status = transitions.disrupted(
+        job,
+        kind=DisruptionKind.PREEMPTION,
+        by="team/urgent",
+        by_uid="uid-urgent",
+        message="team/urgent needs 2 GPUs of this job",
+        deadline=DEADLINE,
+        indices=[1],
+        now=T0 + 10,
+    )
+    return with_status(job, status)
+
+
+def test_an_elastic_job_saves_gives_its_surplus_up_and_goes_on() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    seen = observed(*ready_pods(job))
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=False)
+    assert planned(job, seen) == Plan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42, digest="abc"))
+    status = decided(job, saved)
+    assert status.assignment is not None
+    assert status.assignment.node_names() == ("node-a",)
+    assert (status.generation, status.disruption, status.reason) == (2, None, Reason.SHRUNK)
+    assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    assert (status.restarts, status.budgets) == (0, None)
+
+
+def test_surplus_that_cannot_be_saved_in_time_goes_all_the_same() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    status = decided(job, observed(*ready_pods(job)), now=DEADLINE)
+    assert status.assignment is not None
+    assert status.assignment.node_names() == ("node-a",)
+
+
+def test_a_member_that_dies_first_is_lost_and_nobody_gives_anything_up() -> None:
+    job = asked_for_its_surplus(a_running_job(minNodes=1))
+    first, second = ready_pods(job)
+    status = decided(job, observed(replace(first, end=ended(exit_code=137)), second))
+    assert status.disruption is None
+    assert status.reason != Reason.SHRUNK
+
+
+def test_a_job_that_moves_waits_for_its_new_places_once_it_has_saved() -> None:
+    job = preempted(a_running_job())
+    job = with_status(job, transitions.moving(job.status, pool="a100", nodes=("x", "y")))
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    status = decided(job, observed(*ready_pods(job), notice=answer))
+    assert status.assignment is None
+    assert status.nominated is not None
+    assert (status.nominated.gpu_pool, status.nominated.node_names()) == ("a100", ("x", "y"))
+    assert status.message == "moves (team/urgent); step 42 is saved"
+
+
+def test_a_job_that_need_not_move_gives_its_new_places_back() -> None:
+    job = preempted(a_running_job())
+    job = with_status(job, transitions.moving(job.status, pool="a100", nodes=("x", "y")))
+    status = transitions.withdrawn(job, message="nobody needs it any more", now=T0 + 12)
+    assert (status.nominated, status.disruption) == (None, None)
+
+
+def test_places_that_were_kept_for_a_repair_are_given_back_with_it() -> None:
+    broken = transitions.lost(
+        a_running_job(), indices=[1], reason=Reason.NODE_LOST, message="", now=T0
+    )
+    job = with_status(a_running_job(), broken)
+    kept = transitions.nominated(
+        job, pool="h100", nodes=("node-a", "x"), reason="WaitingForVictims", message="", now=T0
+    )
+    repaired = transitions.replaced(
+        with_status(job, kept), nodes=("node-a", "x"), replaced=[1], epoch=EPOCH, now=T0 + 1
+    )
+    assert (kept.nominated is None, repaired.nominated) == (False, None)
+
+
+def threat(node: str = "node-b", *, deadline: float | None = T0 + 130) -> Threat:
+    kind = DisruptionKind.SPOT_RECLAIM
+    return Threat(node=node, kind=kind, source="aws-node-termination-handler", deadline=deadline)
+
+
+def disrupted(job: Job, *threats: Threat) -> Job:
+    seen = observed(*ready_pods(job), threats=threats or (threat(),))
+    return with_status(job, decided(job, seen, now=T0 + 10))
+
+
+def test_members_on_a_node_that_goes_are_named_with_kind_and_time() -> None:
+    job = disrupted(a_running_job())
+    disruption = job.status.disruption
+    assert disruption is not None
+    assert (disruption.kind, disruption.indices) == (DisruptionKind.SPOT_RECLAIM, [1])
+    assert seconds(disruption.deadline) == T0 + 130
+    assert job.status.message == (
+        "SpotReclaim of node node-b (aws-node-termination-handler, 120 s left)"
+    )
+    assert job.status.reason == Reason.NODE_DISRUPTED
+
+
+def test_all_save_and_train_on_until_the_members_there_move() -> None:
+    job = disrupted(a_running_job())
+    seen = observed(*ready_pods(job), threats=(threat(),))
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=T0 + 130, leave=False)
+    assert planned(job, seen) == Plan(actions=(Notify(notice=notice),), requeue_at=T0 + 130)
+    saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42, digest="abc"))
+    status = decided(job, saved)
+    assert status.assignment is not None
+    assert (status.assignment.lost, status.disruption) == ([1], None)
+    assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
+    assert (status.reason, status.restarts, status.budgets) == (Reason.NODE_DISRUPTED, 0, None)
+    assert "saved step 42" in (status.message or "")
+
+
+@pytest.mark.parametrize(
+    ("rest", "now"),
+    [({}, T0 + 130), ({"notice": NoticeAnswer(id="", error="disk full")}, T0 + 11)],
+)
+def test_out_of_time_or_luck_they_move_unsaved(rest: dict[str, Any], now: float) -> None:
+    job = disrupted(a_running_job())
+    if "notice" in rest:
+        rest = {"notice": replace(rest["notice"], id=notice_of(job))}
+    status = decided(job, observed(*ready_pods(job), threats=(threat(),), **rest), now=now)
+    assert status.assignment is not None
+    assert status.assignment.lost == [1]
+    assert "was not saved in time" in (status.message or "")
+
+
+def test_without_durable_storage_they_move_at_once() -> None:
+    job = disrupted(running(admitted(a_job())))
+    status = decided(job, observed(*ready_pods(job), threats=(threat(),)))
+    assert status.assignment is not None
+    assert status.assignment.lost == [1]
+
+
+def test_a_cordon_without_a_deadline_waits_five_minutes_for_the_save() -> None:
+    job = disrupted(a_running_job(), threat(deadline=None))
+    assert job.status.disruption is not None
+    assert seconds(job.status.disruption.deadline) == T0 + 310
+
+
+def test_what_a_cordon_was_the_first_sign_of_is_said_when_it_is_known() -> None:
+    cordon = Threat(node="node-b", kind=DisruptionKind.DRAIN, source="cordon")
+    job = disrupted(a_running_job(), cordon)
+    first = job.status.disruption
+    seen = observed(*ready_pods(job), threats=(threat(),))
+    job = with_status(job, decided(job, seen))
+    second = job.status.disruption
+    assert first is not None
+    assert second is not None
+    assert (second.id, second.kind) == (first.id, DisruptionKind.SPOT_RECLAIM)
+    assert seconds(second.deadline) == T0 + 130
+    later = observed(*ready_pods(job), threats=(threat(deadline=T0 + 400),), notified=first.id)
+    assert planned(job, later) == Plan(requeue_at=T0 + 130)
+
+
+def test_another_node_joins_the_disruption_and_its_notice() -> None:
+    job = disrupted(
+        running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c"))), threat("b")
+    )
+    first = job.status.disruption
+    seen = observed(*ready_pods(job), threats=(threat("b"), threat("c", deadline=T0 + 60)))
+    second = decided(job, seen, now=T0 + 20).disruption
+    assert first is not None
+    assert second is not None
+    assert (second.id, second.indices) == (first.id, [1, 2])
+    assert second.requested_at == first.requested_at
+    assert seconds(second.deadline) == T0 + 60
+
+
+def test_of_two_announcements_one_is_taken_back_and_its_member_stays() -> None:
+    job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
+    job = disrupted(job, threat("b"), threat("c"))
+    seen = observed(*ready_pods(job), threats=(threat("c"),))
+    job = with_status(job, decided(job, seen))
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    status = decided(job, replace(seen, notice=answer))
+    assert status.assignment is not None
+    assert status.assignment.lost == [2]
+
+
+def test_when_every_node_goes_the_job_queues_again() -> None:
+    job = disrupted(a_running_job(), threat("node-a"), threat("node-b"))
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    threats = (threat("node-a"), threat("node-b"))
+    status = decided(job, observed(*ready_pods(job), threats=threats, notice=answer))
+    assert (status.assignment, status.reason) == (None, Reason.NODE_DISRUPTED)
+    assert status.queued_at == job.status.queued_at
+
+
+def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() -> None:
+    job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
+    job = disrupted(job, threat("b"))
+    pods = list(ready_pods(job))
+    pods[2] = replace(pods[2], terminating=True)
+    status = decided(job, observed(*pods, threats=(threat("b"),)))
+    assert status.assignment is not None
+    assert (status.assignment.lost, status.disruption) == ([1, 2], None)
+
+
+def test_in_the_next_generation_what_is_about_to_go_is_announced_anew() -> None:
+    job = disrupted(a_running_job())
+    pods = [a_pod(job, 0, end=ended(exit_code=1)), ready_pods(job)[1]]
+    again = with_status(job, decided(job, observed(*pods, threats=(threat(),))))
+    assert (again.status.generation, again.status.disruption) == (2, None)
+    assert not is_true(again.status, ConditionType.DISRUPTED)
+    again = disrupted(running(again))
+    assert notice_of(again) != notice_of(job)
+
+
+def test_an_announcement_that_is_taken_back_costs_nothing() -> None:
+    job = disrupted(a_running_job())
+    status = decided(job, observed(*ready_pods(job)))
+    assert status.disruption is None
+    assert (status.reason, is_true(status, ConditionType.RUNNING)) == (Reason.WITHDRAWN, True)
+
+
+def test_the_pods_of_a_template_of_ones_own_are_left_to_the_kubelet() -> None:
+    job = a_running_job(template=TEMPLATE)
+    assert planned(job, observed(*ready_pods(job), threats=(threat(),))) == Plan()

@@ -1,0 +1,109 @@
+"""GPU-seconds by state add up to GPUs held times time held (I12)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from drumline.api.conditions import Reason
+from drumline.api.incidents import GpuSeconds
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents.gpu_seconds import rebooked
+from drumline.lifecycle.model.job import Job, timestamp
+from tests.builders import EPOCH, T0, a_job, admitted, with_status
+
+SPEC = {
+    "nodes": 4,
+    "gpusPerNode": 2,
+    "minNodes": 1,
+    "trainer": {"globalBatchSize": 24},
+    "checkpoint": {"claimName": "shared"},
+}
+FOUR = ("node-a", "node-b", "node-c", "node-d")
+
+
+def account(job: Job) -> GpuSeconds:
+    assert job.status.gpu_seconds is not None
+    return job.status.gpu_seconds
+
+
+def total(job: Job) -> int:
+    counted = account(job)
+    return counted.starting + counted.productive + counted.repeated + counted.recovering
+
+
+def lost(job: Job, *, now: float) -> Job:
+    message = "gone"
+    status = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message=message, now=now)
+    return with_status(job, status)
+
+
+def test_each_second_is_booked_where_it_belongs() -> None:
+    job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
+    job = with_status(job, transitions.running(job, now=T0 + 10))
+    job = lost(job, now=T0 + 30)
+    nodes = ["node-a", "node-e", "node-c", "node-d"]
+    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 31)
+    job = with_status(job, status)
+    job = with_status(job, transitions.running(job, now=T0 + 36))
+    job = with_status(job, transitions.succeeded(job, progress=None, now=T0 + 40))
+    assert account(job) == GpuSeconds(
+        until=timestamp(T0 + 40),
+        starting=8 * 10,
+        productive=8 * 20 + 8 * 4,
+        recovering=6 * 1 + 8 * 5,
+    )
+
+
+def test_members_that_join_start_while_the_others_produce() -> None:
+    job = admitted(a_job(**SPEC), nodes=FOUR[:2], at=T0)
+    job = with_status(job, transitions.running(job, now=T0))
+    status = transitions.resized(job, kept=[0, 1], added=["node-c"], epoch=EPOCH, now=T0 + 5)
+    job = with_status(job, status)
+    job = with_status(job, transitions.running(job, now=T0 + 8))
+    counted = account(job)
+    assert (counted.productive, counted.starting) == (4 * 5 + 4 * 3, 2 * 3)
+
+
+def test_a_job_that_waits_holds_nothing() -> None:
+    job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
+    status = transitions.released(job, reason=Reason.POD_LOST, message="", now=T0 + 5)
+    job = with_status(job, status)
+    job = admitted(job, nodes=FOUR, at=T0 + 500)
+    job = with_status(job, transitions.running(job, now=T0 + 501))
+    assert total(job) == 8 * 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_sum_is_what_was_held_whatever_happened(seed: int) -> None:
+    choose = random.Random(seed)
+    now, held = T0, 0
+    job = admitted(a_job(**SPEC), nodes=FOUR, at=now)
+    for _ in range(60):
+        elapsed = choose.choice([0, 0.25, 1, 3.5, 17])
+        places = job.size - len((job.status.assignment and job.status.assignment.lost) or ())
+        held += 2 * places * (int(now + elapsed) - int(now))
+        now += elapsed
+        if job.status.assignment is not None and job.status.assignment.lost:
+            status = transitions.resized(job, kept=[0], added=FOUR[1:], epoch=EPOCH, now=now)
+        elif choose.random() < 0.5:
+            status = transitions.running(job, now=now)
+        else:
+            gone = {choose.randrange(1, 4)}
+            status = transitions.lost(
+                job, indices=gone, reason=Reason.POD_LOST, message="", now=now
+            )
+        job = with_status(job, status)
+    assert total(job) == held
+
+
+def test_what_turned_out_to_be_no_progress_is_moved_and_nothing_else() -> None:
+    job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
+    job = with_status(job, transitions.running(job, now=T0))
+    job = with_status(job, transitions.succeeded(job, progress=None, now=T0 + 100))
+    job = with_status(job, rebooked(job.status, recovering=30.4, repeated=100.0))
+    counted = account(job)
+    assert (counted.productive, counted.recovering, counted.repeated) == (670, 30, 100)
+    job = with_status(job, rebooked(job.status, recovering=10_000.0, repeated=5.0))
+    assert (account(job).productive, total(job)) == (0, 800)

@@ -1,0 +1,240 @@
+"""A generation comes up: who is created, who is told, and until when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.actions import (
+    CreateMembers,
+    DeletePods,
+    Plan,
+    ProtectMembers,
+    PushRecord,
+)
+from drumline.lifecycle.plan.deadlines import restart_backoff_seconds
+from drumline.lifecycle.plan.planner import plan
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    a_pod,
+    admitted,
+    ended,
+    observed,
+    ready_pods,
+    running,
+    with_status,
+)
+
+
+def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> Plan:
+    return plan(job, seen or observed(), now=now, epoch=EPOCH)
+
+
+TEMPLATE = {"image": "any:1", "command": ["true"]}
+
+
+def test_all_members_of_an_admitted_job_are_created_at_once() -> None:
+    result = planned(admitted(a_job()))
+    assert result.status is None
+    assert result.actions == (CreateMembers(indices=(0, 1)),)
+
+
+def test_only_missing_members_are_created_again_before_the_start() -> None:
+    job = admitted(a_job())
+    assert planned(job, observed(a_pod(job, 0))).actions == (CreateMembers(indices=(1,)),)
+
+
+def test_pods_the_cache_has_not_shown_yet_are_not_created_twice() -> None:
+    job = admitted(a_job())
+    seen = observed(a_pod(job, 0), expected_pods=frozenset({"llama-1-g1"}))
+    assert planned(job, seen).actions == ()
+    unseen = frozenset({"llama-0-g1", "llama-1-g1"})
+    assert planned(job, observed(expected_pods=unseen)).actions == ()
+
+
+def test_the_record_is_pushed_when_every_agent_can_be_told() -> None:
+    job = admitted(a_job())
+    first, second = ready_pods(job)
+    assert planned(job, observed(first, a_pod(job, 1))).actions == ()
+    (push,) = planned(job, observed(first, second)).actions
+    assert isinstance(push, PushRecord)
+    assert push.record.generation == 1
+    assert push.record.epoch == EPOCH
+    assert [(m.index, m.address, m.ranks) for m in push.record.members] == [
+        (0, "10.0.0.1", 2),
+        (1, "10.0.0.2", 2),
+    ]
+
+
+def test_own_template_pods_are_told_while_their_join_container_runs() -> None:
+    job = admitted(a_job(template=TEMPLATE))
+    pods = [a_pod(job, i, ip=f"10.0.0.{i}", joining=True) for i in (0, 1)]
+    (push,) = planned(job, observed(*pods)).actions
+    assert isinstance(push, PushRecord)
+
+
+def test_the_job_runs_once_its_record_is_acknowledged() -> None:
+    job = admitted(a_job())
+    told = observed(*ready_pods(job), acknowledged_generation=1)
+    assert planned(job, told).actions == (ProtectMembers(),)
+    result = planned(job, replace(told, protected=True))
+    assert result.status is not None
+    assert result.status.phase is Phase.RUNNING
+    assert result.status.ready == "2/2"
+    assert is_true(result.status, ConditionType.RUNNING)
+
+
+def test_an_old_generations_acknowledgement_does_not_start_the_new_one() -> None:
+    job = admitted(running(admitted(a_job())))
+    assert job.status.generation == 2
+    (push,) = planned(job, observed(*ready_pods(job), acknowledged_generation=1)).actions
+    assert isinstance(push, PushRecord)
+
+
+def test_own_template_job_runs_when_every_container_does() -> None:
+    job = admitted(a_job(template=TEMPLATE))
+    result = planned(job, observed(*ready_pods(job), protected=True))
+    assert result.status is not None
+    assert result.status.phase is Phase.RUNNING
+
+
+def test_the_next_generation_waits_until_the_last_one_gave_its_devices_back() -> None:
+    job = running(admitted(a_job(template=TEMPLATE)))
+    failed = [a_pod(job, 0, ready=True, ip="1.1.1.1"), a_pod(job, 1, ready=True, ip="1.1.1.2")]
+    ill = [failed[0], a_pod(job, 1, end=ended(exit_code=1))]
+    job = with_status(job, planned(job, observed(*ill)).status)
+    assert planned(job, observed(*failed)).actions == (DeletePods(generations=(1,)),)
+    leaving = a_pod(job, 0, generation=1, terminating=True)
+    assert planned(job, observed(leaving)).actions == (CreateMembers(indices=(1,)),)
+    assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
+
+
+def test_restarts_back_off_but_the_first_does_not() -> None:
+    assert [restart_backoff_seconds(n) for n in (1, 2, 3, 4, 20)] == [0, 5, 10, 20, 300]
+    job = running(admitted(a_job()))
+    for _ in range(2):
+        pods = [a_pod(job, 0, end=ended(exit_code=1)), a_pod(job, 1, end=ended(exit_code=1))]
+        job = with_status(job, planned(job, observed(*pods), now=T0).status)
+    assert planned(job, now=T0 + 4) == Plan(requeue_at=T0 + 5)
+    assert planned(job, now=T0 + 5).actions == (CreateMembers(indices=(0, 1)),)
+
+
+def test_the_start_deadline_releases_everything_and_names_who_was_late() -> None:
+    job = admitted(a_job(startDeadlineSeconds=60))
+    pods = [ready_pods(job)[0], a_pod(job, 1, waiting="ImagePullBackOff: not found")]
+    status = planned(job, observed(*pods), now=T0 + 60).status
+    assert status is not None
+    assert status.assignment is None
+    assert status.reason == Reason.START_DEADLINE_EXCEEDED
+    assert "llama-1-g1 on node-b: ImagePullBackOff: not found" in (status.message or "")
+
+
+def test_a_slow_start_says_what_it_waits_for() -> None:
+    job = admitted(a_job())
+    pods = [ready_pods(job)[0], a_pod(job, 1, waiting="ErrImagePull: no such host")]
+    assert planned(job, observed(*pods), now=T0 + 9).status is None
+    status = planned(job, observed(*pods), now=T0 + 10).status
+    assert status is not None
+    assert (status.reason, status.ready) == (Reason.PULLING_IMAGES, "1/2")
+    again = planned(with_status(job, status), observed(*pods), now=T0 + 20)
+    assert again.status is None
+    one_more = observed(*ready_pods(job)[:1], a_pod(job, 1), refresh_due=False)
+    assert planned(with_status(job, status), one_more, now=T0 + 20).status is None
+
+
+def test_a_slow_start_that_nobody_explains_is_told_later() -> None:
+    job = admitted(a_job())
+    seen = observed(ready_pods(job)[0], a_pod(job, 1))
+    assert planned(job, seen, now=T0 + 10) == Plan(requeue_at=T0 + 30)
+    status = planned(job, seen, now=T0 + 30).status
+    assert status is not None
+    assert (status.reason, status.ready) == (Reason.WAITING_FOR_AGENTS, "1/2")
+    assert "llama-1-g1 on node-b: not ready" in (status.message or "")
+
+
+def test_a_start_deadline_is_not_slept_through() -> None:
+    job = admitted(a_job(startDeadlineSeconds=20))
+    seen = observed(ready_pods(job)[0], a_pod(job, 1))
+    assert planned(job, seen, now=T0 + 1) == Plan(requeue_at=T0 + 20)
+
+
+@pytest.mark.parametrize("expected", [frozenset[str](), frozenset({"llama-1-g1"})])
+def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: frozenset[str]) -> None:
+    job = admitted(a_job(startDeadlineSeconds=60))
+    seen = observed(ready_pods(job)[0], expected_pods=expected)
+    before = planned(job, seen, now=T0 + 59)
+    assert before.status is None
+    assert before.requeue_at == T0 + 60
+    status = planned(job, seen, now=T0 + 60).status
+    assert status is not None
+    assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
+    assert "1 pods are not created" in (status.message or "")
+
+
+def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() -> None:
+    job = admitted(running(admitted(a_job(startDeadlineSeconds=60))))
+    stuck = a_pod(job, 0, generation=1, terminating=True)
+    other = ready_pods(job)[1]
+    assert planned(job, observed(stuck, other)) == Plan(requeue_at=T0 + 60)
+    status = planned(job, observed(stuck, other), now=T0 + 60).status
+    assert status is not None
+    assert status.assignment is None
+    assert "earlier generation to go: llama-0-g1 on node-a" in (status.message or "")
+
+
+def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:
+    job = admitted(a_job())
+    pods = [a_pod(job, 0, end=ended()), ready_pods(job)[1]]
+    status = planned(job, observed(*pods, protected=True)).status
+    assert status is not None
+    assert status.phase is Phase.RUNNING
+
+
+def test_a_pod_of_the_last_generation_that_was_not_shown_yet_is_waited_for() -> None:
+    job = admitted(running(admitted(a_job())))
+    unshown = observed(expected_pods=frozenset({"llama-1-g1"}))
+    assert planned(job, unshown) == Plan(requeue_at=T0 + 600)
+    assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
+
+
+def test_agents_that_know_other_members_of_a_generation_get_the_next_one() -> None:
+    """The operator had forgotten that it told them, and made one pod again."""
+    job = admitted(a_job())
+    seen = observed(*ready_pods(job), contradicted_generation=1)
+    status = planned(job, seen).status
+    assert status is not None
+    assert (status.generation, status.reason) == (2, Reason.MEMBERS_CHANGED)
+    assert [member.birth for member in members_of(status)] == [1, 1]
+    assert (status.restarts, status.budgets) == (0, None)
+    job = with_status(job, status)
+    (push,) = planned(job, observed(*ready_pods(job))).actions
+    assert isinstance(push, PushRecord)
+    assert push.record.generation == 2
+
+
+def test_a_template_of_ones_own_begins_anew_as_a_whole_then() -> None:
+    job = admitted(a_job(template=TEMPLATE))
+    pods = [a_pod(job, i, ip=f"10.0.0.{i}", joining=True) for i in (0, 1)]
+    status = planned(job, observed(*pods, contradicted_generation=1)).status
+    assert status is not None
+    assert [member.birth for member in members_of(status)] == [2, 2]
+
+
+def test_a_slow_recovery_stays_one() -> None:
+    job = running(admitted(a_job()))
+    job = with_status(job, planned(job, observed(*ready_pods(job)[:1])).status)
+    nodes = ["node-a", "node-c"]
+    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0)
+    job = with_status(job, status)
+    seen = observed(ready_pods(job)[0], a_pod(job, 1, waiting="ErrImagePull: no such host"))
+    late = planned(job, seen, now=T0 + 10).status
+    assert late is not None
+    assert (late.phase, late.reason) == (Phase.RECOVERING, Reason.PULLING_IMAGES)

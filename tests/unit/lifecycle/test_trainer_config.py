@@ -1,0 +1,120 @@
+"""spec.trainer -> the trainer's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.lifecycle.manifests.trainer_config import checkpoint_folder, trainer_config
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
+from tests.builders import a_job
+
+
+def config_of(**spec: Any) -> TrainerConfig:
+    return trainer_config(a_job(**spec).spec)
+
+
+def test_typed_fields_arrive() -> None:
+    config = config_of(
+        trainer={
+            "model": "tiny",
+            "steps": 7,
+            "globalBatchSize": 8,
+            "sequenceLength": 64,
+            "precision": "bf16",
+            "seed": 5,
+            "data": {"claimName": "text", "path": "books", "pattern": "*.txt"},
+        },
+        checkpoint={"claimName": "saves", "everySteps": 9, "keep": 2},
+    )
+    assert config.model == MODEL_PRESETS["tiny"]
+    assert (config.steps, config.global_batch_size, config.precision, config.seed) == (
+        7,
+        8,
+        "bf16",
+        5,
+    )
+    assert (config.data.source, config.data.pattern, config.data.sequence_length) == (
+        "/data/books",
+        "*.txt",
+        64,
+    )
+    assert (config.checkpoint.every_steps, config.checkpoint.keep) == (9, 2)
+
+
+def test_overrides_win_and_leave_the_rest() -> None:
+    plain = config_of(trainer={"model": "tiny"})
+    config = config_of(
+        trainer={"model": "tiny", "overrides": {"optimizer": {"learning_rate": 0.25}}}
+    )
+    assert config.optimizer.learning_rate == 0.25
+    assert config.optimizer.beta1 == plain.optimizer.beta1
+    assert config.model == plain.model
+
+
+@pytest.mark.parametrize(
+    ("trainer", "said"),
+    [
+        ({"model": "huge"}, "trainer.model: 'huge' is unknown; use one of "),
+        ({"overrides": {"stepz": 1}}, "stepz"),
+        ({"overrides": {"optimizer": {"learning_rate": "fast"}}}, "learning_rate"),
+        ({"overrides": {"note": "x" * 17_000}}, "is over 16384"),
+        ({"globalBatchSize": 3}, "3"),
+        ({"parallelism": {"tensor": 3}}, "parallelism"),
+        (
+            {"parallelism": {"pipeline": 2}, "overrides": {"model": {"layers": 1}}},
+            "2 stages need as many layers; the model has 1",
+        ),
+    ],
+)
+def test_what_cannot_work_is_named(trainer: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config_of(trainer=trainer)
+
+
+ELASTIC: dict[str, Any] = {
+    "nodes": 4,
+    "gpusPerNode": 2,
+    "minNodes": 1,
+    "checkpoint": {"claimName": "saves"},
+}
+
+
+def test_an_elastic_gang_does_the_share_of_one_rank_in_parts_of_the_same_size() -> None:
+    config = config_of(trainer={"globalBatchSize": 48}, **ELASTIC)
+    assert config.micro_batch_size == 6
+    assert config_of(trainer={"globalBatchSize": 48}).micro_batch_size is None
+
+
+def test_degrees_reach_the_trainer_and_leave_the_batch_to_the_other_ranks() -> None:
+    degrees = {"tensor": 2, "dataParallel": "zero1"}
+    trainer = {"globalBatchSize": 48, "parallelism": degrees}
+    config = config_of(trainer=trainer, **ELASTIC)
+    assert (config.parallelism.tensor, config.parallelism.data_parallel) == (2, "zero1")
+    assert config.micro_batch_size == 12
+    assert config_of(trainer={**trainer, "microBatchSize": 3}, **ELASTIC).micro_batch_size == 3
+
+
+def test_an_override_must_fit_every_size_of_an_elastic_gang() -> None:
+    trainer = {"globalBatchSize": 48, "overrides": {"global_batch_size": 56}}
+    with pytest.raises(ConfigError, match="56 does not split evenly over 6 ranks"):
+        config_of(trainer=trainer, **ELASTIC)
+
+
+def test_a_job_of_another_form_has_no_configuration() -> None:
+    with pytest.raises(ConfigError, match="trainer: missing"):
+        config_of(template={"image": "any:1"})
+
+
+def test_a_new_job_of_an_old_name_starts_in_a_folder_of_its_own() -> None:
+    spec = a_job(checkpoint={"claimName": "saves"}).spec
+    first = checkpoint_folder(spec, name="llama", uid="11111111-a")
+    second = checkpoint_folder(spec, name="llama", uid="22222222-a")
+    assert (first, second) == ("/checkpoints/llama-11111111", "/checkpoints/llama-22222222")
+
+
+def test_a_folder_of_the_users_own_is_continued_by_every_job_that_names_it() -> None:
+    spec = a_job(checkpoint={"claimName": "saves", "path": "runs/a"}).spec
+    assert checkpoint_folder(spec, name="any", uid="12345678-a") == "/checkpoints/runs/a"
+    assert checkpoint_folder(a_job().spec, name="any", uid="12345678-a") == ""

@@ -1,0 +1,232 @@
+"""Transitions of a status: conditions with their times, the phase, figures within bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import condition, is_true
+from drumline.lifecycle.model.job import Job, seconds, timestamp
+from drumline_trainer.contract import Progress
+from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
+
+LATER = T0 + 100
+Next = Callable[[Job], TrainingJobStatus]
+
+
+def truths(status: TrainingJobStatus) -> dict[str, str]:
+    return {each.type: each.status for each in status.conditions or []}
+
+
+def since(status: TrainingJobStatus, kind: ConditionType) -> str:
+    found = condition(status, kind)
+    assert found is not None
+    return found.last_transition_time
+
+
+def released(job: Job) -> TrainingJobStatus:
+    return transitions.released(job, reason=Reason.POD_LOST, message="gone", now=LATER)
+
+
+def restarting(job: Job) -> TrainingJobStatus:
+    return transitions.restarting(
+        job, indices=(0, 1), reason=Reason.POD_FAILED, message="boom", epoch=9, now=LATER
+    )
+
+
+def failed(job: Job) -> TrainingJobStatus:
+    return transitions.failed(job, reason=Reason.RESTARTS_EXHAUSTED, message="boom", now=LATER)
+
+
+ADMITTED = {"Admitted": "True", "Placed": "True"}
+TRAINING = {**ADMITTED, "Running": "True", "Checkpointed": "False"}
+
+
+@pytest.mark.parametrize(
+    ("begin", "change", "phase", "conditions"),
+    [
+        (a_job(), lambda job: admitted(job).status, Phase.STARTING, ADMITTED),
+        (
+            a_job(),
+            lambda job: transitions.waiting(
+                job, reason="InsufficientQuota", message="m", now=LATER
+            ),
+            Phase.PENDING,
+            {"Placed": "False"},
+        ),
+        (
+            admitted(a_job()),
+            lambda job: transitions.running(job, now=LATER),
+            Phase.RUNNING,
+            TRAINING,
+        ),
+        (
+            running(admitted(a_job())),
+            released,
+            Phase.PENDING,
+            {**TRAINING, "Admitted": "False", "Placed": "False", "Running": "False"},
+        ),
+        (
+            running(admitted(a_job())),
+            restarting,
+            Phase.RECOVERING,
+            {**TRAINING, "Running": "False", "Recovering": "True"},
+        ),
+        (
+            running(admitted(a_job())),
+            lambda job: transitions.suspended(job, now=LATER),
+            Phase.SUSPENDED,
+            {
+                **TRAINING,
+                "Admitted": "False",
+                "Placed": "False",
+                "Running": "False",
+                "Suspended": "True",
+            },
+        ),
+        (
+            running(admitted(a_job())),
+            lambda job: transitions.succeeded(job, progress=None, now=LATER),
+            Phase.SUCCEEDED,
+            {**TRAINING, "Running": "False", "Succeeded": "True"},
+        ),
+        (
+            running(admitted(a_job())),
+            failed,
+            Phase.FAILED,
+            {**TRAINING, "Running": "False", "Failed": "True"},
+        ),
+        (
+            a_job(),
+            lambda job: transitions.invalid_config(job, message="m", now=LATER),
+            Phase.PENDING,
+            {"InvalidConfig": "True"},
+        ),
+    ],
+)
+def test_each_transition_sets_its_conditions_and_phase(
+    begin: Job, change: Next, phase: Phase, conditions: dict[str, str]
+) -> None:
+    status = change(begin)
+    assert status.phase is phase
+    assert truths(status) == conditions
+
+
+def test_a_condition_keeps_its_time_while_its_truth_stays() -> None:
+    first = running(admitted(a_job()))
+    again = transitions.running(first, now=LATER)
+    assert since(again, ConditionType.RUNNING) == timestamp(T0)
+    lost = released(first)
+    assert since(lost, ConditionType.RUNNING) == timestamp(LATER)
+    assert since(lost, ConditionType.CHECKPOINTED) == timestamp(T0)
+
+
+def test_conditions_stand_in_one_order_and_say_what_spec_they_are_about() -> None:
+    status = failed(running(admitted(a_job())))
+    kinds = [each.type for each in status.conditions or []]
+    assert kinds == sorted(kinds)
+    assert {each.observed_generation for each in status.conditions or []} == {1}
+
+
+def test_admission_raises_the_generation_and_keeps_the_place_in_the_queue() -> None:
+    first = admitted(a_job(), at=T0 + 5)
+    again = admitted(with_status(first, released(first)), at=LATER)
+    assert (first.status.generation, again.status.generation) == (1, 2)
+    assert first.status.queued_at == again.status.queued_at == timestamp(T0)
+    assert again.status.admitted_at == again.status.generation_at == timestamp(LATER)
+    assert again.status.epoch == EPOCH
+
+
+def test_the_deadline_counts_from_the_last_start_on_its_places() -> None:
+    job = running(admitted(a_job()))
+    assert released(job).started_at is None
+    again = transitions.running(admitted(with_status(job, released(job))), now=LATER)
+    assert again.started_at == timestamp(LATER)
+
+
+def test_waiting_for_the_same_reason_is_the_same_status() -> None:
+    job = a_job()
+    wait = {"reason": "InsufficientGpus", "message": "8 of 16"}
+    first = transitions.waiting(job, now=T0, **wait)
+    assert transitions.waiting(with_status(job, first), now=LATER, **wait) == first
+
+
+def test_success_tells_step_and_loss() -> None:
+    progress = Progress(step=100, total_steps=100, loss=2.5, tokens_per_second=1234.9)
+    status = transitions.succeeded(running(admitted(a_job())), progress=progress, now=LATER)
+    assert status.message == "finished at step 100, loss 2.5000"
+    assert (status.step, status.total_steps, status.tokens_per_second) == (100, 100, 1234)
+    assert status.finished_at == timestamp(LATER)
+
+
+@pytest.mark.parametrize(
+    ("loss", "speed", "shown"),
+    [
+        (2.34567, 10.9, ("2.3457", 10)),
+        (1e300, 1e300, ("1.0000e+300", 2**53)),
+        (-1e300, -5.0, ("-1.0000e+300", 0)),
+        (None, None, (None, None)),
+    ],
+)
+def test_no_figure_makes_a_status_that_the_api_refuses(
+    loss: float | None, speed: float | None, shown: tuple[str | None, int | None]
+) -> None:
+    job = running(admitted(a_job()))
+    progress = Progress(step=1, total_steps=2, loss=loss, tokens_per_second=speed)
+    status = transitions.with_progress(job, job.status, progress, now=LATER)
+    assert (status.loss, status.tokens_per_second) == shown
+    TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
+
+
+def test_unknown_figures_leave_the_known_ones() -> None:
+    job = running(admitted(a_job()))
+    known = Progress(step=1, total_steps=2, loss=2.0, tokens_per_second=5.0)
+    job = with_status(job, transitions.with_progress(job, job.status, known, now=LATER))
+    status = transitions.with_progress(job, job.status, Progress(step=2, total_steps=2), now=LATER)
+    assert (status.step, status.loss, status.tokens_per_second) == (2, "2.0000", 5)
+
+
+def test_a_checkpoint_is_told_once_it_is_newer() -> None:
+    job = running(admitted(a_job(checkpoint={"claimName": "c"})))
+    saved = Progress(step=50, total_steps=99, checkpoint_step=50, checkpoint_digest="d" * 500)
+    status = transitions.with_progress(job, job.status, saved, now=LATER)
+    assert status.checkpoint is not None
+    assert (status.checkpoint.step, status.checkpoint.digest) == (50, "d" * 128)
+    assert is_true(status, ConditionType.CHECKPOINTED)
+    older = Progress(step=60, total_steps=99, checkpoint_step=40, checkpoint_digest="o")
+    again = transitions.with_progress(with_status(job, status), status, older, now=LATER)
+    assert again.checkpoint == status.checkpoint
+
+
+def test_a_new_leader_changes_the_epoch_and_nothing_else() -> None:
+    job = running(admitted(a_job()))
+    assert transitions.with_epoch(job, epoch=9) == job.status.model_copy(update={"epoch": 9})
+
+
+def test_long_texts_are_cut_to_what_the_api_allows() -> None:
+    job = running(admitted(a_job()))
+    status = transitions.released(job, reason=Reason.API_REFUSED, message="x" * 9000, now=LATER)
+    TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
+    assert (len(status.message or ""), len(status.incident or "")) == (2048, 8192)
+
+
+def test_times_are_written_as_kubernetes_writes_them() -> None:
+    assert timestamp(T0 + 0.9) == "2023-11-14T22:13:20Z"
+    assert seconds("2023-11-14T22:13:20Z") == T0
+    assert seconds("2023-11-14T22:13:20.5Z") == T0 + 0.5
+
+
+def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
+    waits = with_status(a_job(), transitions.expecting(a_job().status, start=T0 + 60, by=T0 + 90.7))
+    told = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
+    assert (waits.status.expected_start, waits.status.expected_start_by) == told
+    placed = transitions.admitted(
+        waits, pool="h100", nodes=("a", "b"), epoch=EPOCH, image="trainer:1", now=T0
+    )
+    for status in (placed, transitions.suspended(waits, now=T0)):
+        assert (status.expected_start, status.expected_start_by) == (None, None)

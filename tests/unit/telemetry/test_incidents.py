@@ -1,0 +1,101 @@
+"""Incidents and GPU-seconds, counted from one status to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.telemetry.incidents import Ledger
+from drumline.telemetry.metrics import Metrics
+
+AT = "2026-01-01T00:00:00Z"
+NOTHING = TrainingJobStatus()
+
+
+def incident(attempt: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "generation": 1,
+        "attempt": attempt,
+        "faultClass": "Hang",
+        "cause": "rank 3 stood still",
+        "faultAt": AT,
+        "detectMilliseconds": 2000,
+        **fields,
+    }
+
+
+OVER = {
+    "decideMilliseconds": 10,
+    "replaceMilliseconds": 20,
+    "rendezvousMilliseconds": 30,
+    "restoreMilliseconds": 40,
+    "firstStepMilliseconds": 50,
+    "stepsLost": 2,
+    "tier": "Memory",
+}
+
+
+def status(*incidents: dict[str, Any], **gpu_seconds: int) -> TrainingJobStatus:
+    fields: dict[str, Any] = {"gpuSeconds": {"until": AT, **gpu_seconds}} if gpu_seconds else {}
+    if incidents:
+        last, *earlier = incidents
+        fields |= {"lastIncident": last, "earlierIncidents": earlier or None}
+    return TrainingJobStatus.model_validate(fields)
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.metrics = Metrics()
+        self.ledger = Ledger(self.metrics)
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+def test_an_incident_counts_once_when_its_recovery_is_over(counted: Counted) -> None:
+    begun, over = status(incident(1)), status(incident(1, **OVER))
+    counted.ledger.became(NOTHING, begun)
+    assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 0
+    counted.ledger.became(begun, over)
+    counted.ledger.became(over, over)
+    assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 1
+    assert counted("drumline_incident_steps_lost_total", **{"class": "Hang"}) == 2
+    phases = {
+        phase: counted("drumline_incident_seconds_sum", **{"phase": phase, "class": "Hang"})
+        for phase in ("detect", "decide", "replace", "rendezvous", "restore", "first_step")
+    }
+    assert list(phases.values()) == [2.0, 0.01, 0.02, 0.03, 0.04, 0.05]
+
+
+def test_incidents_that_were_folded_together_count_each(counted: Counted) -> None:
+    both = status(incident(2, **OVER), incident(1, **OVER))
+    counted.ledger.became(status(incident(1)), both)
+    counted.ledger.became(both, status(incident(3), incident(2, **OVER), incident(1, **OVER)))
+    assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 2
+
+
+def test_gpu_seconds_that_move_to_another_state_are_counted_there_and_never_twice(
+    counted: Counted,
+) -> None:
+    def productive() -> float:
+        return counted("drumline_job_gpu_seconds_total", state="productive")
+
+    first = status(productive=100)
+    counted.ledger.became(NOTHING, first)
+    moved = status(productive=60, recovering=40)
+    counted.ledger.became(first, moved)
+    assert (productive(), counted("drumline_job_gpu_seconds_total", state="recovering")) == (
+        100,
+        40,
+    )
+    counted.ledger.became(moved, status(productive=90, recovering=40))
+    assert productive() == 100
+    counted.ledger.became(status(productive=90), status(productive=130))
+    assert productive() == 130
