@@ -80,9 +80,10 @@ matrix: setup  ## every fault at every moment in every role; writes docs/kill-ma
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.matrix $(if $(SOAK),--soak $(SOAK)) $(if $(AGAIN),--again)
 
 lint: setup  ## style, types, arrows
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-	@.venv/bin/pyright
-	@PYTHONPATH=operator:trainer .venv/bin/lint-imports
+	@$(PYTHON) -m tests.lint
+
+check: setup  ## lint, types and unit tests of what differs from main, in a minute
+	@$(PYTHON) -m tests.check
 
 crds: setup  ## regenerate crds/ from the models
 	@PYTHONPATH=operator:trainer $(PYTHON) -m drumline.api.crds
@@ -94,4 +95,4 @@ docs: setup  ## regenerate docs/reference.md and docs/trainer-reference.md from 
 lock: setup  ## resolve the dependencies of pyproject.toml anew
 	@bash tests/setup.sh lock
 
-.PHONY: help setup demo down test test-unit test-trainer test-layouts test-layouts-all test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix matrix-trainer lint crds docs lock
+.PHONY: help setup demo down test test-unit test-trainer test-layouts test-layouts-all test-matrix test-integration test-e2e test-disruption test-e2e-all bench bench-engine test-property-all test-samples-all soak mutants bench-recovery bench-trainer matrix matrix-trainer lint check crds docs lock

@@ -1,11 +1,11 @@
 """Every layout trains the same model: in few of them each two settings of the matrix meet.
 
-LAYOUT_SEED in the environment picks others; the full matrix is `make matrix-trainer`.
+Others every day; LAYOUT_SEED in the environment picks them. The full matrix is `make
+matrix-trainer`.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 
@@ -13,8 +13,9 @@ import pytest
 
 from tests.layouts.cases import Case, all_pairs, every_case, names
 from tests.layouts.runs import Runs, failings
+from tests.seeds import seed_of_the_day
 
-SEED = int(os.environ.get("LAYOUT_SEED", "1"))
+SEED = seed_of_the_day("LAYOUT_SEED")
 CASES = all_pairs(every_case(), seed=SEED, at_least=40)
 CHANGES = 30
 BF16_TOLERANCE = 2e-2

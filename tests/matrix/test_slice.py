@@ -1,11 +1,9 @@
 """A slice of the kill matrix, and proof that its verdict can be red.
 
-MATRIX_SEED in the environment picks another slice; the seed is part of every test's name.
+Another slice every day; MATRIX_SEED in the environment picks one, and is part of every test's name.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -14,8 +12,9 @@ from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
+from tests.seeds import seed_of_the_day
 
-SEED = int(os.environ.get("MATRIX_SEED", "68"))
+SEED = seed_of_the_day("MATRIX_SEED")
 CELLS = 24
 A_MATTER_OF_TIME = "off the wall clock"
 """For `make matrix` alone to judge: on a busy machine an agent hears late that a rank ended."""

@@ -1,0 +1,42 @@
+"""Style, types and the arrows between packages; the exit code is the number of failed checks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CHECKS = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("lint-imports", "--no-cache"),
+    ("pyright", "--warnings"),
+)
+
+
+def main() -> int:
+    """Run all checks."""
+    return sum(not passes(*check) for check in CHECKS)
+
+
+def passes(tool: str, *arguments: str) -> bool:
+    """Run a tool of the virtual environment; print its output where it fails, and a verdict."""
+    environment = {**os.environ, "PYTHONPATH": "operator:trainer"}
+    command = [str(ROOT / ".venv" / "bin" / tool), *arguments]
+    started = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="")
+    verdict = "FAILED" if done.returncode else "ok"
+    shown = " ".join(arguments[:6]) + (" ..." if len(arguments) > 6 else "")
+    print(f"{tool} {shown}: {verdict} ({time.monotonic() - started:.0f} s)", flush=True)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

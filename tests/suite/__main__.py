@@ -1,0 +1,61 @@
+"""`make test`: every part, or the parts that are named.
+
+python -m tests.suite               all of them
+python -m tests.suite unit layouts  these two
+"""
+
+from __future__ import annotations
+
+import heapq
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from itertools import chain
+
+from tests.suite.lanes import run_all
+from tests.suite.parts import PARTS
+from tests.suite.results import Result
+
+SLOWEST = 10
+
+
+def main(names: Sequence[str]) -> int:
+    """Run parts; 1 if a test or a check failed, or a part took far longer than its budget."""
+    known = [part.name for part in PARTS]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"no part {unknown[0]!r}; known: {', '.join(known)}")
+        return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    started = time.monotonic()
+    results = run_all([part for part in PARTS if not names or part.name in names])
+    report(results, minutes=(time.monotonic() - started) / 60)
+    passed, failed, skipped = totals(results)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed or not passed else 0
+
+
+def report(results: Sequence[Result], *, minutes: float) -> None:
+    """Print the slowest tests, and each part beside its budget."""
+    durations = chain.from_iterable(result.durations for result in results)
+    print(f"\n===== the {SLOWEST} slowest tests =====")
+    for duration in heapq.nlargest(SLOWEST, durations, key=lambda each: each.seconds):
+        print(f"{duration.seconds:6.1f} s  {duration.test[:150]}")
+    print("\n===== parts =====")
+    for result in results:
+        print(result.summary)
+    print(f"all parts took {minutes:.1f} min", flush=True)
+
+
+def totals(results: Sequence[Result]) -> tuple[int, int, int]:
+    """Passed, failed, skipped; a part over its budget is one failure more."""
+    return (
+        sum(result.passed for result in results),
+        sum(result.failed + result.over_budget for result in results),
+        sum(result.skipped for result in results),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,117 @@
+"""The parts of the suite: what each runs, its time budget, and what it needs of the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+from tests import lint
+from tests.seeds import seed_of_the_day
+
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One process: a pytest run, unless `command` says otherwise."""
+
+    name: str
+    budget_minutes: float
+    """About 1.4 times what it takes on two idle cores beside the other lane."""
+    paths: tuple[str, ...] = ()
+    """Folders and options of pytest."""
+    command: tuple[str, ...] = ()
+    """Instead of pytest; its exit code is the number of failed checks."""
+    checks: int = 0
+    """How many that command makes."""
+    alone: bool = False
+    """No other part runs meanwhile: it waits for clocks that a busy machine makes late."""
+    seed: str = ""
+    """Environment variable that picks its slice of a matrix."""
+    needs_nodes: bool = False
+    """Of real kubelets."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What it adds: the seed of the day where none is given."""
+        return {self.seed: str(seed_of_the_day(self.seed))} if self.seed else {}
+
+    @property
+    def title(self) -> str:
+        """Name, budget and seed."""
+        seeds = "".join(f", {name}={value}" for name, value in self.environment.items())
+        return f"{self.name} (budget {self.budget_minutes:g} min{seeds})"
+
+    def arguments(self, *, results: str) -> list[str]:
+        """The command line; pytest writes each test's outcome and duration to `results`."""
+        return [*self.command] if self.command else [*PYTEST, f"--junitxml={results}", *self.paths]
+
+
+NOT_EVERY_DAY = tuple(
+    f"--deselect=tests/e2e/{name}"
+    for name in (
+        "test_preemption.py::test_at_the_deadline_the_last_verified_step_counts",
+        "test_preemption.py::test_nothing_up_to_the_last_verified_step_is_done_again",
+        # a rank that a busy machine keeps from parking in time is rightly replaced
+        "test_recovery_of_members.py::test_the_ranks_of_the_other_pod_kept_their_processes",
+    )
+)
+"""Of the end-to-end tests: in `make test-e2e-all`."""
+BINARIES = (
+    *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+    *("kubectl", "kwok", "kubelet"),
+)
+PARTS = (
+    # instant where the cache has them; otherwise about 7 min for all of two cores
+    Part(
+        name="binaries",
+        budget_minutes=12,
+        command=(sys.executable, "-m", "tests.cluster.binaries", *BINARIES),
+        checks=1,
+        alone=True,
+    ),
+    Part(
+        name="lint",
+        budget_minutes=3,
+        command=(sys.executable, "-m", "tests.lint"),
+        checks=len(lint.CHECKS),
+    ),
+    Part(
+        name="unit",
+        budget_minutes=5,
+        paths=(
+            *("tests/unit", "tests/property"),
+            *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
+        ),
+    ),
+    Part(name="integration", budget_minutes=7, paths=("tests/integration",)),
+    Part(
+        name="trainer",
+        budget_minutes=10,
+        paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
+    ),
+    Part(name="layouts", budget_minutes=12, paths=("tests/layouts",), seed="LAYOUT_SEED"),
+    Part(name="matrix", budget_minutes=6, paths=("tests/matrix",), seed="MATRIX_SEED"),
+    Part(
+        name="e2e",
+        budget_minutes=20,
+        # what waits longest, in `make test-e2e-all`; mutants are also in trainer and matrix, the
+        # deadline in integration
+        paths=("tests/e2e", "--ignore=tests/e2e/test_mutants.py", *NOT_EVERY_DAY),
+        alone=True,
+        needs_nodes=True,
+    ),
+)
+
+
+def obstacle(part: Part) -> str | None:
+    """Why this machine cannot run the part; what apt can install, the cluster tool installs."""
+    if not part.needs_nodes:
+        return None
+    if os.geteuid() != 0:
+        return "real nodes need root (network and mount namespaces); run `sudo make test-e2e`"
+    if shutil.which("containerd") is None and shutil.which("apt-get") is None:
+        return "real nodes need containerd, and there is no apt-get to install it with"
+    return None

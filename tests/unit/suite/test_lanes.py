@@ -1,0 +1,66 @@
+"""Parts run side by side, and their output is printed whole and in order."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite import lanes
+from tests.suite.parts import Part
+
+WAIT_FOR = """
+import sys, time
+from pathlib import Path
+
+folder, name, awaited = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+(folder / name).touch()
+while not all((folder / other).exists() for other in awaited):
+    time.sleep(0.01)
+print(f"output of {name}")
+sys.exit(1 if (folder / "alone").exists() and name != "alone" else 0)
+"""
+
+
+def part(name: str, folder: Path, *awaited: str, alone: bool = False) -> Part:
+    """Touches a file of its name, and ends when those of the awaited parts are there."""
+    command = (sys.executable, "-c", WAIT_FOR, str(folder), name, *awaited)
+    return Part(name=name, budget_minutes=1, command=command, checks=1, alone=alone)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lanes, "FOLDER", tmp_path / "logs")
+    monkeypatch.setattr(lanes, "LOOK_SECONDS", 0.01)
+
+
+def test_two_parts_run_at_a_time_and_are_printed_in_the_order_of_the_table(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parts = [part("first", tmp_path, "third"), part("second", tmp_path), part("third", tmp_path)]
+
+    results = lanes.run_all(parts)
+
+    assert [result.passed for result in results] == [1, 1, 1]
+    printed = [line for line in capfd.readouterr().out.splitlines() if line.startswith("output")]
+    assert printed == ["output of first", "output of second", "output of third"]
+
+
+def test_a_part_that_needs_an_idle_machine_runs_alone(tmp_path: Path) -> None:
+    """The others fail if they run once it has begun; so it begins when they have ended."""
+    parts = [
+        part("first", tmp_path, "second"),
+        part("second", tmp_path, "first"),
+        part("alone", tmp_path, "first", "second", alone=True),
+    ]
+    assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0]
+
+
+def test_a_part_that_this_machine_cannot_run_is_skipped_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lanes, "obstacle", lambda _part: "no root")
+    (result,) = lanes.run_all([part("first", tmp_path)])
+    assert (result.skipped, result.passed, result.failed) == (1, 0, 0)
+    assert "no root" in capfd.readouterr().out

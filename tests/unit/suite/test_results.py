@@ -1,0 +1,83 @@
+"""What a part came to, from what pytest or a command left."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite.__main__ import totals
+from tests.suite.parts import PARTS, Part
+from tests.suite.results import Result, result_of
+
+TESTS = """
+import pytest
+
+def test_passes(): pass
+def test_fails(): assert False
+def test_skips(): pytest.skip("why")
+
+@pytest.fixture
+def broken(): raise OSError
+def test_has_no_fixture(broken): pass
+"""
+PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
+COMMAND = Part(name="lint", budget_minutes=1, command=("lint",), checks=4)
+
+
+def test_counts_and_durations_are_those_of_pytest(tmp_path: Path) -> None:
+    results = tmp_path / "results.xml"
+    (tmp_path / "test_these.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}", "--rootdir=."]
+    done = subprocess.run(
+        [*command, "-c", "/dev/null"], cwd=tmp_path, capture_output=True, check=False
+    )
+
+    result = result_of(PYTEST_PART, code=done.returncode, minutes=0.5, results=results)
+
+    assert (result.passed, result.failed, result.skipped) == (1, 2, 1)
+    assert {duration.test for duration in result.durations} == {
+        f"test_these::test_{name}" for name in ("passes", "fails", "skips", "has_no_fixture")
+    }
+
+
+@pytest.mark.parametrize("text", [None, "", "<testsui"])
+def test_a_pytest_that_was_killed_is_a_failure(tmp_path: Path, text: str | None) -> None:
+    results = tmp_path / "results.xml"
+    if text is not None:
+        results.write_text(text)
+    assert result_of(PYTEST_PART, code=-9, minutes=0.5, results=results).failed == 1
+
+
+@pytest.mark.parametrize(("code", "counts"), [(0, (4, 0)), (3, (1, 3)), (-9, (0, 4)), (99, (0, 4))])
+def test_the_exit_code_of_a_command_counts_its_failed_checks(
+    tmp_path: Path, code: int, counts: tuple[int, int]
+) -> None:
+    result = result_of(COMMAND, code=code, minutes=0.5, results=tmp_path / "none")
+    assert (result.passed, result.failed) == counts
+
+
+def test_a_part_that_passes_its_budget_by_half_fails_the_run() -> None:
+    slow = Result(part=COMMAND, minutes=1.4, passed=4)
+    too_slow = Result(part=COMMAND, minutes=1.6, passed=4)
+    assert totals([slow]) == (4, 0, 0)
+    assert totals([slow, too_slow]) == (8, 1, 0)
+    assert "OVER BUDGET" in too_slow.summary
+
+
+def test_every_folder_of_tests_is_in_some_part() -> None:
+    root = Path(__file__).parents[2]
+    folders = {path for part in PARTS for path in part.paths if not path.startswith("-")}
+    holding = {
+        path.relative_to(root.parent)
+        for path in root.iterdir()
+        if path.is_dir() and any(path.rglob("test_*.py"))
+    }
+    unnamed = {
+        str(folder)
+        for folder in holding
+        if not any(each.startswith(str(folder)) for each in folders)
+    }
+    assert unnamed == set()
