@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig, merge
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.schedule import learning_rate

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from drumline_trainer.config import Precision, TrainerConfig
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.metrics.reporter import Reporter

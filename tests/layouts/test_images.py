@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drumline_trainer.data.images import IMAGES_FILE, LABELS_FILE
+from drumline_trainer.data.image_dataset import IMAGES_FILE, LABELS_FILE
 from tests.layouts.cases import STEPS, Case
 from tests.layouts.runs import Runs, failings
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer import rank as trainer
-from drumline_trainer.checkpoint import part as saving
+from drumline_trainer.checkpoint import rank_writer as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.assembly import MeanLoss

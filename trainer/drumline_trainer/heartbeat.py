@@ -61,7 +61,7 @@ class Heartbeat:
     step_seconds: float | None = None
     """Mean since the last logged step, checkpoints excluded."""
     step_parts: Mapping[str, float] | None = None
-    """Mean seconds of a step by what it was spent on (`metrics.timer`), with what was saved."""
+    """Mean seconds of a step by step part (`metrics.step_timer`), with saving in between."""
     memory_bytes: Mapping[str, int] | None = None
     """Of this rank by category (`metrics.memory`)."""
     mfu: float | None = None

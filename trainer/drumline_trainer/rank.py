@@ -37,9 +37,9 @@ from drumline_trainer.host import threads_per_rank
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.flops import peak_flops
+from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
-from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.device import device_of_rank
 from drumline_trainer.placement import Placement

@@ -13,8 +13,8 @@ from contextlib import closing
 import torch
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.data.opening import open_dataset
 from drumline_trainer.data.prefetch import Prefetch
+from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.first_weights import begin_weights
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.heartbeat import Phase

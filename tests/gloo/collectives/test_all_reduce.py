@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.collectives.plan import nodes_of
+from drumline_trainer.collectives.measurements import nodes_of
 from drumline_trainer.collectives.ring import ring_all_reduce
 from drumline_trainer.collectives.tree import tree_all_reduce
 from drumline_trainer.collectives.two_level import two_level_all_reduce

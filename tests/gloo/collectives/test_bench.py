@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from drumline_trainer.__main__ import main
-from drumline_trainer.collectives.plan import Collective
+from drumline_trainer.collectives.measurements import Collective
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
 

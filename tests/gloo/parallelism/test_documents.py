@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from drumline_trainer.config import Precision, TrainerConfig, merge
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.legality import checked_layout
 from drumline_trainer.metrics.reporter import Reporter

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from drumline_trainer.recovery.orders import Order
 
 LAST_WORDS_SECONDS = 0.1
-"""For a rank that hangs to write down what it did last (`profiling.flight`), asked by SIGUSR1."""
+"""For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""
 PARK_SECONDS = 5.0
 """How long a rank may take to leave its collectives once it was told to; or two of its steps. It
 takes a tenth of a second where cores are free: who is killed for being late loses its process."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drumline_trainer.metrics.record import MFU_FORMULA
-from drumline_trainer.metrics.verdict import judge
+from drumline_trainer.metrics.bottleneck import judge
+from drumline_trainer.metrics.step_record import MFU_FORMULA
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.board import Board

@@ -5,5 +5,5 @@ A checkpoint is a folder `step-00000100` with one or two safetensors files per r
 `manifest.sha256` (the digest of the manifest, in the format of `sha256sum`). It becomes visible by
 one rename after every rank has reported what it wrote, so a folder of that name is complete, and
 whether it is still intact is decided by its digests alone: a missing digest counts as a wrong one.
-Writing goes on behind training (`background`).
+Writing goes on behind training (`background_save`).
 """

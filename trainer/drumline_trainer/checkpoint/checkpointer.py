@@ -11,17 +11,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.checkpoint.background import BackgroundSave
+from drumline_trainer.checkpoint.background_save import BackgroundSave
+from drumline_trainer.checkpoint.commit import Saved, commit, saved
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
     StaleMembershipError,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.checkpoint.host_copy import HostCopy
-from drumline_trainer.checkpoint.part import PartWriter, own_parts
+from drumline_trainer.checkpoint.rank_writer import PartWriter, own_parts
 from drumline_trainer.checkpoint.restore import Restored, read_back, restore
-from drumline_trainer.checkpoint.save import Saved, commit, saved
+from drumline_trainer.checkpoint.staging import HostCopy
 from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.placement import Placement

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.agreement import environment_facts
+from drumline_trainer.collectives.measurements import MeasuredAxis, Row, axes_of, nodes_of
 from drumline_trainer.collectives.operations import Groups, Operation, even_size, operations
 from drumline_trainer.collectives.options import BenchOptions
-from drumline_trainer.collectives.plan import MeasuredAxis, Row, axes_of, nodes_of
 from drumline_trainer.collectives.report import as_json, table
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import threads_per_rank

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.collectives.messages import exchange
-from drumline_trainer.collectives.plan import Collective
+from drumline_trainer.collectives.measurements import Collective
+from drumline_trainer.collectives.point_to_point import exchange
 from drumline_trainer.collectives.ring import ring_all_reduce
 from drumline_trainer.collectives.tree import tree_all_reduce
 from drumline_trainer.collectives.two_level import two_level_all_reduce

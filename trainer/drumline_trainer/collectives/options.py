@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer.config import ConfigError, ParallelismConfig
-from drumline_trainer.config.reading import build
+from drumline_trainer.config.decoding import build
 from drumline_trainer.layout import Layout
 
 SMALLEST, LARGEST = 1024, 16 * 1024**2

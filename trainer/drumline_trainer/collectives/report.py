@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from drumline_trainer.collectives.plan import Collective, Row, fitted
+from drumline_trainer.collectives.measurements import Collective, Row, fitted
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.collectives.messages import exchange
+from drumline_trainer.collectives.point_to_point import exchange
 
 
 def ring_all_reduce(tensor: torch.Tensor, group: ProcessGroup | None) -> None:

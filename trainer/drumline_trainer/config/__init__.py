@@ -6,10 +6,12 @@ JSON. Unknown keys are errors that name the nearest known one. Each section chec
 alone; what only several sections and the number of ranks decide is `layout.Layout`'s to judge.
 """
 
-from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
+from drumline_trainer.config.decoding import merge
 from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.local_sgd import LocalSgdConfig
+from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
@@ -20,10 +22,9 @@ from drumline_trainer.config.parallelism import (
     Schedule,
     StageBalance,
 )
+from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
 from drumline_trainer.config.presets import MODEL_PRESETS
-from drumline_trainer.config.reading import merge
 from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
-from drumline_trainer.config.workers import LocalSgdConfig, ServerConfig, ServerMode
 
 __all__ = [
     "MODEL_PRESETS",

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drumline_trainer.config.errors import ConfigError, require_positive
-from drumline_trainer.config.workers import LocalSgdConfig, ServerConfig, ServerMode
+from drumline_trainer.config.local_sgd import LocalSgdConfig
+from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
 
 
 class DataParallel(StrEnum):

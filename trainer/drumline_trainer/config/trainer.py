@@ -6,16 +6,16 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from drumline_trainer.config.adapters import LoraConfig
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
+from drumline_trainer.config.decoding import build
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
-from drumline_trainer.config.reading import build
 
 
 class Precision(StrEnum):

@@ -33,7 +33,7 @@ class CorpusChangedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files laid end to end: as `data.text.Text`, a byte is a token and a file a document."""
+    """Files laid end to end, as `data.text_dataset.Text`: tokens are bytes, documents are files."""
 
     folder: Path
     paths: tuple[str, ...]

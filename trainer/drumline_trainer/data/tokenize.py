@@ -22,15 +22,15 @@ from typing import Any
 
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, open_corpus
-from drumline_trainer.data.documents import Document, Place, documents
-from drumline_trainer.data.shard_index import (
+from drumline_trainer.data.document_reader import Document, Place, documents
+from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     FileRecord,
     ShardIndex,
     ShardRecord,
     parsed,
 )
-from drumline_trainer.data.shard_writer import BLOCK_BYTES, PARTIAL, ShardWriter, write_durably
+from drumline_trainer.data.shards.writer import BLOCK_BYTES, PARTIAL, ShardWriter, write_durably
 
 PROGRESS_FILE = "unfinished.json"
 _LOCK_FILE = ".lock"

@@ -22,11 +22,11 @@ from drumline_trainer.heartbeat import Phase
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.memory import Memory, MemoryMeter
-from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
-from drumline_trainer.metrics.timer import OTHER, Observer, StepTimer, observe, per_step
+from drumline_trainer.metrics.step_record import StepRecord
+from drumline_trainer.metrics.step_timer import OTHER, Observer, StepTimer, observe, per_step
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import (
+from drumline_trainer.profiling.flight_recorder import (
     FlightRecorder,
     dump_on_signal,
     set_recorder_defaults,

@@ -18,15 +18,15 @@ from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.layout import Layout
+from drumline_trainer.metrics.bottleneck import Verdict, judge
 from drumline_trainer.metrics.flops import mfu_of_run
+from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import Memory
 from drumline_trainer.metrics.progress import progress_line, smoothed
-from drumline_trainer.metrics.pulse import Pulse
-from drumline_trainer.metrics.record import StepRecord
 from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.verdict import Verdict, judge
+from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.placement import Placement
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.metrics.record import StepRecord
+from drumline_trainer.metrics.step_record import StepRecord
 
 STEPS_FILE = "steps.jsonl"
 

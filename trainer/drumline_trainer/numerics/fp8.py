@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from drumline_trainer.config import Fp8Scaling
-from drumline_trainer.config.adapters import PROJECTIONS
+from drumline_trainer.config.lora import PROJECTIONS
 from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
 
 FORWARD = torch.float8_e4m3fn

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
 

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.config import DataParallel
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World

@@ -49,7 +49,7 @@ from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.parallelism.world import World
 
 if TYPE_CHECKING:
-    from drumline_trainer.metrics.timer import StepTimer
+    from drumline_trainer.metrics.step_timer import StepTimer
     from drumline_trainer.parallelism.pipeline import MicroBatches, Pipeline
     from drumline_trainer.parallelism.stage_plan import StagePlan
 

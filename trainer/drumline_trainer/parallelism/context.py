@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import Mixture
 from drumline_trainer.models.seams import Attend

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES, InOrder, buckets_of
 from drumline_trainer.parallelism.weights import MasterHome, Weight, masters
 

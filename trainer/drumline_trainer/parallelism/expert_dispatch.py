@@ -25,7 +25,7 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 
 
 class RemoteDispatch(nn.Module):

@@ -35,7 +35,7 @@ from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import MemoryConfig, Offload, Precision
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.fsdp_waits import time_fsdp
+from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.parallelism.precision import compute_type, frozen_to_compute_type
 from drumline_trainer.parallelism.sharded_tensors import local_box, local_shard

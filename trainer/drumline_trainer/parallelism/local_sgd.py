@@ -30,7 +30,7 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.config import LocalSgdConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.optimization.build import Optimizer
 from drumline_trainer.parallelism.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.slices import Slice

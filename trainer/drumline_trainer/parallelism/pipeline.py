@@ -33,7 +33,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.timer import StepTimer, part
+from drumline_trainer.metrics.step_timer import StepTimer, part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.pipeline_stage import MicroBatches, Stage, working
 from drumline_trainer.parallelism.stages import Partition

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import StepTimer, part
+from drumline_trainer.metrics.step_timer import StepTimer, part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.seams import Through
 from drumline_trainer.parallelism.world import World

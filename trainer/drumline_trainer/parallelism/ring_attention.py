@@ -34,7 +34,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.models.documents import Documents, Ids, meetings
 from drumline_trainer.parallelism.attention_blocks import Block, attend_block, attend_block_backward
 from drumline_trainer.parallelism.zigzag import Visible, context_slices, visible

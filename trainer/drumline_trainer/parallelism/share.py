@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import micro_batches
 from drumline_trainer.models.documents import Documents

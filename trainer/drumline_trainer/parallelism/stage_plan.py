@@ -29,7 +29,7 @@ from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.config import StageBalance, TrainerConfig
 from drumline_trainer.metrics.cuda_clock import CudaClock
-from drumline_trainer.metrics.timer import StepTimer
+from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.parallelism.collectives import broadcast_bytes
 from drumline_trainer.parallelism.stages import (
     Partition,

@@ -29,7 +29,7 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup, Work
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 
 
 def replicated(x: Tensor, group: ProcessGroup) -> Tensor:

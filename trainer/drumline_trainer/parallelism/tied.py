@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.data.batches import IGNORED
+from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.tensor_layers import Region, own_piece
 
 

@@ -19,7 +19,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.legality import worker
 from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.optimization.build import Optimizer, build_optimizer
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.parallelism.assembly import Trainee

@@ -1,4 +1,4 @@
-"""Who keeps the others waiting, from what ranks wrote down (`profiling.flight`).
+"""Who keeps the others waiting, from what ranks wrote down (`profiling.flight_recorder`).
 
     python -m drumline_trainer.profiling.hang metrics/flight/1.0
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.profiling.flight import PHASES
+from drumline_trainer.profiling.flight_recorder import PHASES
 
 PIPELINE = Axis.PIPELINE
 

@@ -9,7 +9,7 @@ from torch.profiler import record_function
 
 
 class Ranges:
-    """An observer (`metrics.timer`) that does nothing until it is switched on.
+    """An observer (`metrics.step_timer`) that does nothing until it is switched on.
 
     Args:
         nvtx: also push NVTX ranges, where there is a GPU.

@@ -5,9 +5,9 @@ checkpoints on shared storage (`checkpoint`), rare and durable, for any number o
 takes the snapshot that the agents found to be whole, else the newest verified checkpoint, else
 nothing: the initial weights.
 
-A checkpoint is written behind training (`checkpoint.background`) and committed some steps later,
-once all ranks are ready for that; only then is it reported. The last step's and those of notices
-are waited for.
+A checkpoint is written behind training (`checkpoint.background_save`) and committed some steps
+later, once all ranks are ready for that; only then is it reported. The last step's and those of
+notices are waited for.
 
 A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
 alone: each rank's vote rides on the all-reduce of the step, with the word that its part of a save
@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
-from drumline_trainer.checkpoint.save import Saved
+from drumline_trainer.checkpoint.commit import Saved
 from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import NoticeSaved, Phase

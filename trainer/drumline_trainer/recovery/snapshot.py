@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.checkpoint.background import in_thread
+from drumline_trainer.checkpoint.background_save import in_thread
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.heartbeat import SnapshotTaken

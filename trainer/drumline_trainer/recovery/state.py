@@ -12,7 +12,7 @@ from typing import Any
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.data.batches import Dataset
+from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.optimization.loss_scale import LossScale

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from drumline_trainer.collectives.plan import Collective, Row
+from drumline_trainer.collectives.measurements import Collective, Row
 from drumline_trainer.collectives.report import as_json, table
 
 ROWS = [

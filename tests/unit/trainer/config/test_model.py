@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
+from drumline_trainer.config.decoding import build
 from drumline_trainer.config.model import RopeScaling
-from drumline_trainer.config.reading import build
 from drumline_trainer.models.build import build_on_meta
 
 

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data import tokenize as module
-from drumline_trainer.data.shard_folder import ShardFolder
-from drumline_trainer.data.shard_text import open_shards
+from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.text import open_shards
 from drumline_trainer.data.tokenize import Order, main, tokenize
-from tests.unit.trainer.data.shards import END, order, text_of
+from tests.unit.trainer.data.shard_examples import END, order, text_of
 
 
 def silent(_: str) -> None: ...

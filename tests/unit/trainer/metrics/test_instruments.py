@@ -12,10 +12,10 @@ import torch
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.heartbeat import Phase
 from drumline_trainer.metrics.instruments import Instruments
-from drumline_trainer.metrics.timer import StepTimer, observe, part
+from drumline_trainer.metrics.step_timer import StepTimer, observe, part
 from drumline_trainer.placement import Placement
 from tests.unit.trainer.metrics.test_sinks import record
-from tests.unit.trainer.metrics.test_timer import Clock
+from tests.unit.trainer.metrics.test_step_timer import Clock
 
 
 @pytest.fixture(autouse=True)

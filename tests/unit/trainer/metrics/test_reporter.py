@@ -11,12 +11,12 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.heartbeat import Heartbeat, Phase, said
 from drumline_trainer.layout import Layout
+from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
-from drumline_trainer.metrics.pulse import Pulse
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.metrics.timer import StepTimer
+from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.placement import Placement
-from tests.unit.trainer.metrics.test_timer import Clock
+from tests.unit.trainer.metrics.test_step_timer import Clock
 
 
 def test_step_seconds_count_the_steps_since_the_last_report(

@@ -13,8 +13,8 @@ import torch
 
 from drumline_trainer.config import TrainerConfig, merge
 from drumline_trainer.data.corpus import Corpus
-from drumline_trainer.data.opening import open_dataset
-from drumline_trainer.data.text import TextDataset
+from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.text_dataset import TextDataset
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.share import Share
 from drumline_trainer.parallelism.world import World

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.placement import Placement
-from drumline_trainer.profiling.flight import KEPT, FlightRecorder, write_dump
+from drumline_trainer.profiling.flight_recorder import KEPT, FlightRecorder, write_dump
 from drumline_trainer.profiling.hang import culprits, main, read_dumps, summary
 
 

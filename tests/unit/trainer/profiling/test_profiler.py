@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from drumline_trainer.config import ProfileConfig
-from drumline_trainer.metrics.timer import observe, part
+from drumline_trainer.metrics.step_timer import observe, part
 from drumline_trainer.profiling.profiler import Profiler
 
 

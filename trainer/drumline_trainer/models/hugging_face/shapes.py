@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drumline_trainer.config import ConfigError, Family, ModelConfig
-from drumline_trainer.config.reading import build
+from drumline_trainer.config.decoding import build
 from drumline_trainer.models.hugging_face.errors import HuggingFaceError
 
 _MISSING: Any = object()

@@ -22,7 +22,7 @@ from torch import Tensor
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.optimization.build import Optimizer, build_optimizer
 from drumline_trainer.parallelism.parameter_server.clocks import Clocks
 from drumline_trainer.parallelism.parameter_server.servers import Rows, Servers

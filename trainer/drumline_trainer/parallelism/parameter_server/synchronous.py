@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ServerConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 from drumline_trainer.parallelism.data_parallel import DataParallelModel
 from drumline_trainer.parallelism.parameter_server.servers import Rows, Servers
 from drumline_trainer.parallelism.world import World

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline_trainer.config import DataConfig
-from drumline_trainer.data.batches import Dataset
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.sources import open_dataset
 
 TEXT = bytes(range(1, 203))
 WINDOWS = 20

@@ -7,7 +7,7 @@ import pytest
 
 from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.model import Family
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.sources import open_dataset
 
 IMAGES = np.arange(5 * 2 * 3 * 3, dtype=np.uint8).reshape(5, 2, 3, 3)
 SQUARES = np.zeros((5, 4, 4, 3), dtype=np.uint8)

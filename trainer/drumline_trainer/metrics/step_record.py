@@ -36,11 +36,11 @@ class StepRecord:
     staleness: Staleness | None = None
     """Of the steps since all ranks have met; None where they meet in every step."""
     parts: Mapping[str, float]
-    """Mean seconds of a step by part (`timer`), with what was saved in between."""
+    """Mean seconds of a step by part (`step_timer`), with what was saved in between."""
     memory: Mapping[str, int]
     """Bytes by category (`memory`)."""
     bound: str
-    """By what the run is limited (`verdict`)."""
+    """By what the run is limited (`bottleneck`)."""
     verdict: str
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.config.data import S3_SCHEME
-from drumline_trainer.data.batches import Dataset
 from drumline_trainer.data.corpus import open_corpus
-from drumline_trainer.data.images import holds_images, open_images
-from drumline_trainer.data.shard_folder import ShardFolder
-from drumline_trainer.data.shard_index import INDEX_FILE
-from drumline_trainer.data.shard_text import ShardText, open_shards
-from drumline_trainer.data.text import Text, TextDataset
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.image_dataset import holds_images, open_images
+from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.index import INDEX_FILE
+from drumline_trainer.data.shards.text import ShardText, open_shards
+from drumline_trainer.data.text_dataset import Text, TextDataset
 
 
 def open_dataset(config: DataConfig, *, seed: int) -> Dataset:
@@ -68,7 +68,7 @@ def _check_tokenizer(file: str, shards: ShardText) -> None:
 def _open_shards(config: DataConfig) -> ShardText | None:
     if config.source.startswith(S3_SCHEME):
         # needs boto3, which not every installation has
-        from drumline_trainer.data.shard_s3 import ShardBucket  # noqa: PLC0415
+        from drumline_trainer.data.shards.s3_store import ShardBucket  # noqa: PLC0415
 
         return open_shards(ShardBucket(config.source, cache_bytes=config.cache_bytes))
     if (Path(config.source) / INDEX_FILE).is_file():

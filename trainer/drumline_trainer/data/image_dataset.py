@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.model import Family
-from drumline_trainer.data.batches import Batch, Dataset
+from drumline_trainer.data.dataset import Batch, Dataset
 
 IMAGES_FILE = "images.npy"
 LABELS_FILE = "labels.npy"

@@ -4,7 +4,7 @@ import queue
 import time
 
 from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
-from drumline_trainer.metrics.pulse import Pulse
+from drumline_trainer.metrics.heartbeat_sender import Pulse
 
 HOURS = 3600.0
 

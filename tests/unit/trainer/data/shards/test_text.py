@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.data import shard_index
-from drumline_trainer.data.shard_folder import ShardFolder
-from drumline_trainer.data.shard_index import ShardIndex
-from drumline_trainer.data.shard_text import ShardMismatchError, ShardText, open_shards
-from drumline_trainer.data.shard_writer import ShardWriter
+from drumline_trainer.data.shards import index as shard_index
+from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.index import ShardIndex
+from drumline_trainer.data.shards.text import ShardMismatchError, ShardText, open_shards
+from drumline_trainer.data.shards.writer import ShardWriter
 
 BLOCK_BYTES = 32
 

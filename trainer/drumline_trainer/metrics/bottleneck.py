@@ -74,7 +74,7 @@ def judge(
     """Name what limits a run.
 
     Args:
-        parts: seconds of a step by part (`timer`); their sum must be above 0.
+        parts: seconds of a step by part (`step_timer`); their sum must be above 0.
         mfu: model FLOP utilization; None where the device's peak is not known.
         memory_share: peak of the allocator over the device's memory; None where not measured.
 

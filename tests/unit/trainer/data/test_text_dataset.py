@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline_trainer.config.data import Packing
-from drumline_trainer.data.batches import IGNORED
 from drumline_trainer.data.corpus import Corpus
-from drumline_trainer.data.text import TextDataset
+from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.data.text_dataset import TextDataset
 
 
 def of_documents(folder: Path, lengths: list[int]) -> Corpus:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.config.data import S3_SCHEME
-from drumline_trainer.data.shard_text import Block
+from drumline_trainer.data.shards.text import Block
 
 _READERS = 8
 _ATTEMPTS = 5

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.data.shard_text import Block
+from drumline_trainer.data.shards.text import Block
 
 _OPEN_FILES = 64
 """Each mapped file holds a descriptor."""

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from drumline_trainer.metrics.verdict import Bound, judge
+from drumline_trainer.metrics.bottleneck import Bound, judge
 
 STEP = {
     "data": 0.002,

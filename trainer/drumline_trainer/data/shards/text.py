@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.data.shard_index import (
+from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     INDEX_LIMIT_BYTES,
     SUM_BYTES,
@@ -87,7 +87,7 @@ class ShardStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardText:
-    """The shards of an index as `data.text.Text`."""
+    """The shards of an index as `data.text_dataset.Text`."""
 
     index: ShardIndex
     store: ShardStore

@@ -20,13 +20,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.data import shard_s3
-from drumline_trainer.data.batches import Batch, Dataset
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.prefetch import Prefetch
-from drumline_trainer.data.shard_s3 import ShardBucket, StoreUnreachableError
-from drumline_trainer.data.shard_text import ShardMismatchError
-from tests.unit.trainer.data.test_shard_text import BLOCK_BYTES, write
+from drumline_trainer.data.shards import s3_store
+from drumline_trainer.data.shards.s3_store import ShardBucket, StoreUnreachableError
+from drumline_trainer.data.shards.text import ShardMismatchError
+from drumline_trainer.data.sources import open_dataset
+from tests.unit.trainer.data.shards.test_text import BLOCK_BYTES, write
 
 SOURCE = "s3://corpus/small/v1"
 PRIVATE = "which-no-message-may-hold"
@@ -254,7 +254,7 @@ def test_what_fails_for_a_moment_is_tried_again(
 
 
 def test_what_keeps_failing_is_given_up(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_s3, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(s3_store, "_FIRST_PAUSE_SECONDS", 0.001)
     with closing(opened()) as dataset:
         gate.answers += [unavailable] * 50
         with pytest.raises(StoreUnreachableError, match=r"the store answered .* \(503\), 5 times"):
@@ -263,7 +263,7 @@ def test_what_keeps_failing_is_given_up(gate: Gate, monkeypatch: pytest.MonkeyPa
 
 
 def test_closing_ends_a_pause(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_s3, "_FIRST_PAUSE_SECONDS", 1000.0)
+    monkeypatch.setattr(s3_store, "_FIRST_PAUSE_SECONDS", 1000.0)
     asked = threading.Event()
 
     def unavailable_for_long(request: BaseHTTPRequestHandler) -> None:
@@ -329,7 +329,7 @@ def test_no_message_holds_the_endpoint_or_a_secret(
         opened()
     port = gate.address.rpartition(":")[2]
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(shard_s3, "_ATTEMPTS", 1)
+    monkeypatch.setattr(s3_store, "_ATTEMPTS", 1)
     with pytest.raises(StoreUnreachableError, match="EndpointConnectionError") as unreachable:
         opened()
     for caught in (refused, unreachable):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.collectives.plan import (
+from drumline_trainer.collectives.measurements import (
     Collective,
     Row,
     axes_of,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.data.order import permuted
+from drumline_trainer.data.shuffle import permuted
 
 IGNORED = -100
 """A target that no loss counts."""

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from drumline_trainer.data.shard_index import TOKEN_TYPES, FileRecord, ShardRecord
+from drumline_trainer.data.shards.index import TOKEN_TYPES, FileRecord, ShardRecord
 
 BLOCK_BYTES = 256 * 1024
 PARTIAL = ".partial"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.data.order import permuted
+from drumline_trainer.data.shuffle import permuted
 
 
 def order(count: int, *, seed: int = 0, epoch: int = 0) -> list[int]:

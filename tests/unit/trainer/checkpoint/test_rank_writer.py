@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from drumline_trainer.checkpoint.background import CalledOffError
+from drumline_trainer.checkpoint.background_save import CalledOffError
+from drumline_trainer.checkpoint.commit import commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.checkpoint.host_copy import HostCopy
 from drumline_trainer.checkpoint.manifest import Manifest
-from drumline_trainer.checkpoint.part import PartWriter, own_parts
-from drumline_trainer.checkpoint.save import commit
+from drumline_trainer.checkpoint.rank_writer import PartWriter, own_parts
 from drumline_trainer.checkpoint.shard_file import verify_file
+from drumline_trainer.checkpoint.staging import HostCopy
 from drumline_trainer.config import Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.shards import Box

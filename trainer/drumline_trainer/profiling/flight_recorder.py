@@ -34,7 +34,7 @@ PHASES = "phases"
 
 
 class FlightRecorder:
-    """An observer (`metrics.timer`) of one rank."""
+    """An observer (`metrics.step_timer`) of one rank."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import StepTimer, observe, part, per_step
+from drumline_trainer.metrics.step_timer import StepTimer, observe, part, per_step
 
 
 class Clock:

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 import drumline_trainer
 from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.model import Family
-from drumline_trainer.data.opening import open_dataset
+from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
-from tests.unit.trainer.data.shards import order
+from tests.unit.trainer.data.shard_examples import order
 
 PACKAGE = Path(drumline_trainer.__file__).parent
 
@@ -75,9 +75,10 @@ def test_text_with_a_tokenizer_names_the_command(tmp_path: Path) -> None:
 
 def test_no_data_module_loads_what_its_configuration_may_not_ask_for() -> None:
     modules = [
-        f"drumline_trainer.data.{path.stem}" for path in (PACKAGE / "data").glob("[a-z]*.py")
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in (PACKAGE / "data").rglob("[a-z]*.py")
     ]
-    assert "drumline_trainer.data.shard_s3" in modules
+    assert "drumline_trainer.data.shards.s3_store" in modules
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {', '.join(modules)}; print(*sys.modules)"],
         env={"PYTHONPATH": str(PACKAGE.parent)},

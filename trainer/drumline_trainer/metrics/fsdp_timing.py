@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 from torch.distributed.fsdp import FSDPModule
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.timer import part
+from drumline_trainer.metrics.step_timer import part
 
 
 def time_fsdp(stage: nn.Module, *, device: torch.device) -> None:
