@@ -34,7 +34,7 @@ def run_operator() -> int:
 
     import uvloop  # noqa: PLC0415
 
-    from drumline.controller.app import Operator  # noqa: PLC0415
+    from drumline.controller.app.operator import Operator  # noqa: PLC0415
     from drumline.telemetry import logs  # noqa: PLC0415
 
     logs.configure(level=settings.log_level, log_format=settings.log_format)

@@ -1,6 +1,6 @@
 """What the operator and the kubelets do for one gang, without a cluster.
 
-The watch over silent agents is the operator's own (`controller.agentwatch`), and so is the way a
+The watch over silent agents is the operator's own (`controller.agents.watch`), and so is the way a
 record travels (`controller.agents`). Decided here is only what `lifecycle` decides about lost pods:
 survivors keep theirs, the lost ones are born anew into the next generation, on another address and
 another node; a pod that gave up with a report fails the job.
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from drumline.controller.agents import AgentClient, AgentError
-from drumline.controller.agentwatch import AgentWatch, MemberAddress
-from drumline.controller.agentwatch import Gang as WatchedGang
+from drumline.controller.agents.client import AgentClient, AgentError
+from drumline.controller.agents.watch import AgentWatch, MemberAddress
+from drumline.controller.agents.watch import Gang as WatchedGang
 from drumline_trainer.contract import AgentPhase, ContractError, ExitCode, Progress
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent
 from tests.faults.agent.gang import Gang

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from drumline.cli import decide_command, replay_command, report_command, simulate_command
 from drumline.cli.command import Output
+from drumline.cli.decide import command as decide_command
 from drumline.cli.errors import CommandError
+from drumline.cli.replay import command as replay_command
+from drumline.cli.report import command as report_command
+from drumline.cli.simulate import command as simulate_command
 
 _COMMANDS: Final = (report_command, decide_command, replay_command, simulate_command)
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from drumline.kube import errors
-from drumline.kube.intake import Decode, Intake, Quarantined
-from drumline.kube.lines import LineSplitter
+from drumline.kube.line_splitter import LineSplitter
 from drumline.kube.reads import PAGE_LIMIT, list_pages
 from drumline.kube.request import Request, Verb
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Event, Store
 from drumline.kube.views import Key, View
+from drumline.kube.watch_decoder import Decode, Intake, Quarantined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

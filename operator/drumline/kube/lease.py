@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
-from drumline.kube.lease_record import LeaseDesk, LeaseRecord
+from drumline.kube.lease_client import LeaseDesk, LeaseRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from drumline.cli.figures import moment
-from drumline.cli.story import Story
-from drumline.cli.subject import Subject, subject
-from drumline.cli.telling import tell
+from drumline.cli.formatting import moment
+from drumline.cli.report.builder import tell
+from drumline.cli.report.job_input import Subject, subject
+from drumline.cli.report.model import Story
 
 AS_OF = "2026-11-21T06:55:30Z"
 

@@ -14,7 +14,7 @@ from aiohttp import web
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming
-from drumline.kube.lines import MAX_LINE_BYTES
+from drumline.kube.line_splitter import MAX_LINE_BYTES
 from drumline.kube.resources import PODS
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import Key, PodView
@@ -22,7 +22,7 @@ from drumline.kube.views import Key, PodView
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from drumline.kube.intake import Quarantined
+    from drumline.kube.watch_decoder import Quarantined
     from tests.unit.kube.conftest import Serve
 
 _QUICK = InformerTiming(

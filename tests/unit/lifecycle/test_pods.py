@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.translate import gang_of
+from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.pods import PodSettings, image_of, pod_manifest
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import TrainerConfig

@@ -1,0 +1,1 @@
+"""`drumline decide`: what one scheduling cycle would do with objects from files."""

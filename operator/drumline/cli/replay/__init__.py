@@ -1,0 +1,1 @@
+"""`drumline replay`: decide a captured cycle again and compare."""

@@ -1,0 +1,1 @@
+"""`drumline report`: one TrainingJob as text, HTML or JSON."""

@@ -1,0 +1,162 @@
+"""From a job as it was read to its story. Pure: the same subject makes the same story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from drumline.api.conditions import DisruptionKind, Phase
+from drumline.api.trainingjob import TrainingJob, TrainingJobStatus
+from drumline.cli.formatting import clock, count, duration, many, moment, plain
+from drumline.cli.report import advice
+from drumline.cli.report import incidents as ledger
+from drumline.cli.report import timeline as history
+from drumline.cli.report.job_input import Subject
+from drumline.cli.report.model import Fact, Mood, Story
+
+_MOODS: Final = {
+    Phase.RUNNING: Mood.WELL,
+    Phase.SUCCEEDED: Mood.WELL,
+    Phase.RECOVERING: Mood.RECOVERS,
+    Phase.STARTING: Mood.RECOVERS,
+    Phase.FAILED: Mood.FAILED,
+}
+_UNSEEN: Final = "Not seen"
+
+
+def tell(subject: Subject) -> Story:
+    """The story of one job at one moment."""
+    job = subject.job
+    status = job.status or TrainingJobStatus()
+    incidents = ledger.incidents(status, now=subject.as_of)
+    budgets = ledger.budgets(status, job.spec.recovery, now=subject.as_of)
+    return Story(
+        namespace=subject.namespace,
+        name=subject.name,
+        as_of=subject.as_of,
+        mood=Mood.WAITS if status.phase is None else _MOODS.get(status.phase, Mood.WAITS),
+        phase=_UNSEEN if status.phase is None else status.phase,
+        reason=plain(status.reason or ""),
+        sentence=" ".join(_sentences(job, status)),
+        progress=_progress(status),
+        facts=tuple(
+            Fact(name=name, value=value) for name, value in _facts(subject, job, status) if value
+        ),
+        incidents=incidents,
+        shares=ledger.shares(status.gpu_seconds),
+        budgets=budgets,
+        life=history.stretches(
+            status, created_at=subject.created_at, incidents=incidents, now=subject.as_of
+        ),
+        next_steps=advice.next_steps(job, incidents=incidents, budgets=budgets),
+        events=subject.events,
+        remarks=subject.remarks,
+    )
+
+
+def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
+    """What it does now and why."""
+    message = _sentence(plain(status.message or ""))
+    match status.phase:
+        case None:
+            yield "The operator has not looked at it yet."
+        case Phase.RUNNING:
+            yield _running(job, status)
+        case Phase.PENDING:
+            yield f"It waits. {message}"
+        case Phase.STARTING:
+            yield f"It has its places, and its pods come up. {message}"
+        case Phase.RECOVERING:
+            yield f"Training stands still while it recovers. {message}"
+        case Phase.SUSPENDED:
+            yield "It holds nothing, by its user's wish, and goes on from its newest checkpoint."
+        case Phase.SUCCEEDED | Phase.FAILED:
+            yield message or f"It has {status.phase.lower()}."
+    if status.disruption is not None:
+        yield _disruption(status)
+
+
+def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
+    placed = status.assignment
+    joining = (placed.joining or []) if placed else []
+    size = (len(placed.nodes) if placed else job.spec.nodes) - len(joining)
+    pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
+    gpus = many(size * job.spec.gpus_per_node, "GPU")
+    told = f"It trains on {gpus} of {many(size, 'node')}{pool}."
+    if joining:
+        return f"{told} {_pods(joining)} will join as soon as all of them stand."
+    if size < job.spec.nodes:
+        return f"{told} It wants {count(job.spec.nodes)} nodes and grows when there is room."
+    return told
+
+
+def _disruption(status: TrainingJobStatus) -> str:
+    coming = status.disruption
+    assert coming is not None  # noqa: S101 - the caller has looked
+    whom = "It" if coming.indices is None else _pods(coming.indices)
+    if coming.kind is DisruptionKind.PREEMPTION:
+        why = f"{whom} gives way to {plain(coming.by)}"
+    else:
+        why = f"{whom} will be moved ({coming.kind}, said by {plain(coming.by)})"
+    deadline = moment(coming.deadline)
+    until = "" if deadline is None else f", at the latest by {clock(deadline)}"
+    return f"{why}: it saves a checkpoint first{until}."
+
+
+def _pods(indices: list[int], *, most: int = 8) -> str:
+    shown = ", ".join(map(str, indices[:most]))
+    more = f" and {len(indices) - most} more" if len(indices) > most else ""
+    return f"Its pod{'' if len(indices) == 1 else 's'} {shown}{more}"
+
+
+def _facts(
+    subject: Subject, job: TrainingJob, status: TrainingJobStatus
+) -> Iterator[tuple[str, str]]:
+    yield "Queue", plain(job.spec.queue)
+    yield "Size", _size(job, status)
+    yield "Pods ready", plain(status.ready or "")
+    yield "Step", _step(status)
+    yield "Loss", plain(status.loss or "")
+    yield "Tokens/s", "" if status.tokens_per_second is None else count(status.tokens_per_second)
+    yield "Time left", _time_left(job, status)
+    yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"
+    yield "Membership", "" if status.generation is None else f"generation {status.generation}"
+    since = subject.created_at
+    yield "Age", "" if since is None else duration(subject.as_of - since)
+
+
+def _size(job: TrainingJob, status: TrainingJobStatus) -> str:
+    wanted = job.spec.nodes
+    nodes = len(status.assignment.nodes) if status.assignment else wanted
+    shape = f"{nodes} x {job.spec.gpus_per_node} GPUs"
+    return shape if nodes == wanted else f"{shape}, wants {wanted} nodes"
+
+
+def _step(status: TrainingJobStatus) -> str:
+    if status.step is None:
+        return ""
+    if not status.total_steps:
+        return count(status.step)
+    return f"{count(status.step)} of {count(status.total_steps)}"
+
+
+def _progress(status: TrainingJobStatus) -> float | None:
+    if status.step is None or not status.total_steps:
+        return None
+    return min(status.step / status.total_steps, 1.0)
+
+
+def _time_left(job: TrainingJob, status: TrainingJobStatus) -> str:
+    trainer, speed = job.spec.trainer, status.tokens_per_second
+    running = status.phase is Phase.RUNNING
+    if not (running and trainer and speed and status.step is not None and status.total_steps):
+        return ""
+    tokens = trainer.global_batch_size * trainer.sequence_length
+    return f"about {duration((status.total_steps - status.step) * tokens / speed)}"
+
+
+def _sentence(text: str) -> str:
+    """With a capital at its beginning and a stop at its end."""
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")

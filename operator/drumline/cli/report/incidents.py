@@ -1,0 +1,170 @@
+"""From the ledger in a job's status to what is told of it: incidents, budgets, GPU-seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from drumline.api.conditions import Phase
+from drumline.api.incidents import BudgetStatus, GpuSeconds, IncidentStatus
+from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
+from drumline.cli.formatting import duration, moment, plain
+from drumline.cli.report.model import BudgetStory, IncidentStory, Share, Stage
+from drumline_trainer.contract import FaultClass, RestoreTier
+
+_STAGES: Final = (
+    ("Detect", "detect_milliseconds", "until the fault was noticed"),
+    ("Decide", "decide_milliseconds", "until the new membership was settled"),
+    ("Replace", "replace_milliseconds", "until the missing processes or pods stood ready"),
+    ("Rendezvous", "rendezvous_milliseconds", "until all ranks had met again"),
+    ("Restore", "restore_milliseconds", "until their state was restored"),
+    ("First step", "first_step_milliseconds", "until the first new optimizer step was done"),
+)
+_TIERS: Final[Mapping[RestoreTier, str]] = {
+    RestoreTier.MEMORY: "from snapshots in the memory of the pods that took them",
+    RestoreTier.PEER: "from snapshots, at least one of them in the memory of another node",
+    RestoreTier.STORAGE: "from the newest verified checkpoint on storage",
+    RestoreTier.INITIAL: "from the initial weights: nothing was saved yet",
+}
+_BUDGETS: Final = (
+    (FaultClass.APPLICATION, "max_restarts"),
+    (FaultClass.OUT_OF_MEMORY, "max_out_of_memory_restarts"),
+    (FaultClass.HANG, "max_hang_restarts"),
+    (FaultClass.INFRASTRUCTURE, "max_infrastructure_restarts"),
+)
+"""Classes that are charged, and the field of spec.recovery that limits each."""
+_STATES: Final = (
+    ("Productive", "productive"),
+    ("Starting", "starting"),
+    ("Recovering", "recovering"),
+    ("Repeated", "repeated"),
+)
+
+
+def incidents(status: TrainingJobStatus, *, now: float) -> tuple[IncidentStory, ...]:
+    """All incidents on record, newest first."""
+    last = status.last_incident
+    if last is None:
+        return ()
+    stands_still = status.phase not in {Phase.RUNNING, Phase.SUCCEEDED}
+    until = (moment(status.finished_at) or now) if stands_still else None
+    earlier = (_incident(found, until=None) for found in status.earlier_incidents or [])
+    return (_incident(last, until=until), *earlier)
+
+
+def budgets(
+    status: TrainingJobStatus, recovery: RecoverySpec, *, now: float
+) -> tuple[BudgetStory, ...]:
+    """Every class that is charged, whether anything was or not."""
+    charged = {budget.fault_class: budget for budget in status.budgets or []}
+    return tuple(
+        _budget(
+            fault_class,
+            charged.get(fault_class),
+            allowed=getattr(recovery, limit),
+            window_seconds=recovery.budget_window_seconds,
+            now=now,
+        )
+        for fault_class, limit in _BUDGETS
+    )
+
+
+def shares(held: GpuSeconds | None) -> tuple[Share, ...]:
+    """GPU-seconds by state, as shares of all; none while the job has held no GPU."""
+    seconds = {name: getattr(held, field) for name, field in _STATES} if held else {}
+    whole = sum(seconds.values())
+    return tuple(
+        Share(
+            state=name,
+            gpu_seconds=part,
+            share=part / whole,
+            productive=name == "Productive",
+        )
+        for name, part in seconds.items()
+        if part
+    )
+
+
+def _incident(found: IncidentStatus, *, until: float | None) -> IncidentStory:
+    at = moment(found.fault_at) or 0.0
+    repeated = ""
+    if found.repeats > 1:
+        repeated = f" (fault {found.repeats} in a row without a new step between them)"
+    return IncidentStory(
+        number=f"{found.generation}.{found.attempt}",
+        fault_class=found.fault_class,
+        cause=plain(found.cause) + repeated,
+        culprit=_culprit(found),
+        node=plain(found.node or ""),
+        found=_found(found),
+        at=at,
+        stages=tuple(_stages(found, at=at, until=until)),
+        over=found.first_step_milliseconds is not None,
+        failed_step=found.failed_step,
+        restored_step=found.restored_step,
+        lost_steps=found.steps_lost,
+        tier="" if found.tier is None else _TIERS[found.tier],
+    )
+
+
+def _stages(found: IncidentStatus, *, at: float, until: float | None) -> Iterator[Stage]:
+    """The stages that are over; then the one under way, where training stands still for it."""
+    lengths: list[int | None] = [getattr(found, field) for _, field, _ in _STAGES]
+    over = 1 + max((n for n, length in enumerate(lengths) if length is not None), default=-1)
+    for (name, _, meaning), length in zip(_STAGES[:over], lengths[:over], strict=True):
+        if length is not None:
+            yield Stage(name=name, begins_at=at, milliseconds=length, meaning=meaning)
+            at += length / 1000
+    if over < len(_STAGES) and until is not None and until > at:
+        name, _, meaning = _STAGES[over]
+        waited = round((until - at) * 1000)
+        yield Stage(name=name, begins_at=at, milliseconds=waited, meaning=meaning, under_way=True)
+
+
+def _culprit(found: IncidentStatus) -> str:
+    rank = None if found.rank is None else f"rank {found.rank}"
+    pod = None if found.pod is None else f"pod {plain(found.pod)}"
+    if pod is None and found.index is not None:
+        pod = f"pod index {found.index}"
+    whom = " in ".join(filter(None, (rank, pod)))
+    node = f"on {plain(found.node)}" if found.node else ""
+    return " ".join(filter(None, (whom, node)))
+
+
+def _found(found: IncidentStatus) -> str:
+    if found.detect_milliseconds is None:
+        return ""
+    if found.fault_class is FaultClass.PREEMPTION:
+        return "it was announced"
+    if not found.detect_milliseconds:
+        return "at once"
+    after = duration(found.detect_milliseconds / 1000)
+    match found.fault_class:
+        case FaultClass.HANG:
+            return f"after {after}, in which it was silent while the others waited for it"
+        case FaultClass.INFRASTRUCTURE:
+            return f"{after} after its last sign of life"
+        case _:
+            return f"{after} after it struck"
+
+
+def _budget(
+    fault_class: FaultClass,
+    charged: BudgetStatus | None,
+    *,
+    allowed: int | None,
+    window_seconds: int,
+    now: float,
+) -> BudgetStory:
+    counted = [
+        (at, charge.count)
+        for charge in (charged.recent if charged else [])
+        if (at := moment(charge.at)) is not None and at > now - window_seconds
+    ]
+    return BudgetStory(
+        fault_class=fault_class,
+        used=sum(number for _, number in counted),
+        allowed=allowed,
+        total=charged.used if charged else 0,
+        next_back_at=min(at for at, _ in counted) + window_seconds if counted else None,
+    )

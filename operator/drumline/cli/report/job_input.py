@@ -1,0 +1,134 @@
+"""What a report is about: one TrainingJob, the events about it, and when they were read.
+
+Objects come as decoded JSON from either source (`server`, `files`), and become checked values here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from drumline.api.load import ApiError, parse
+from drumline.api.trainingjob import TrainingJob
+from drumline.cli.formatting import moment, plain
+from drumline.cli.report.model import EventLine
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One job as it was read."""
+
+    namespace: str
+    name: str
+    uid: str
+    created_at: float | None
+    job: TrainingJob
+    events: tuple[EventLine, ...]
+    """Newest first."""
+    as_of: float
+    """When the job was read, in seconds since the epoch."""
+    remarks: tuple[str, ...] = ()
+    """What could not be read, as sentences."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    creation_timestamp: str | None = None
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Regarding(msgspec.Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class _Series(msgspec.Struct, frozen=True, rename="camel"):
+    count: int = 1
+    last_observed_time: str | None = None
+
+
+class _Event(msgspec.Struct, frozen=True, rename="camel"):
+    """Both spellings of an event: `events.k8s.io/v1`, and the older one of `v1`."""
+
+    metadata: _Metadata
+    reason: str | None = None
+    type: str | None = None
+    note: str | None = None
+    message: str | None = None
+    regarding: _Regarding | None = None
+    involved_object: _Regarding | None = None
+    series: _Series | None = None
+    count: int | None = None
+    deprecated_count: int | None = None
+    event_time: str | None = None
+    last_timestamp: str | None = None
+    deprecated_last_timestamp: str | None = None
+
+
+def subject(
+    raw: Json, *, events: Iterable[Json], as_of: float, remarks: tuple[str, ...] = ()
+) -> Subject:
+    """The checked subject of a report; events about other objects are left out.
+
+    Raises:
+        ApiError: a field of the job or of an event is not what its kind says; names the field.
+    """
+    metadata = _converted(raw, _Named).metadata
+    told = [_converted(event, _Event) for event in events]
+    lines = [_line(event) for event in told if _is_about(event, metadata)]
+    return Subject(
+        namespace=plain(metadata.namespace),
+        name=plain(metadata.name),
+        uid=metadata.uid,
+        created_at=moment(metadata.creation_timestamp),
+        job=parse(TrainingJob, raw),
+        events=tuple(sorted(lines, key=lambda line: line.at or 0.0, reverse=True)),
+        as_of=as_of,
+        remarks=remarks,
+    )
+
+
+def _converted(raw: Json, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise ApiError(path=path.strip("`").removeprefix("."), problem=problem) from None
+
+
+def _is_about(event: _Event, job: _Metadata) -> bool:
+    whom = event.regarding or event.involved_object
+    if whom is None or whom.kind != "TrainingJob":
+        return False
+    same = (whom.name, whom.namespace or "default") == (job.name, job.namespace)
+    return same and (not job.uid or not whom.uid or whom.uid == job.uid)
+
+
+def _line(event: _Event) -> EventLine:
+    series = event.series or _Series()
+    return EventLine(
+        at=moment(
+            series.last_observed_time
+            or event.last_timestamp
+            or event.deprecated_last_timestamp
+            or event.event_time
+            or event.metadata.creation_timestamp
+        ),
+        warning=event.type == "Warning",
+        reason=plain(event.reason or ""),
+        note=plain(event.note or event.message or ""),
+        times=max(series.count, event.count or 1, event.deprecated_count or 1),
+    )

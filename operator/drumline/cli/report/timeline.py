@@ -1,0 +1,98 @@
+"""A job's life as stretches of time: waited, started, ran, recovered; as far as its status knows.
+
+Status keeps the times of the current placement alone. What was before it, after a preemption or a
+suspension, is one stretch named `EARLIER`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from drumline.api.conditions import ConditionType
+from drumline.api.trainingjob import TrainingJobStatus
+from drumline.cli.formatting import moment
+from drumline.cli.report.model import IncidentStory, Stretch
+
+WAITING: Final = "Waiting"
+STARTING: Final = "Starting"
+RUNNING: Final = "Running"
+RECOVERING: Final = "Recovering"
+SUSPENDED: Final = "Suspended"
+EARLIER: Final = "Earlier placements"
+
+
+def stretches(
+    status: TrainingJobStatus,
+    *,
+    created_at: float | None,
+    incidents: Sequence[IncidentStory],
+    now: float,
+) -> tuple[Stretch, ...]:
+    """The stretches in order, without gaps; empty while nothing is known."""
+    placements = [s for s in _placements(status, created_at=created_at, now=now) if _lasts(s)]
+    if placements and incidents and incidents[-1].at < placements[0].ends_at:
+        first = placements[0]
+        if first.state == WAITING:
+            placements[0] = Stretch(state=EARLIER, begins_at=first.begins_at, ends_at=first.ends_at)
+    return tuple(part for stretch in placements for part in _cut(stretch, incidents))
+
+
+def _placements(
+    status: TrainingJobStatus, *, created_at: float | None, now: float
+) -> Iterator[Stretch]:
+    queued = moment(status.queued_at) or created_at
+    if queued is None:
+        return
+    admitted, started = moment(status.admitted_at), moment(status.started_at)
+    released, after = _released(status)
+    ends = moment(status.finished_at) or released or now
+    if admitted is None:
+        yield Stretch(state=after, begins_at=queued, ends_at=ends)
+        return
+    if created_at is not None:
+        queued = min(queued, created_at) if queued >= admitted else queued
+    yield Stretch(state=WAITING, begins_at=queued, ends_at=admitted)
+    if started is None and status.step:
+        started = admitted
+    if started is None:
+        yield Stretch(state=STARTING, begins_at=admitted, ends_at=ends)
+    else:
+        yield Stretch(state=STARTING, begins_at=admitted, ends_at=started)
+        yield Stretch(state=RUNNING, begins_at=started, ends_at=ends)
+    if released is not None and status.finished_at is None:
+        yield Stretch(state=after, begins_at=released, ends_at=now)
+
+
+def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
+    """When it gave its places back, and what it does since."""
+    if status.assignment is not None:
+        return None, WAITING
+    found = {condition.type: condition for condition in status.conditions or []}
+    for kind, truth, state in (
+        (ConditionType.SUSPENDED, "True", SUSPENDED),
+        (ConditionType.ADMITTED, "False", WAITING),
+    ):
+        condition = found.get(kind)
+        if condition is not None and condition.status == truth:
+            return moment(condition.last_transition_time), state
+    return None, WAITING
+
+
+def _cut(stretch: Stretch, incidents: Sequence[IncidentStory]) -> Iterator[Stretch]:
+    """A running stretch with its recoveries cut out."""
+    begins = stretch.begins_at
+    for incident in reversed(incidents if stretch.state == RUNNING else ()):
+        at = max(incident.at, begins)
+        until = min(incident.at + incident.seconds, stretch.ends_at)
+        if until > at:
+            if at > begins:
+                yield Stretch(state=RUNNING, begins_at=begins, ends_at=at)
+            yield Stretch(state=RECOVERING, begins_at=at, ends_at=until)
+            begins = until
+    if stretch.ends_at > begins:
+        yield Stretch(state=stretch.state, begins_at=begins, ends_at=stretch.ends_at)
+
+
+def _lasts(stretch: Stretch) -> bool:
+    return stretch.ends_at > stretch.begins_at

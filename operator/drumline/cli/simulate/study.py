@@ -1,0 +1,195 @@
+"""The shell around `drumline.simulator`: reads files, shows how far it is, writes what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+from drumline.cli.errors import BadInput
+from drumline.cli.simulate.html import page
+from drumline.cli.simulate.progress_bar import Bar
+from drumline.cli.simulate.text import table
+from drumline.simulator.arrivals import Arrival
+from drumline.simulator.comparison import CONFIGURED, Contender, contenders
+from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.engine.simulation import simulate
+from drumline.simulator.input import cluster_file as clusterfile
+from drumline.simulator.input import synthetic, trace
+from drumline.simulator.input.cluster_file import Setup
+from drumline.simulator.input.conversion import arrivals
+from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.formats import Format, read_as
+from drumline.simulator.input.trace import TraceJob
+from drumline.simulator.results.outcome import Outcome
+from drumline.simulator.results.statistics import portions, summary
+
+_MADE_UP_JOBS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What somebody wants simulated."""
+
+    cluster: str
+    trace: str | None
+    format: str
+    jobs: int | None
+    seed: int
+    load: float
+    alone: bool
+    starts_every_hours: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One policy and what came of it."""
+
+    name: str
+    setup: Setup
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """All policies on one trace; the cluster's own is the first."""
+
+    title: str
+    runs: tuple[Run, ...]
+    trace_csv: str
+
+
+def study(wish: Wish, *, screen: TextIO | None) -> Study:
+    """Simulate.
+
+    Args:
+        wish: what.
+        screen: where to show how far it is; None: nowhere.
+
+    Raises:
+        BadInput: where a file cannot be read or is not usable.
+    """
+    try:
+        setup = clusterfile.parse(_text(wish.cluster), file=wish.cluster)
+        jobs = _jobs(wish, setup=setup)
+        coming = arrivals(
+            jobs,
+            cluster=setup.cluster,
+            default_queue=setup.default_queue,
+            file=wish.trace or "the made-up trace",
+        )
+    except BadFile as error:
+        raise BadInput(str(error)) from None
+    if not coming:
+        raise BadInput(f"{wish.trace}: no job of it asks for a GPU and runs")
+    chosen = contenders(setup)[:1] if wish.alone else contenders(setup)
+    runs: list[Run] = []
+    for one in chosen:
+        with Bar(title=one.name, screen=screen) as bar:
+            runs.append(_run(one, arrivals=coming, bar=bar, every_hours=wish.starts_every_hours))
+    name = Path(wish.trace).name if wish.trace else f"a made-up trace (seed {wish.seed})"
+    title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
+    return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
+
+
+def as_table(study: Study) -> str:
+    """The comparison for a terminal."""
+    return table(study.title, [(run.name, summary(run.outcome)) for run in study.runs])
+
+
+def as_json(study: Study) -> str:
+    """The comparison for a program."""
+    told = {run.name: asdict(summary(run.outcome)) for run in study.runs}
+    return json.dumps({"title": study.title, "policies": told}, indent=2) + "\n"
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        BadInput: where it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+
+
+def _run(
+    contender: Contender, *, arrivals: Sequence[Arrival], bar: Bar, every_hours: float | None
+) -> Run:
+    setup, foreteller = contender.setup, None
+    if every_hours is not None and contender.name == CONFIGURED:
+        foreteller = Foreteller(every_seconds=3600 * every_hours)
+    outcome = simulate(
+        cluster=setup.cluster,
+        arrivals=arrivals,
+        policy=setup.policy,
+        execution=setup.execution,
+        outages=setup.outages,
+        foreteller=foreteller,
+        watch=bar,
+    )
+    return Run(name=contender.name, setup=setup, outcome=outcome)
+
+
+def _jobs(wish: Wish, *, setup: Setup) -> list[TraceJob]:
+    if wish.trace is None:
+        return synthetic.trace(
+            seed=wish.seed,
+            jobs=wish.jobs or _MADE_UP_JOBS,
+            gpus=setup.cluster.gpus,
+            queues=[queue.name for queue in setup.cluster.queues if any(queue.nominal.values())],
+            load=wish.load,
+        )
+    lines = _text(wish.trace).splitlines(keepends=True)
+    return list(islice(read_as(Format(wish.format), lines, file=wish.trace), wish.jobs))
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{name}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{name}: is no text in UTF-8") from None
+
+
+def draw(study: Study, *, folder: Path) -> None:
+    """Write every picture as PNG, and one page with all of them.
+
+    Raises:
+        BadInput: where matplotlib is missing or the folder cannot be written.
+    """
+    try:
+        from drumline.simulator.results import charts as pictures  # noqa: PLC0415 - an extra of its own
+    except ImportError:
+        raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+    outcomes = [(run.name, run.outcome) for run in study.runs]
+    shares = [(run.name, portions(run.outcome, run.setup.cluster.queues)) for run in study.runs]
+    drawn = {
+        "utilisation": pictures.utilisation(outcomes),
+        "waits": pictures.waits(outcomes),
+        "largest": pictures.largest(outcomes),
+        "fairness": pictures.fairness(shares),
+        "preemptions": pictures.preemptions(outcomes),
+    }
+    for number, run in enumerate(study.runs):
+        figure = pictures.places(run.name, run.outcome, run.setup.cluster.nodes)
+        drawn[f"places-{number + 1}"] = figure
+    if study.runs[0].outcome.promises:
+        drawn["starts"] = pictures.promises(study.runs[0].outcome)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in drawn.items():
+            (folder / f"{name}.png").write_bytes(pictures.png(figure))
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror}") from None
+    shown = [
+        (figure.axes[0].get_title(loc="left"), pictures.svg(figure)) for figure in drawn.values()
+    ]
+    save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))

@@ -1,0 +1,243 @@
+"""The nodes as scheduler and reconciler see them: what they offer, what runs there, what is coming.
+
+Kept up to date by the informers' events. The use of a node counts every pod bound to it until the
+pod has ended or its object is gone: members of dead nodes hold their places that long, whatever
+was decided about them. A node is *gone* when its object is, or when somebody vouches by the
+out-of-service taint that nothing runs there any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drumline.api.base import LABEL_JOB
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.conversion.nodes import node_facts_of, node_of, resources_of
+from drumline.disruption.merge import Announced, held, verdict_of
+from drumline.disruption.model import Confidence, Disruption
+from drumline.disruption.signals import out_of_service, signals_of
+from drumline.lifecycle.model.job import Threat
+from drumline.scheduling.model import Node
+from drumline.scheduling.resources import NOTHING, Resources
+
+if TYPE_CHECKING:
+    from drumline.kube.views import NodeView, PodView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """What an event of a node, or the time that passed, changed for others."""
+
+    offer: bool = False
+    """Whether the scheduler may decide otherwise now."""
+    jobs: frozenset[str] = field(default_factory=frozenset[str])
+    """Keys of jobs with pods there that have to look at it."""
+
+
+class NodeBook:
+    """All nodes, and the pods on them.
+
+    Args:
+        clock: seconds since the epoch: what is announced without a time is announced now.
+    """
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._views: dict[str, NodeView] = {}
+        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        self._distrusted: dict[str, str] = {}
+        self._out_of_service: set[str] = set()
+        self._announced: dict[str, Announced] = {}
+        self._verdicts: dict[str, Disruption] = {}
+        self._values: dict[str, Node] = {}
+
+    # --- what the informers say -------------------------------------------------------------
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """Take a pod in, whoever's it is."""
+        if old is not None:
+            self._pods[old.node_name].pop(old.uid, None)
+            self._values.pop(old.node_name, None)
+        if new is not None and new.node_name and not new.finished:
+            self._pods[new.node_name][new.uid] = new
+            self._values.pop(new.node_name, None)
+
+    def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
+        """Take a node in; an update ends the distrust of its earlier state."""
+        view = new or old
+        if view is None:
+            return NodeChange()
+        name = view.name
+        offer, fate = self._offer(name), self._fate(name)
+        self._out_of_service.discard(name)
+        if new is None:
+            for memory in (self._views, self._distrusted, self._values):
+                memory.pop(name, None)
+            self._announce(name, ())
+        else:
+            self._take(new)
+        return self._changed(name, offer, fate)
+
+    def forget_offers(self) -> None:
+        """Pools have changed: whose node is whose is worked out anew."""
+        self._values.clear()
+
+    def revalue(self, names: Iterable[str]) -> None:
+        """Whose pods are to leave these nodes has changed."""
+        for name in names:
+            self._values.pop(name, None)
+
+    def distrust(self, name: str) -> None:
+        """Its kubelet refused a pod: not used before the node object's next update."""
+        view = self._views.get(name)
+        if view is not None:
+            self._distrusted[name] = view.resource_version
+            self._values.pop(name, None)
+
+    def look_again(self) -> list[NodeChange]:
+        """Judge announced nodes anew: a maintenance at a stated time comes near by itself."""
+        changes: list[NodeChange] = []
+        for name in list(self._announced):
+            offer, fate = self._offer(name), self._fate(name)
+            self._announce(name, signals_of(node_facts_of(self._views[name]), now=self._clock()))
+            changes.append(self._changed(name, offer, fate))
+        return [change for change in changes if change != NodeChange()]
+
+    # --- look-ups ---------------------------------------------------------------------------
+
+    def is_gone(self, name: str) -> bool:
+        """Whether nothing can run there any more."""
+        return name not in self._views or name in self._out_of_service
+
+    def is_ready(self, name: str) -> bool:
+        """Whether the API server hears its kubelet."""
+        view = self._views.get(name)
+        return view is not None and view.ready
+
+    def threats(self, names: Iterable[str]) -> tuple[Threat, ...]:
+        """Of these nodes, those that will certainly stop to serve."""
+        found = [self._verdicts[name] for name in names if name in self._verdicts]
+        return tuple(
+            Threat(node=one.node, kind=one.kind, source=one.source, deadline=one.deadline)
+            for one in found
+            if one.confidence is Confidence.CERTAIN
+        )
+
+    def disruptions(self) -> Iterable[Disruption]:
+        """What is announced, one a node."""
+        return self._verdicts.values()
+
+    def offers(
+        self, pools: Mapping[str, GpuPoolSpec], *, leaves: Callable[[PodView], bool]
+    ) -> Iterable[Node]:
+        """The nodes that belong to a pool. O(nodes changed since the last call).
+
+        Args:
+            pools: specs by name.
+            leaves: whether a pod is to go though nobody has deleted it yet; where that changes,
+                `revalue` has to be told.
+        """
+        for name, view in self._views.items():
+            value = self._values.get(name)
+            if value is None:
+                pool = _pool_of(view, pools)
+                if pool is None:
+                    continue
+                value = self._value(view, pool=pool, spec=pools[pool], leaves=leaves)
+                self._values[name] = value
+            yield value
+
+    def _take(self, view: NodeView) -> None:
+        name = view.name
+        self._views[name] = view
+        if self._distrusted.get(name, view.resource_version) != view.resource_version:
+            del self._distrusted[name]
+        facts = node_facts_of(view)
+        if out_of_service(facts):
+            self._out_of_service.add(name)
+        self._announce(name, signals_of(facts, now=self._clock()))
+
+    def _value(
+        self,
+        view: NodeView,
+        *,
+        pool: str,
+        spec: GpuPoolSpec,
+        leaves: Callable[[PodView], bool],
+    ) -> Node:
+        pods = self._pods[view.name].values() if view.name in self._pods else ()
+        going = [pod for pod in pods if pod.terminating or leaves(pod)]
+        return node_of(
+            view,
+            pool=pool,
+            spec=spec,
+            used=_use(pods, gpu_resource=spec.gpu_resource),
+            terminating=_use(going, gpu_resource=spec.gpu_resource),
+            distrusted=view.name in self._distrusted,
+            closed=self._closed(view.name),
+        )
+
+    def _closed(self, name: str) -> str:
+        verdict = self._verdicts.get(name)
+        if verdict is None or verdict.confidence < Confidence.LIKELY:
+            return ""
+        return f"{verdict.kind} ({verdict.source})"
+
+    def _announce(self, name: str, seen: Iterable[Disruption]) -> None:
+        announced = held(self._announced.pop(name, {}), seen)
+        verdict = verdict_of(announced.values())
+        self._verdicts.pop(name, None)
+        if verdict is not None:
+            self._announced[name] = announced
+            self._verdicts[name] = verdict
+
+    def _offer(self, name: str) -> tuple[object, ...]:
+        """What scheduling reads of a node; its heartbeats change none of it."""
+        view = self._views.get(name)
+        if view is None:
+            return ()
+        return (
+            view.ready,
+            view.unschedulable,
+            view.terminating,
+            view.allocatable,
+            view.labels,
+            view.taints,
+            name in self._distrusted,
+            self._closed(name),
+        )
+
+    def _fate(self, name: str) -> tuple[object, ...]:
+        """What the jobs on a node have to know."""
+        return (self.is_gone(name), self.is_ready(name), self.threats((name,)))
+
+    def _changed(
+        self, name: str, offer: tuple[object, ...], fate: tuple[object, ...]
+    ) -> NodeChange:
+        new_offer = self._offer(name) != offer
+        if new_offer:
+            self._values.pop(name, None)
+        pods = self._pods[name].values() if name in self._pods else ()
+        jobs = (
+            f"{pod.namespace}/{pod.labels[LABEL_JOB]}" for pod in pods if LABEL_JOB in pod.labels
+        )
+        return NodeChange(offer=new_offer, jobs=frozenset(jobs if self._fate(name) != fate else ()))
+
+
+def _pool_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> str | None:
+    """The pool a node belongs to: of several that match, the first by name."""
+    for name in sorted(pools):
+        selector = pools[name].node_selector
+        if all(view.labels.get(key) == value for key, value in selector.items()):
+            return name
+    return None
+
+
+def _use(pods: Iterable[PodView], *, gpu_resource: str) -> Resources:
+    used = NOTHING
+    for pod in pods:
+        used += resources_of(pod.requests, gpu_resource=gpu_resource, pods=1)
+    return used

@@ -1,0 +1,267 @@
+"""Observe one job, plan it, do what the plan says. One key at a time, many keys at once.
+
+The status is written first, conditional on its version; only when that held, and the new status
+asks for nothing more to be written, are the actions done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from drumline.api.conditions import Phase, Reason
+from drumline.controller.agents.watch import AgentWatch, Gang, MemberAddress
+from drumline.controller.cache.cluster import Backoff, ClusterState
+from drumline.controller.reconciler.executor import (
+    UNSEEN_SECONDS,
+    Executor,
+    GangRefused,
+    Memory,
+    RetryLater,
+)
+from drumline.controller.status.job_events import Notices
+from drumline.controller.status.writer import StatusWriter
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents.failures import refused
+from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.model.job import Job, Observed, seconds
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.planner import plan
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.api.trainingjob import TrainingJobStatus
+    from drumline.controller.agents.watch import Heard
+    from drumline.lifecycle.model.job import PodFacts
+    from drumline.telemetry.incidents import Ledger
+    from drumline.telemetry.metrics import Metrics
+    from drumline_trainer.contract import Progress
+
+log = logs.get("drumline.controller.reconciler.reconciler")
+
+FIRST_BACKOFF_SECONDS = 10.0
+MAX_BACKOFF_SECONDS = 600.0
+GOOD_RUN_SECONDS = 600.0
+STATUS_REFRESH_SECONDS = 10.0
+"""At least this long between two writes that only say how a slow start goes on."""
+MAX_WRITES_A_RECONCILE = 4
+"""More in a row is a plan that does not settle: let others go first."""
+
+
+class Reconciler:
+    """Brings jobs to what their plans say.
+
+    Args:
+        writer: how a status is written.
+        executor: how actions are done.
+        watch: the eye on gangs that train.
+        state: the caches.
+        epoch: this leader's epoch.
+        progress_seconds: at least this long between two refreshes of a job's figures.
+        metrics: where outcomes are counted.
+        ledger: where incidents and GPU-seconds are counted.
+        notices: what users are told.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        writer: StatusWriter,
+        executor: Executor,
+        watch: AgentWatch,
+        state: ClusterState,
+        epoch: int,
+        progress_seconds: float,
+        metrics: Metrics,
+        ledger: Ledger,
+        notices: Notices,
+        clock: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._executor = executor
+        self._watch = watch
+        self._state = state
+        self._epoch = epoch
+        self._progress_seconds = progress_seconds
+        self._metrics = metrics
+        self._ledger = ledger
+        self._notices = notices
+        self._clock = clock
+        self._memory: dict[str, Memory] = {}
+
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one job forward; returns in how many seconds to look again, or None.
+
+        Raises:
+            RetryLater: to be tried again after a given time.
+            KubeError: to be tried again.
+        """
+        for uid in self._state.take_gone(key):
+            self._memory.pop(uid, None)
+            self._watch.leave(uid)
+            namespace = key.partition("/")[0]
+            if self._state.facts_of(namespace, uid):
+                await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
+        for _ in range(MAX_WRITES_A_RECONCILE):
+            job = self._state.job(key)
+            if job is None:
+                return None
+            memory = self._memory.setdefault(job.uid, Memory())
+            observed = self._observe(job, memory)
+            now = self._clock()
+            planned = plan(job, observed, now=now, epoch=self._epoch)
+            if planned.status is not None:
+                await self._writer.write(job, planned.status)
+                memory.written_at = now
+                self._tell(job, planned.status)
+                continue
+            try:
+                for action in planned.actions:
+                    await self._executor.act(job, action, memory)
+            except GangRefused as refusal:
+                await self._release_refused(job, str(refusal))
+                continue
+            return self._next_look(job, memory, planned.requeue_at, now=now)
+        raise RetryLater(0.1)
+
+    def _observe(self, job: Job, memory: Memory) -> Observed:
+        pods = tuple(self._state.facts_of(job.namespace, job.uid))
+        nodes = {member.node for member in members_of(job.status)}
+        heard = self._listen(job, pods, memory)
+        now = self._clock()
+        return Observed(
+            pods=pods,
+            refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
+            acknowledged_generation=memory.acknowledged_generation,
+            contradicted_generation=memory.contradicted_generation,
+            protected=job.spec.nodes in memory.protected,
+            progress=self._progress(job, heard, memory),
+            expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
+            silent=heard.lost if heard else frozenset(),
+            gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
+            threats=self._state.nodes.threats(sorted(nodes)),
+            incidents=heard.status.incidents if heard else (),
+            notice=heard.status.notice if heard else None,
+            notified=memory.notified,
+            withdrawn=memory.withdrawn,
+        )
+
+    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Heard | None:
+        """Keep an eye on a gang whose agents know each other; what they said last."""
+        generation = job.status.generation
+        trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}
+        told = memory.acknowledged_generation == generation
+        if job.status.assignment is None or job.finished or not (trains or told):
+            self._watch.leave(job.uid)
+            return None
+        heard = self._watch.heard(job.uid)
+        if heard is not None:
+            memory.heard_generation = max(memory.heard_generation, heard.status.generation)
+        if job.runs_trainer:
+            self._watch.follow(self._gang(job, pods, memory))
+        return heard
+
+    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Gang:
+        return Gang(
+            key=job.key,
+            uid=job.uid,
+            token=self._executor.token(job),
+            lost_after_seconds=float(job.spec.recovery.lost_after_seconds),
+            members=tuple(
+                MemberAddress(
+                    index=pod.index,
+                    pod_uid=pod.uid,
+                    address=pod.ip,
+                    birth=pod.generation,
+                    node_ready=self._state.nodes.is_ready(pod.node),
+                )
+                for pod in agents_of(job.status, pods, known=memory.known_generation)
+            ),
+        )
+
+    def _progress(self, job: Job, heard: Heard | None, memory: Memory) -> Progress | None:
+        """The gang's figures, when a refresh of status is due."""
+        if not self._has_figures(job):
+            memory.figures_at = None
+            return None
+        now = self._clock()
+        if memory.figures_at is None:  # the first refresh comes one interval after the start
+            memory.figures_at = now
+        if now < memory.figures_at + self._progress_seconds:
+            return None
+        memory.figures_at = now
+        return heard.status.progress if heard else None
+
+    def _next_look(
+        self, job: Job, memory: Memory, requeue_at: float | None, *, now: float
+    ) -> float | None:
+        looks: list[float] = []
+        if requeue_at is not None:
+            looks.append(requeue_at - now)
+        if self._has_figures(job) and memory.figures_at is not None:
+            looks.append(memory.figures_at + self._progress_seconds - now)
+        if memory.unseen:
+            looks.append(UNSEEN_SECONDS)
+        return max(0.0, min(looks)) if looks else None
+
+    def _has_figures(self, job: Job) -> bool:
+        return job.runs_trainer and job.status.phase == Phase.RUNNING
+
+    async def _release_refused(self, job: Job, message: str) -> None:
+        """The API server will not have this gang: give everything back, try much later."""
+        cause = f"the API server refused its pods: {message}"
+        log.warning("gang_refused", job=job.key, error=message)
+        now = self._clock()
+        status = transitions.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        await self._writer.write(job, status)
+        self._tell(job, status)
+
+    def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
+        """A gang that loses its places again and again waits longer each time.
+
+        The first loss costs nothing, unless the API server refused the pods; a long good run wipes
+        the slate.
+        """
+        now, reason = self._clock(), str(status.reason)
+        before = self._state.backoffs.get(job.uid)
+        started = seconds(job.status.started_at) if job.status.started_at else now
+        count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
+        lenience = 1 if reason == Reason.API_REFUSED else 2
+        steps = min(count - lenience, 16)
+        delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
+        cause = status.incident or reason
+        self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)
+
+    def _tell(self, job: Job, status: TrainingJobStatus) -> None:
+        """Log, count and announce what has just become true."""
+        before = job.status
+        self._notices.became(job, status)
+        self._ledger.became(job.status, status)
+        if status.reason == Reason.KUBELET_REFUSED:
+            self._distrust_refusers(job)
+        if (status.phase, status.generation) != (before.phase, before.generation):
+            log.info(
+                "job_phase",
+                job=job.key,
+                phase=str(status.phase),
+                reason=status.reason,
+                message=status.message,
+                generation=status.generation,
+                step=status.step,
+                loss=status.loss,
+            )
+        if status.finished_at and not before.finished_at:
+            self._metrics.finished.labels(outcome=str(status.phase)).inc()
+        if before.assignment and not status.assignment and status.phase == Phase.PENDING:
+            self._back_off(job, status)
+        if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
+            waited = self._clock() - seconds(status.generation_at)
+            self._metrics.start_seconds.observe(max(0.0, waited))
+        if (status.generation or 0) > (before.generation or 0):
+            self._metrics.restarts.labels(reason=status.reason or "").inc()
+
+    def _distrust_refusers(self, job: Job) -> None:
+        for pod in self._state.facts_of(job.namespace, job.uid):
+            if pod.end is not None and refused(pod.end):
+                self._state.nodes.distrust(pod.node)

@@ -1,0 +1,1 @@
+"""The scheduler loop around `drumline.scheduling`: snapshot, decide, write the decisions."""

@@ -1,0 +1,100 @@
+"""When waiting jobs will probably start: worked out beside the scheduler, at a pace of its own.
+
+A forecast is many cycles long, so it runs in a thread, from a snapshot as frozen as any, and rests
+`REST` times as long as it took: it takes a twentieth of one core at most, whatever the cluster's
+size, and in a large one is as old as that makes it. Whoever ends waits for no forecast: the thread
+gives up within a cycle of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.usage_history import PastUse
+from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.scheduling.model import Policy
+
+log = logs.get("drumline.controller.scheduler.forecasts")
+
+INTERVAL_SECONDS = 60.0
+REST = 20
+SAMPLES = 5
+
+
+class Forecasts:
+    """The newest forecast of every job that waits near the head of the line.
+
+    Args:
+        state: the caches.
+        past: what queues have had.
+        policy: the choices of the cluster's owner.
+        clock: seconds since the epoch.
+        wake: has the scheduler look, and tell what is new.
+        forecaster: `expected_starts`, or something like it.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        past: PastUse,
+        policy: Policy,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
+    ) -> None:
+        self._state = state
+        self._past = past
+        self._policy = policy
+        self._clock = clock
+        self._wake = wake
+        self._forecaster = forecaster
+        self._starts: Mapping[str, ExpectedStart] = {}
+
+    def of(self, uid: str) -> ExpectedStart | None:
+        """When this job will probably start, if that was worked out."""
+        return self._starts.get(uid)
+
+    async def run(self) -> None:
+        """Look ahead every minute, or as often as the rest allows; never returns."""
+        while True:
+            began = time.perf_counter()
+            try:
+                await self.look_ahead()
+            except Exception:  # words for people: the next look tries again
+                log.exception("forecast_failed")
+            took = time.perf_counter() - began
+            await asyncio.sleep(max(INTERVAL_SECONDS, REST * took))
+
+    async def look_ahead(self) -> None:
+        """Work out when those who wait now will start."""
+        now = self._clock()
+        pending = self._state.pending()
+        if not pending:
+            self._starts = {}
+            return
+        snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
+        stopped = threading.Event()
+        try:
+            found = await asyncio.to_thread(
+                self._forecaster,
+                snapshot=snapshot,
+                pending=pending,
+                policy=self._policy,
+                now=now,
+                samples=SAMPLES,
+                go_on=lambda: not stopped.is_set(),
+            )
+        finally:
+            stopped.set()  # cancelled, we are gone at once, but not the thread
+        self._starts = {one.uid: one for one in found}
+        self._wake()

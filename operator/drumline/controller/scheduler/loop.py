@@ -1,0 +1,175 @@
+"""The scheduler loop: snapshot, decide, write. The deciding is `drumline.scheduling`'s.
+
+Woken by events, it lets a burst of them settle, decides once, writes the admissions at once and in
+parallel, and only then looks again: what it wrote is assumed by then, so no capacity is given away
+twice. A write that lost (409) changes nothing; the next cycle sees why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.scheduler.captures import Captures
+from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.waiting_messages import WaitingTexts
+from drumline.kube.errors import NotLeader
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
+from drumline.scheduling.memory import Memory
+from drumline.scheduling.model import Policy
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.telemetry.metrics import Metrics
+
+log = logs.get("drumline.controller.scheduler.loop")
+
+MIN_SETTLE_SECONDS = 0.005
+"""Jobs arrive in bursts of events; deciding once for many is cheaper and fairer."""
+MAX_SETTLE_SECONDS = 0.25
+PACE = 4
+"""A pause of that many times the last decision: deciding takes a fifth of one core at most."""
+RETRY_SECONDS = 0.25
+FAILED_CYCLE_SECONDS = 5.0
+PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+
+
+class SchedulerLoop:
+    """Gives waiting jobs their places.
+
+    Args:
+        state: the caches.
+        committer: carries decisions out.
+        texts: tells waiting jobs why they wait.
+        metrics: where cycles are timed and jobs counted.
+        clock: seconds since the epoch.
+        wake: set when something may have changed.
+        policy: the choices of the cluster's owner.
+        past: what queues have had.
+        captures: where a cycle is written that is asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        committer: Committer,
+        texts: WaitingTexts,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        wake: asyncio.Event,
+        policy: Policy,
+        past: PastUse,
+        captures: Captures,
+    ) -> None:
+        self._state = state
+        self._committer = committer
+        self._texts = texts
+        self._metrics = metrics
+        self._clock = clock
+        self._wake = wake
+        self._policy = policy
+        self._past = past
+        self._captures = captures
+        self._memory = Memory()
+        self._decided_in = 0.0
+
+    async def run(self) -> None:
+        """Cycle whenever woken, or when a job's backoff ends; never returns."""
+        delay: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            pause = max(MIN_SETTLE_SECONDS, min(MAX_SETTLE_SECONDS, PACE * self._decided_in))
+            await asyncio.sleep(pause)
+            self._wake.clear()
+            try:
+                delay = await self.cycle()
+            except NotLeader:
+                raise
+            except Exception:  # whatever one object did to it, the next cycle may do without
+                log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
+                self._memory = Memory()  # it may have been left in the middle of a change
+                delay = FAILED_CYCLE_SECONDS
+
+    async def cycle(self) -> float | None:
+        """One cycle; returns in how many seconds the next is due without a wake-up."""
+        settled = await self._committer.withdraw(self._state.jobs(), now=self._clock())
+        started = time.perf_counter()
+        now = self._clock()
+        snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
+        pending = tuple(self._state.pending())
+        jobs = {job.uid: job for job in self._state.jobs()}
+        for key, problem in self._state.left_out.items():
+            log.warning("job_left_out", job=key, why=problem)
+        self._state.left_out.clear()
+        gathered = time.perf_counter()
+        decisions = decide(
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, memory=self._memory
+        )
+        decided = time.perf_counter()
+        self._decided_in = decided - started
+        self._say(decisions)
+        settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
+        self._observe(gathered - started, "snapshot")
+        self._observe(decided - gathered, "decide")
+        self._observe(time.perf_counter() - decided, "commit")
+        await self._captures.take(
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
+        )
+        self._count(decisions)
+        if decisions.placed:
+            log.info(
+                "cycle",
+                placed=len(decisions.placed),
+                blocked=len(decisions.blocked),
+                decide_ms=round((decided - gathered) * 1000, 2),
+                total_ms=round((time.perf_counter() - started) * 1000, 2),
+            )
+        looks = [] if settled else [RETRY_SECONDS]
+        if decisions.retry_at is not None:
+            looks.append(max(0.05, decisions.retry_at - now))
+        return min(looks) if looks else None
+
+    def _say(self, decisions: Decisions) -> None:
+        """Have waiting jobs say why they wait."""
+        waiting: set[str] = set()
+        told = {preemption.uid for preemption in decisions.preemptions}  # by their nominations
+        for blocked in decisions.blocked:
+            job = self._state.job(blocked.key)
+            if job is not None and job.uid == blocked.uid and blocked.uid not in told:
+                waiting.add(job.uid)
+                self._texts.say(job, reason=str(blocked.reason), message=_told(blocked))
+        for job in self._state.queued_without_class():
+            waiting.add(job.uid)
+            name = job.spec.priority_class_name
+            text = f"priorityClassName {name!r} does not exist; create it or name another"
+            self._texts.say(job, reason=PRIORITY_CLASS_NOT_FOUND, message=text)
+        self._texts.keep_only(waiting)
+
+    def _observe(self, seconds: float, phase: str) -> None:
+        self._metrics.cycle_seconds.labels(phase=phase).observe(seconds)
+
+    def _count(self, decisions: Decisions) -> None:
+        self._metrics.pending.clear()
+        reasons = Counter(str(blocked.reason) for blocked in decisions.blocked)
+        for reason, count in reasons.items():
+            self._metrics.pending.labels(reason=reason).set(count)
+
+
+def _told(blocked: Blocked) -> str:
+    """Why a job waits, and what somebody could do about it."""
+    remedy = blocked.remedy
+    if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
+        return blocked.message
+    return f"{blocked.message}; to start it now: {remedy}"

@@ -1,0 +1,149 @@
+"""Why a job waits, told in its status: written at a pace of its own, so that no cycle waits for it.
+
+The newest text a job is to have replaces one that is not written yet. A new reason is written as
+soon as its turn comes; a message whose numbers moved is refreshed at most once a minute, and so is
+an expected start, if it moved by more than a tenth of what is left until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.status.job_events import Notices
+from drumline.controller.status.writer import StatusWriter
+from drumline.kube.errors import KubeError, NotFound, NotLeader
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import seconds
+from drumline.lifecycle.plan.planner import is_queued
+from drumline.telemetry import logs
+
+if TYPE_CHECKING:
+    from drumline.lifecycle.model.job import Job
+
+log = logs.get("drumline.controller.scheduler.waiting_messages")
+
+AT_ONCE = 10
+PAUSE_SECONDS = 0.1
+"""Between two batches: a hundred writes a second, whatever the length of the queue."""
+RETRY_SECONDS = 1.0
+REFRESH_SECONDS = 60.0
+
+
+class Text(NamedTuple):
+    """What a waiting job is to say."""
+
+    key: str
+    uid: str
+    reason: str
+    message: str
+    start: float | None
+    """When it will probably start (seconds since the epoch)."""
+    start_by: float | None
+
+
+class WaitingTexts:
+    """Keeps what waiting jobs are to say until it is written.
+
+    Args:
+        state: the caches.
+        writer: how a status is written.
+        notices: what users are told.
+        forecasts: when waiting jobs will probably start.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        writer: StatusWriter,
+        notices: Notices,
+        forecasts: Forecasts,
+        clock: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._notices = notices
+        self._forecasts = forecasts
+        self._clock = clock
+        self._due: dict[str, Text] = {}
+        self._said_at: dict[str, float] = {}
+        self._wake = asyncio.Event()
+
+    def say(self, job: Job, *, reason: str, message: str) -> None:
+        """Have the job say this, if it does not already."""
+        before, now = job.status, self._clock()
+        expected = self._forecasts.of(job.uid)
+        start = expected.p50_at if expected else None
+        same = (before.reason, before.message) == (reason, message[:2048])
+        if same and not _moved(before.expected_start, start, now=now):
+            self._due.pop(job.uid, None)
+            return
+        said_at = self._said_at.setdefault(job.uid, now)  # whoever wrote its words, these may wait
+        if before.reason == reason and now < said_at + REFRESH_SECONDS:
+            return
+        by = expected.p90_at if expected else None
+        self._due[job.uid] = Text(job.key, job.uid, reason, message, start, by)
+        self._wake.set()
+
+    def keep_only(self, uids: Collection[str]) -> None:
+        """Forget all jobs but these: the others do not wait any more."""
+        for memory in (self._due, self._said_at):
+            for uid in memory.keys() - set(uids):
+                del memory[uid]
+
+    async def run(self) -> None:
+        """Write what is due; never returns.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
+        while True:
+            await self._wake.wait()
+            batch = [self._due.pop(uid) for uid in list(self._due)[:AT_ONCE]]
+            done = await asyncio.gather(*map(self._write, batch))
+            for text in (text for text, written in zip(batch, done, strict=True) if not written):
+                self._due.setdefault(text.uid, text)
+            if not self._due:
+                self._wake.clear()
+            await asyncio.sleep(PAUSE_SECONDS if all(done) else RETRY_SECONDS)
+
+    async def _write(self, text: Text) -> bool:
+        """Write one text; False when it has to be tried again."""
+        job = self._state.job(text.key)
+        if job is None or job.uid != text.uid or not _waits(job):
+            return True
+        now = self._clock()
+        status = transitions.waiting(job, reason=text.reason, message=text.message, now=now)
+        status = transitions.expecting(status, start=text.start, by=text.start_by)
+        try:
+            await self._writer.write(job, status)
+        except NotLeader:
+            raise
+        except NotFound:
+            return True
+        except KubeError as error:  # a conflict too: the newer version may wait no more
+            log.debug("waiting_text_not_written", job=job.key, error=str(error))
+            return False
+        self._said_at[text.uid] = now
+        if job.status.reason != text.reason:
+            log.info("gang_waits", job=job.key, reason=text.reason, message=text.message)
+            self._notices.waits(job, reason=text.reason, message=text.message)
+        return True
+
+
+def _waits(job: Job) -> bool:
+    """Whether the job waits for a place, or a part of it does."""
+    assignment = job.status.assignment
+    return is_queued(job) if assignment is None else bool(assignment.lost)
+
+
+def _moved(told: str | None, start: float | None, *, now: float) -> bool:
+    """Whether another expected start is worth a write."""
+    if told is None or start is None:
+        return (told is None) != (start is None)
+    return abs(seconds(told) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)

@@ -1,0 +1,1 @@
+"""What users read: the status of jobs, queues and pools, and Kubernetes events."""

@@ -1,0 +1,182 @@
+"""Use of queues and pools: their status (for `kubectl get`) and the gauges (for Prometheus).
+
+Looked at every few seconds, written only when it changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.usage_history import PastUse
+from drumline.kube import writes
+from drumline.kube.errors import KubeError, NotLeader
+from drumline.kube.informer import Informer
+from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.lifecycle.plan.planner import is_queued
+from drumline.telemetry import logs
+from drumline.telemetry.incidents import STATES
+
+if TYPE_CHECKING:
+    from drumline.kube.client import KubeClient
+    from drumline.kube.views import ObjectView
+    from drumline.scheduling.model import Snapshot
+    from drumline.telemetry.metrics import Metrics
+
+log = logs.get("drumline.controller.status.usage_reporter")
+
+INTERVAL_SECONDS = 5.0
+
+Json = dict[str, Any]
+
+
+class Reporter:
+    """Writes what queues and pools hold.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        queues: the TrainingQueues as last seen.
+        pools: the GpuPools as last seen.
+        metrics: where the gauges are.
+        past: what queues have had; told what they hold.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        state: ClusterState,
+        queues: Informer[ObjectView],
+        pools: Informer[ObjectView],
+        metrics: Metrics,
+        past: PastUse,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._queues = queues
+        self._pools = pools
+        self._metrics = metrics
+        self._past = past
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Report every few seconds; never returns."""
+        while True:
+            try:
+                await self.report()
+            except NotLeader:
+                raise
+            except Exception:  # figures for people: the next look tries again
+                log.exception("report_failed")
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def report(self) -> None:
+        """Bring every status and gauge up to date."""
+        self._report_goodput()
+        self._report_disruptions()
+        now = self._clock()
+        snapshot = self._state.snapshot(now=now)
+        self._past.observe(snapshot, now=now)
+        statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
+        for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
+            for view in list(informer.values()):
+                status = statuses.get((resource.plural, view.name))
+                if status is not None and resource is TRAINING_QUEUES:
+                    status |= self._past_of(view, status, now=now)
+                if status is not None and status != view.status:
+                    await self._write(resource, view, status)
+
+    def _past_of(self, view: ObjectView, status: Json, *, now: float) -> Json:
+        """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
+        changed = any(view.status.get(field) != value for field, value in status.items())
+        return self._past.told(view.name, before=view.status, changed=changed, now=now)
+
+    def _report_goodput(self) -> None:
+        productive: Counter[str] = Counter()
+        every: Counter[str] = Counter()
+        for job in self._state.jobs():
+            account = job.status.gpu_seconds
+            if account is not None:
+                productive[job.spec.queue] += account.productive
+                every[job.spec.queue] += sum(getattr(account, state) for state in STATES)
+        self._metrics.goodput.clear()
+        for queue, held in every.items():
+            if held:
+                self._metrics.goodput.labels(queue).set(productive[queue] / held)
+
+    def _report_disruptions(self) -> None:
+        announced = Counter(
+            (str(one.kind), one.confidence.name.lower()) for one in self._state.nodes.disruptions()
+        )
+        self._metrics.disruptions.clear()
+        for (kind, confidence), nodes in announced.items():
+            self._metrics.disruptions.labels(kind, confidence).set(nodes)
+
+    def _queue_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        used: dict[str, Counter[str]] = defaultdict(Counter)
+        admitted: Counter[str] = Counter()
+        for held in snapshot.admitted:
+            used[held.gang.queue][held.pool] += held.gpus
+            admitted[held.gang.queue] += 1
+        pending = Counter(job.spec.queue for job in self._state.jobs() if is_queued(job))
+        statuses: dict[tuple[str, str], Json] = {}
+        self._metrics.queue_gpus.clear()
+        for queue in snapshot.queues:
+            usage: list[Json] = []
+            for pool, nominal in queue.nominal.items():
+                amount = used[queue.name][pool]
+                usage.append({"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount})
+                gauge = self._metrics.queue_gpus
+                gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
+                gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
+            statuses[TRAINING_QUEUES.plural, queue.name] = {
+                "admittedJobs": admitted[queue.name],
+                "pendingJobs": pending[queue.name],
+                "usage": usage,
+                "gpus": f"{used[queue.name].total()}/{sum(queue.nominal.values())}",
+            }
+        return statuses
+
+    def _pool_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+        nodes: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        used: Counter[str] = Counter()
+        for node in snapshot.nodes:
+            nodes[node.pool] += 1
+            total[node.pool] += node.allocatable.gpus
+            used[node.pool] += node.used.gpus
+        self._metrics.pool_gpus.clear()
+        statuses: dict[tuple[str, str], Json] = {}
+        for pool in snapshot.pools:
+            name = pool.name
+            gauge = self._metrics.pool_gpus
+            gauge.labels(gpu_pool=name, kind="total").set(total[name])
+            gauge.labels(gpu_pool=name, kind="used").set(used[name])
+            statuses[GPU_POOLS.plural, name] = {
+                "nodes": nodes[name],
+                "totalGpus": total[name],
+                "usedGpus": used[name],
+                "gpus": f"{used[name]}/{total[name]}",
+            }
+        return statuses
+
+    async def _write(self, resource: Resource, view: ObjectView, status: Json) -> None:
+        try:
+            await writes.replace_status(
+                self._client,
+                resource,
+                name=view.name,
+                uid=view.uid,
+                resource_version=view.resource_version,
+                status=status,
+            )
+        except NotLeader:
+            raise
+        except KubeError as error:  # the next look tries again
+            log.debug("status_write_failed", object=view.name, error=str(error))

@@ -1,0 +1,53 @@
+"""The one way by which a job's status is written, whoever decided it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.kube import writes
+from drumline.kube.resources import TRAINING_JOBS
+
+if TYPE_CHECKING:
+    from drumline.api.jobstatus import TrainingJobStatus
+    from drumline.kube.client import KubeClient
+    from drumline.lifecycle.model.job import Job
+
+
+class StatusWriter:
+    """Writes a job's status if nobody else did since, and makes it the newest version known.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        wake_scheduler: called when a job may need a place or has given one back.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, state: ClusterState, wake_scheduler: Callable[[], None]
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._wake_scheduler = wake_scheduler
+
+    async def write(self, job: Job, status: TrainingJobStatus) -> None:
+        """Replace the status of `job` as it was read.
+
+        Raises:
+            Conflict: somebody wrote it meanwhile (a user's edit, or another leader).
+            KubeError: anything else.
+        """
+        written = await writes.replace_status(
+            self._client,
+            TRAINING_JOBS,
+            name=job.name,
+            namespace=job.namespace,
+            uid=job.uid,
+            resource_version=job.resource_version,
+            status=status.model_dump(mode="json", by_alias=True, exclude_none=True),
+        )
+        self._state.assume(replace(job, resource_version=written.resource_version, status=status))
+        if status.assignment != job.status.assignment or status.phase != job.status.phase:
+            self._wake_scheduler()

@@ -1,0 +1,128 @@
+"""The documents of lists and watches on their way into a store, the unreadable ones in quarantine.
+
+One bad document must not stop the others: it is counted and reported, and the last good view of its
+object stays. The deletion of an object counts even if its last state cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+from drumline.kube import codec, errors, wire
+from drumline.kube.line_splitter import Oversized
+from drumline.kube.store import Change, Store
+from drumline.kube.views import Key, View
+
+if TYPE_CHECKING:
+    from drumline.kube.resources import Resource
+
+V = TypeVar("V", bound=View)
+Decode = Callable[[bytes | msgspec.Raw], V]
+_decode_line: Final = msgspec.json.Decoder(wire.WatchLine).decode
+_decode_bookmark: Final = msgspec.json.Decoder(wire.Bookmark).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """A document that could not be read.
+
+    Attributes:
+        resource: The kind it was expected to be of.
+        key: Where it lives; None where not even that could be read.
+        reason: What is wrong with it.
+    """
+
+    resource: Resource
+    key: Key | None
+    reason: str
+
+
+class Intake(Generic[V]):
+    """Reads documents into a store.
+
+    Args:
+        resource: The kind they are of.
+        store: Where their views go.
+        decode: Turns one document into its view; raises `codec.Undecodable`.
+        on_quarantine: Told of every document that could not be read; must not raise.
+    """
+
+    def __init__(
+        self,
+        *,
+        resource: Resource,
+        store: Store[V],
+        decode: Decode[V],
+        on_quarantine: Callable[[Quarantined], None],
+    ) -> None:
+        self.quarantined_total = 0
+        self._resource = resource
+        self._store = store
+        self._decode = decode
+        self._on_quarantine = on_quarantine
+
+    def items(self, items: Iterable[bytes]) -> tuple[list[V], set[Key]]:
+        """The views of a page of a list, and the keys of those that could not be read."""
+        views: list[V] = []
+        unread: set[Key] = set()
+        for item in items:
+            try:
+                views.append(self._decode(item))
+            except codec.Undecodable as error:
+                if (key := self._quarantine(item, reason=str(error))) is not None:
+                    unread.add(key)
+        return views, unread
+
+    def line(self, line: bytes | Oversized) -> None:
+        """Take in one line of a watch.
+
+        Raises:
+            Gone: The server says that the stream's version is no more.
+            StatusError: The server ends the stream with any other error.
+        """
+        if isinstance(line, Oversized):
+            self._note(key=None, reason=f"a line of {line.size_bytes} bytes")
+            return
+        try:
+            event = _decode_line(line)
+            if event.type == "ERROR":
+                raise errors.from_stream(bytes(event.object))
+            if event.type == "BOOKMARK":
+                self._store.advance(_decode_bookmark(event.object).metadata.resource_version)
+                return
+            change = Change(event.type)
+        except ValueError as error:  # msgspec's errors among them
+            self._note(key=None, reason=str(error))
+            return
+        self._take_event(change, event.object)
+
+    def _take_event(self, change: Change, raw: msgspec.Raw) -> None:
+        try:
+            self._store.apply(change, self._decode(raw))
+        except codec.Undecodable as error:
+            self._quarantine(bytes(raw), reason=str(error))
+            if change is Change.DELETED:
+                self._discard(raw)
+
+    def _discard(self, raw: msgspec.Raw) -> None:
+        try:
+            metadata = codec.identity(raw)
+        except codec.Undecodable:
+            return
+        self._store.discard(codec.key(metadata), uid=metadata.uid)
+
+    def _quarantine(self, raw: bytes, *, reason: str) -> Key | None:
+        try:
+            key = codec.key(codec.identity(raw))
+        except codec.Undecodable:
+            key = None
+        self._note(key=key, reason=reason)
+        return key
+
+    def _note(self, *, key: Key | None, reason: str) -> None:
+        self.quarantined_total += 1
+        self._on_quarantine(Quarantined(resource=self._resource, key=key, reason=reason))

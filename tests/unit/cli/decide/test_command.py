@@ -1,0 +1,280 @@
+"""`drumline decide` and `drumline replay` as people use them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drumline.cli import manifests as documents
+from drumline.cli import program
+from drumline.cli.decide import cluster
+from drumline.cli.formatting import moment
+from drumline.scheduling.capture import Capture, encode
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.model import Policy
+
+API = "drumline.dev/v1alpha1"
+Json = dict[str, Any]
+
+
+def a_node(name: str, *, rack: str = "r1", **status: Any) -> Json:
+    allocatable = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"gpu": "h100", "rack": rack}},
+        "status": {
+            "allocatable": allocatable,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            **status,
+        },
+    }
+
+
+def a_pool(name: str = "h100") -> Json:
+    levels = [{"name": "rack", "nodeLabel": "rack"}]
+    spec = {"nodeSelector": {"gpu": "h100"}, "topologyLevels": levels}
+    return {"apiVersion": API, "kind": "GpuPool", "metadata": {"name": name}, "spec": spec}
+
+
+def a_queue(gpus: int = 16, **rest: Any) -> Json:
+    spec = {"quotas": [{"gpuPool": "h100", "nominalGpus": gpus}], **rest}
+    return {"apiVersion": API, "kind": "TrainingQueue", "metadata": {"name": "q"}, "spec": spec}
+
+
+def a_job(name: str, *, status: Json | None = None, **spec: Any) -> Json:
+    fields = {"queue": "q", "gpusPerNode": 8, "template": {"image": "any:1"}, **spec}
+    metadata = {"name": name, "namespace": "team"}
+    job = {"apiVersion": API, "kind": "TrainingJob", "metadata": metadata, "spec": fields}
+    return job if status is None else {**job, "status": status}
+
+
+def a_class(name: str, value: int) -> Json:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+    }
+
+
+def placed_on(*nodes: str) -> Json:
+    places = {"gpuPool": "h100", "nodes": list(nodes)}
+    return {"generation": 1, "epoch": 1, "assignment": places, "phase": "Running"}
+
+
+SITE = (a_node("n1"), a_node("n2"), a_pool(), a_queue())
+
+
+def written(folder: Path, *objects: Json, name: str = "all.yaml") -> str:
+    file = folder / name
+    file.write_text(yaml.safe_dump_all(objects))
+    return str(file)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = program.main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def verdicts(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Json]:
+    code, out, _ = told(capsys, "decide", *arguments, "-o", "json")
+    assert code == 0
+    return {line["job"]: line for line in json.loads(out)["verdicts"]}
+
+
+def test_a_job_that_fits_is_placed_and_one_that_does_not_is_told_what_would_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rack = {"required": "rack"}
+    file = written(tmp_path, *SITE, a_job("one", nodes=2, topology=rack), a_job("big", nodes=3))
+    found = verdicts(capsys, "-f", file)
+    one, big = found["team/one"], found["team/big"]
+    assert (one["verdict"], one["pool"], one["nodes"]) == ("Placed", "h100", ["n1", "n2"])
+    assert (one["level"], one["domain"], one["gpus"]) == ("rack", ["r1"], 16)
+    assert (big["verdict"], big["reason"]) == ("Waits", "ExceedsQuota")
+    assert big["message"].startswith("needs 24 GPUs; queue q has a nominal quota of 16")
+
+
+def test_the_table_has_a_line_a_job_and_wide_names_every_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [a_node(f"n{number}") for number in range(6)]
+    file = written(tmp_path, *nodes, a_pool(), a_queue(64), a_job("one", nodes=6))
+    code, table, _ = told(capsys, "decide", "-f", file)
+    headings, line = table.splitlines()
+    assert (code, headings.split()) == (
+        0,
+        ["JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL"],
+    )
+    assert line.split()[:5] == ["team/one", "q", "6", "48", "Placed"]
+    assert "n0, n1, n2, n3 and 2 more" in line
+    wide = told(capsys, "decide", "-f", file, "-o", "wide")[1].splitlines()[1]
+    assert "n0, n1, n2, n3, n4, n5" in wide
+
+
+def test_lists_several_files_and_what_is_there_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [*SITE, a_job("one", nodes=3)]}
+    (tmp_path / "all.json").write_text(json.dumps(listed))
+    file = str(tmp_path / "all.json")
+    assert verdicts(capsys, "-f", file)["team/one"]["reason"] == "ExceedsQuota"
+    newer = written(tmp_path, a_job("one", nodes=1), {"kind": "Event"}, name="newer.yaml")
+    assert verdicts(capsys, "-f", file, "-f", newer)["team/one"]["verdict"] == "Placed"
+
+
+def test_victims_are_named_with_the_job_they_go_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    low = a_job("low", nodes=2, status=placed_on("n1", "n2"))
+    high = a_job("high", nodes=1, priorityClassName="high")
+    found = verdicts(capsys, "-f", written(tmp_path, *SITE, a_class("high", 5), low, high))
+    assert (found["team/low"]["verdict"], found["team/low"]["by"]) == ("Preempted", "team/high")
+    assert found["team/low"]["reason"] == "LowerPriority"
+    assert (found["team/high"]["reason"], found["team/high"]["nodes"]) == (
+        "WaitingForVictims",
+        ["n1"],
+    )
+
+
+def test_those_who_wait_are_told_when_they_will_probably_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    since = {"admittedAt": "2026-11-21T10:00:00Z"}
+    held = a_job(
+        "held", nodes=2, activeDeadlineSeconds=86_400, status={**placed_on("n1", "n2"), **since}
+    )
+    file = written(tmp_path, *SITE, held, a_job("next", nodes=2))
+    as_of = moment("2026-11-21T11:00:00Z")
+    assert as_of is not None
+    os.utime(file, (as_of, as_of))
+    found = verdicts(capsys, "-f", file)["team/next"]
+    assert as_of < found["expectedStart"] <= found["expectedStartBy"] <= as_of + 23 * 3600
+    assert "expectedStart" not in verdicts(capsys, "-f", file, "--no-forecast")["team/next"]
+    wide = told(capsys, "decide", "-f", file, "-o", "wide")[1]
+    assert "   in " in wide.splitlines()[1]
+
+
+def test_the_owner_s_choices_come_from_the_chart_s_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy = a_job("busy", nodes=1, status=placed_on("n1"))
+    waiting = [a_job("big", nodes=2, priorityClassName="high"), a_job("small", nodes=1)]
+    gentle = a_queue(preemption={"withinQueue": "Never"})
+    file = written(tmp_path, *SITE, gentle, a_class("high", 5), busy, *waiting)
+    values = tmp_path / "values.yaml"
+    values.write_text("replicas: 2\nscheduling: {waiting: Backfill}\n")
+    assert verdicts(capsys, "-f", file)["team/small"]["verdict"] == "Placed"
+    patient = verdicts(capsys, "-f", file, "--policy", str(values))
+    assert patient["team/small"]["reason"] == "WouldDelayReservation"
+
+
+def test_jobs_that_no_cycle_looks_at_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classless = a_job("classless", priorityClassName="gone")
+    refused = a_job("refused", template=None, trainer={"overrides": {"optimiser": {}}})
+    odd = a_job("odd", nodes=4, topology={"slices": [{"level": "rack", "nodes": 3}]})
+    text = told(capsys, "decide", "-f", written(tmp_path, *SITE, classless, refused, odd))[1]
+    table, *remarks = text.splitlines()
+    assert table == "nothing to decide: no job waits or is broken"
+    assert [remark.split(": ")[:2] for remark in remarks] == [
+        ["team/classless", "PriorityClassNotFound"],
+        ["team/odd", "left out"],
+        ["team/refused", "InvalidConfig"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ([a_queue(), a_job("one", nodes="two")], "line 17: spec.nodes: Input should be a valid"),
+        ([a_queue(-1)], "spec.quotas[0].nominalGpus: Input should be greater than or equal to 0"),
+        ([{**a_pool(), "spec": {}}], "spec.nodeSelector: Field required"),
+        ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]: Expected `str`, got"),
+        ([a_node("n", allocatable={"cpu": "four"})], "line 1: "),
+        ([{"apiVersion": API, "kind": "TrainingJob"}], "line 1: Object missing required field"),
+    ],
+)
+def test_a_malformed_object_is_named_by_file_line_and_field(
+    objects: list[Json], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = told(capsys, "decide", "-f", written(tmp_path, *objects))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"drumline: {tmp_path / 'all.yaml'}, line ")
+    assert said in err
+
+
+def test_a_policy_that_is_none_is_named_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "values.yaml").write_text("scheduling:\n  order: Priority\n  waiting: Maybe\n")
+    arguments = ("-f", written(tmp_path, *SITE), "--policy", str(tmp_path / "values.yaml"))
+    code, _, err = told(capsys, "decide", *arguments)
+    assert code == 2
+    assert "values.yaml, line 3: scheduling.waiting: Input should be 'BestEffort'" in err
+
+
+def captured(folder: Path) -> Path:
+    """A cycle with a job that starts and one that waits."""
+    file = written(folder, *SITE, a_job("one", nodes=2), a_job("two", nodes=1))
+    found = cluster.read(documents.documents([file]))
+    policy = Policy()
+    made = decide(snapshot=found.snapshot, pending=found.pending, policy=policy, now=5.0)
+    capture = Capture(
+        snapshot=found.snapshot, pending=found.pending, policy=policy, now=5.0, decisions=made
+    )
+    (folder / "capture.json").write_bytes(encode(capture))
+    return folder / "capture.json"
+
+
+def test_a_capture_is_decided_the_same_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = told(capsys, "replay", str(captured(tmp_path)))
+    assert code == 0
+    assert out == (
+        "the same decisions as captured: 1 placed, 0 resized, 0 preemptions, 0 moves, 1 waiting\n"
+    )
+    table = told(capsys, "replay", str(captured(tmp_path)), "-o", "table")[1]
+    assert [line.split()[0] for line in table.splitlines()[:3]] == ["JOB", "team/one", "team/two"]
+
+
+def test_what_would_be_decided_otherwise_now_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = captured(tmp_path)
+    text = file.read_text()
+    assert '"n2"' in text
+    bent = text.replace('"unschedulable": false', '"unschedulable": true')
+    file.write_text(bent)
+    code, out, _ = told(capsys, "replay", str(file))
+    assert code == 1
+    head, *lines = out.splitlines()
+    assert head.endswith("differences from what was captured (no version):")
+    assert "  placed[team/one]: no more" in lines
+    assert any(line.startswith("  blocked[team/one]: new: ") for line in lines)
+    assert any(line.startswith("  blocked[team/two].reason: ") for line in lines)
+
+
+def test_what_is_no_capture_is_named_by_line_and_field(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = captured(tmp_path)
+    lines = file.read_text().splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.strip() == '"now": 5.0,']
+    lines[at] = lines[at].replace("5.0", '"soon"')
+    file.write_text("\n".join(lines))
+    code, _, err = told(capsys, "replay", str(file))
+    assert code == 2
+    assert err == (f"drumline: {file}, line {at + 1}: capture.now: Expected `float`, got `str`\n")
+    lines[at] = lines[at].replace(":", "!")
+    file.write_text("\n".join(lines))
+    assert f"line {at + 1}: JSON is malformed" in told(capsys, "replay", str(file))[2]

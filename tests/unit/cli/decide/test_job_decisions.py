@@ -1,0 +1,87 @@
+"""Decisions as lines, whatever their kind."""
+
+from __future__ import annotations
+
+from drumline.cli.decide.job_decisions import Verdict, lines
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    Move,
+    MoveReason,
+    Placed,
+    Preemption,
+    Reservation,
+    Resized,
+    Victim,
+    VictimReason,
+)
+from tests.unit.scheduling.builders import admitted, cluster, gang, node
+
+HELD = {
+    name: admitted(gang(name, nodes=2, sizes=(1, 2), gpus=4), "n0", "n1")
+    for name in ("broken", "grown", "shrunk", "gone", "aside", "moved")
+}
+SITE = cluster(node("n0"), node("n1"), running=HELD.values())
+WAITING = gang("waits", nodes=2, gpus=4)
+
+
+def victim(name: str, **rest: object) -> Victim:
+    fields = {"gpus": 4, "gpu_seconds_lost": 12.0, "why": VictimReason.LOWER_PRIORITY, **rest}
+    return Victim(key=f"training/{name}", uid=f"uid-{name}", **fields)  # type: ignore[arg-type]
+
+
+def named(name: str) -> dict[str, str]:
+    return {"key": f"training/{name}", "uid": f"uid-{name}", "pool": "h100"}
+
+
+def test_every_kind_of_decision_has_its_line() -> None:
+    decisions = Decisions(
+        placed=(Placed(**named("broken"), assignment=("n0", "n2"), replaced=(1,)),),
+        resized=(Resized(**named("grown"), kept=(0, 1), added=("n2",)),),
+        preemptions=(
+            Preemption(
+                **named("waits"),
+                assignment=("n0", "n1"),
+                victims=(
+                    victim("gone"),
+                    victim("shrunk", kept=(0,)),
+                    victim("aside", moves_to=("n4", "n5"), moves_to_pool="a100"),
+                ),
+            ),
+        ),
+        moves=(
+            Move(
+                **named("moved"),
+                assignment=("n6", "n7"),
+                why=MoveReason.DEFRAGMENTATION,
+                gpu_seconds_lost=5.0,
+                domains_freed=2,
+            ),
+        ),
+        blocked=(
+            Blocked(
+                key="training/waits",
+                uid="uid-waits",
+                reason=BlockReason.WAITING_FOR_VICTIMS,
+                message="waits for others to leave",
+            ),
+        ),
+        reservations=(Reservation(**named("waits"), assignment=("n0", "n1"), start_at=99.0),),
+    )
+    found = lines(decisions, snapshot=SITE, pending=[WAITING])
+    assert [
+        (line.job.partition("/")[2], line.verdict, line.pool, line.nodes) for line in found
+    ] == [
+        ("broken", Verdict.REPAIRED, "h100", ("n0", "n2")),
+        ("grown", Verdict.RESIZED, "h100", ("n0", "n1", "n2")),
+        ("gone", Verdict.PREEMPTED, "h100", ()),
+        ("shrunk", Verdict.PREEMPTED, "h100", ()),
+        ("aside", Verdict.MOVED, "a100", ("n4", "n5")),
+        ("moved", Verdict.MOVED, "h100", ("n6", "n7")),
+        ("waits", Verdict.WAITS, "h100", ("n0", "n1")),
+    ]
+    assert [line.by for line in found[2:5]] == ["training/waits"] * 3
+    assert (found[3].pods, found[3].message) == (1, "goes on with 1 pod")
+    assert found[5].message == "2 domains more free then"
+    assert found[6].reserved_at == 99.0

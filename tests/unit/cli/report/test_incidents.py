@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.cli.report.model import BudgetStory, Share
+from tests.unit.cli.manifests import a_manifest, a_running_status, a_story, an_incident
+
+
+def story_of(**status: Any) -> Any:
+    return a_story(a_manifest(status=a_running_status(**status)))
+
+
+def test_the_stages_of_an_incident_touch_each_other_and_add_up() -> None:
+    (incident,) = story_of(lastIncident=an_incident()).incidents
+    ends = [incident.at]
+    for stage in incident.stages:
+        assert stage.begins_at == pytest.approx(ends[-1], abs=1e-6)
+        ends.append(stage.begins_at + stage.seconds)
+    assert [stage.name for stage in incident.stages] == [
+        "Detect",
+        "Decide",
+        "Replace",
+        "Rendezvous",
+        "Restore",
+        "First step",
+    ]
+    assert incident.milliseconds == 5104 + 212 + 8930 + 304 + 1220 + 640
+    assert ends[-1] == pytest.approx(incident.at + incident.seconds, abs=1e-6)
+    assert incident.over
+
+
+def begun_incident() -> dict[str, Any]:
+    begun = an_incident()
+    for field in ("replace", "rendezvous", "restore", "firstStep"):
+        del begun[f"{field}Milliseconds"]
+    return begun
+
+
+def test_the_stage_under_way_lasts_until_now() -> None:
+    (incident,) = story_of(phase="Recovering", lastIncident=begun_incident()).incidents
+    assert not incident.over
+    assert [(stage.name, stage.milliseconds, stage.under_way) for stage in incident.stages] == [
+        ("Detect", 5104, False),
+        ("Decide", 212, False),
+        ("Replace", 852_684, True),
+    ]
+
+
+def test_a_stage_that_a_job_s_end_cut_off_lasts_until_then() -> None:
+    ended = story_of(
+        phase="Failed", lastIncident=begun_incident(), finishedAt="2026-11-21T06:41:20Z"
+    )
+    assert ended.incidents[0].milliseconds == 8000
+
+
+def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -> None:
+    story = story_of(lastIncident=begun_incident(), earlierIncidents=[begun_incident()])
+    assert [incident.milliseconds for incident in story.incidents] == [5316, 5316]
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit", "found"),
+    [
+        ({}, "pod llama-2-g1 on node-3", "5.10 s after its last sign of life"),
+        (
+            {"rank": 17, "faultClass": "Application", "detectMilliseconds": 14},
+            "rank 17 in pod llama-2-g1 on node-3",
+            "14 ms after it struck",
+        ),
+        (
+            {"pod": None, "node": None, "faultClass": "Hang"},
+            "pod index 2",
+            "after 5.10 s, in which it was silent while the others waited for it",
+        ),
+        (
+            {"faultClass": "Preemption", "pod": None, "node": None},
+            "pod index 2",
+            "it was announced",
+        ),
+        ({"node": None, "detectMilliseconds": 0}, "pod llama-2-g1", "at once"),
+        ({"pod": None, "index": None, "node": None, "detectMilliseconds": None}, "", ""),
+    ],
+)
+def test_an_incident_names_its_culprit_and_how_it_was_found(
+    changes: dict[str, Any], culprit: str, found: str
+) -> None:
+    (incident,) = story_of(lastIncident=an_incident(**changes)).incidents
+    assert (incident.culprit, incident.found) == (culprit, found)
+
+
+def test_the_newest_incident_comes_first() -> None:
+    story = story_of(
+        lastIncident=an_incident(generation=4),
+        earlierIncidents=[an_incident(attempt=1), an_incident(generation=2)],
+    )
+    assert [incident.number for incident in story.incidents] == ["4.0", "3.1", "2.0"]
+
+
+def test_a_fault_that_repeats_says_so() -> None:
+    (incident,) = story_of(lastIncident=an_incident(repeats=3)).incidents
+    assert incident.cause.endswith("(fault 3 in a row without a new step between them)")
+
+
+def test_only_faults_inside_the_window_count_against_a_budget() -> None:
+    recent = [
+        {"at": "2026-11-20T06:55:30Z", "count": 5},
+        {"at": "2026-11-21T04:00:00Z", "count": 1},
+        {"at": "2026-11-21T06:00:00Z", "count": 1},
+    ]
+    charged = [{"faultClass": "Application", "used": 9, "recent": recent}]
+    manifest = a_manifest(status=a_running_status(budgets=charged), recovery={"maxRestarts": 2})
+    budgets = {budget.fault_class: budget for budget in a_story(manifest).budgets}
+    assert list(budgets) == ["Application", "OutOfMemory", "Hang", "Infrastructure"]
+    assert budgets["Application"] == BudgetStory(
+        fault_class="Application", used=2, allowed=2, total=9, next_back_at=1795320000.0
+    )
+    assert [budgets[name].left for name in budgets] == [0, 1, 3, None]
+
+
+def test_gpu_seconds_are_shares_of_all_that_were_held() -> None:
+    held = {"until": "2026-11-21T06:55:12Z", "productive": 900, "starting": 75, "recovering": 25}
+    story = story_of(gpuSeconds=held)
+    assert story.shares == (
+        Share(state="Productive", gpu_seconds=900, share=0.9, productive=True),
+        Share(state="Starting", gpu_seconds=75, share=0.075, productive=False),
+        Share(state="Recovering", gpu_seconds=25, share=0.025, productive=False),
+    )
+    assert story.goodput == 0.9
+
+
+def test_a_job_that_has_held_no_gpu_has_no_goodput() -> None:
+    assert story_of().goodput is None

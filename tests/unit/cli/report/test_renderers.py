@@ -1,0 +1,139 @@
+"""What both renderers promise: all of the story, and nothing that foreign text could start."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.cli.report import html as page
+from drumline.cli.report import text
+from drumline.cli.report.model import Story
+from tests.unit.cli.manifests import a_manifest, a_running_status, a_story, an_event, an_incident
+
+EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m\u202e"
+
+
+class Elements(HTMLParser):
+    """What a browser would see: elements with their attributes, and text."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def full_story(foreign: str) -> Story:
+    status = a_running_status(
+        reason=foreign[:64],
+        message=foreign,
+        loss=foreign[:32],
+        phase="Recovering",
+        lastIncident=an_incident(cause=foreign, pod=foreign[:60], node=foreign[:60]),
+        earlierIncidents=[an_incident(cause=foreign, generation=2)],
+        gpuSeconds={"until": "2026-11-21T06:55:12Z", "productive": 900, "starting": 75},
+    )
+    manifest: Any = a_manifest(status=status)
+    manifest["metadata"]["name"] = foreign or "llama"
+    regarding = {"kind": "TrainingJob", "name": foreign or "llama", "namespace": "team"}
+    return a_story(manifest, an_event(note=foreign, reason=foreign, regarding=regarding))
+
+
+def test_the_text_tells_the_incident_and_its_stages_add_up() -> None:
+    told = text.render(
+        a_story(a_manifest(status=a_running_status(lastIncident=an_incident()))), colours=False
+    )
+    stages = re.findall(r"^  ([A-Z][a-z ]+?) +([\d.]+) s", told, re.MULTILINE)
+    assert [name for name, _ in stages] == [
+        *("Detect", "Decide", "Replace", "Rendezvous", "Restore", "First step")
+    ]
+    (total,) = re.findall(r"^  total +([\d.]+) s$", told, re.MULTILINE)
+    assert round(sum(float(seconds) for _, seconds in stages), 3) == float(total) == 16.41
+
+
+def test_colours_change_nothing_but_colours() -> None:
+    story = full_story("a cause")
+    coloured = text.render(story, colours=True)
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text.render(story, colours=False)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=300))
+def test_no_foreign_text_steers_a_terminal(foreign: str) -> None:
+    told = text.render(full_story(foreign), colours=False)
+    assert not re.search(
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", told
+    )
+    assert max(map(len, told.splitlines())) <= 320
+
+
+@settings(deadline=None)
+@given(st.one_of(st.just(EVIL), st.text(max_size=300), st.text(alphabet="<>&\"'/!-", max_size=60)))
+def test_no_foreign_text_becomes_markup(foreign: str) -> None:
+    plain = Elements(page.render(full_story("harmless")))
+    told = Elements(page.render(full_story(foreign)))
+    assert told.names <= plain.names
+    assert told.attributes <= plain.attributes
+    assert told.open == []
+
+
+def test_the_page_loads_and_runs_nothing() -> None:
+    document = page.render(full_story(EVIL))
+    found = Elements(document)
+    assert not found.names & {"script", "link", "img", "iframe", "object", "base", "form", "a"}
+    assert not {name for name in found.attributes if name.startswith("on")}
+    assert not found.attributes & {"src", "href", "action"}
+    assert "url(" not in document
+    assert "default-src &#x27;none&#x27;" in document
+
+
+def test_the_pictures_are_well_formed_and_say_in_words_what_they_show() -> None:
+    pictures = re.findall(r"<svg[^>]*role=.*?</svg>", page.render(full_story(EVIL)), re.DOTALL)
+    assert len(pictures) == 3
+    for picture in pictures:
+        root = ET.fromstring(picture)  # noqa: S314 - our own
+        title, description = (root.find(name) for name in ("title", "desc"))
+        assert title is not None
+        assert description is not None
+        assert title.text
+        assert description.text
+        assert root.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+
+
+def test_every_stage_of_the_picture_stands_inside_it() -> None:
+    slow = an_incident(detectMilliseconds=0, decideMilliseconds=9_000_000, firstStepMilliseconds=1)
+    story = a_story(a_manifest(status=a_running_status(lastIncident=slow)))
+    document = page.render(story)
+    (picture,) = re.findall(r'<svg[^>]*class="picture recovery.*?</svg>', document, re.DOTALL)
+    for rect in ET.fromstring(picture).iter("rect"):  # noqa: S314 - our own
+        assert float(rect.get("x", "nan")) >= 124
+        assert float(rect.get("x", "nan")) + float(rect.get("width", "nan")) <= 960
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Pending"}, a_running_status()])
+def test_a_job_with_little_to_tell_is_told_too(status: dict[str, Any]) -> None:
+    story = a_story(a_manifest(status=status))
+    assert "What to do" in text.render(story, colours=False)
+    assert Elements(page.render(story)).open == []

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.cli.formatting import clock
+from tests.unit.cli.manifests import AS_OF, a_manifest, a_running_status, a_story, an_incident
+
+RELEASED = {"admittedAt": "2026-11-21T05:14:02Z", "startedAt": None, "assignment": None}
+
+
+def life(status: dict[str, Any], *, as_of: str = AS_OF) -> list[tuple[str, str, str]]:
+    return [
+        (stretch.state, clock(stretch.begins_at)[11:19], clock(stretch.ends_at)[11:19])
+        for stretch in a_story(a_manifest(status=status), as_of=as_of).life
+    ]
+
+
+def test_it_waited_started_ran_and_recovered() -> None:
+    assert life(a_running_status(lastIncident=an_incident())) == [
+        ("Waiting", "05:00:02", "05:14:02"),
+        ("Starting", "05:14:02", "05:15:40"),
+        ("Running", "05:15:40", "06:41:12"),
+        ("Recovering", "06:41:12", "06:41:28"),
+        ("Running", "06:41:28", "06:55:30"),
+    ]
+
+
+def test_a_recovery_that_is_not_over_lasts_until_now() -> None:
+    begun = an_incident(firstStepMilliseconds=None)
+    assert life(a_running_status(phase="Recovering", lastIncident=begun))[-1] == (
+        "Recovering",
+        "06:41:12",
+        "06:55:30",
+    )
+
+
+def test_a_job_that_was_never_placed_waits_since_it_exists() -> None:
+    assert life({"phase": "Pending"}) == [("Waiting", "05:00:00", "06:55:30")]
+
+
+def test_a_finished_job_s_life_is_over() -> None:
+    ended = a_running_status(phase="Succeeded", finishedAt="2026-11-21T06:00:00Z")
+    assert life(ended)[-1] == ("Running", "05:15:40", "06:00:00")
+
+
+def test_a_suspended_job_ran_before() -> None:
+    suspended = {
+        "type": "Suspended",
+        "status": "True",
+        "reason": "SuspendedByUser",
+        "lastTransitionTime": "2026-11-21T06:00:00Z",
+    }
+    assert life(a_running_status(**RELEASED, conditions=[suspended])) == [
+        ("Waiting", "05:00:02", "05:14:02"),
+        ("Running", "05:14:02", "06:00:00"),
+        ("Suspended", "06:00:00", "06:55:30"),
+    ]
+
+
+def test_a_preempted_job_waits_again() -> None:
+    released = {
+        "type": "Admitted",
+        "status": "False",
+        "reason": "Preempted",
+        "lastTransitionTime": "2026-11-21T06:30:00Z",
+    }
+    assert life(a_running_status(**RELEASED, conditions=[released]))[-2:] == [
+        ("Running", "05:14:02", "06:30:00"),
+        ("Waiting", "06:30:00", "06:55:30"),
+    ]
+
+
+def test_time_with_an_incident_before_the_current_placement_was_not_only_waiting() -> None:
+    before = an_incident(faultAt="2026-11-21T05:03:00Z")
+    assert life(a_running_status(lastIncident=before))[0] == (
+        "Earlier placements",
+        "05:00:02",
+        "05:14:02",
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 6000), min_size=1, max_size=8, unique=True), st.data())
+def test_stretches_never_overlap_and_leave_no_gap(offsets: list[int], data: st.DataObject) -> None:
+    incidents = [
+        an_incident(
+            faultAt=f"2026-11-21T{5 + at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}Z",
+            restoreMilliseconds=data.draw(st.integers(0, 2_000_000)),
+        )
+        for at in sorted(offsets, reverse=True)
+    ]
+    status = a_running_status(lastIncident=incidents[0], earlierIncidents=incidents[1:])
+    stretches = a_story(a_manifest(status=status)).life
+    assert [s.begins_at for s in stretches[1:]] == [s.ends_at for s in stretches[:-1]]
+    assert all(stretch.ends_at > stretch.begins_at for stretch in stretches)

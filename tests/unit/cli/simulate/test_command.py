@@ -1,0 +1,134 @@
+"""`drumline simulate` as people use it."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from drumline.cli import program
+from drumline.cli.simulate import progress_bar as progress
+from drumline.cli.simulate.progress_bar import Bar
+from drumline.simulator.engine.simulation import Tick
+
+CLUSTER = """\
+pools:
+  - name: p
+    nodes: [{count: 2, gpus: 8}]
+queues:
+  - {name: q, quota: {p: 16}, preemption: {withinQueue: LowerPriority}}
+execution: {saveSeconds: 30, restartSeconds: 60}
+"""
+TRACE = """\
+submit_seconds,gpus,duration_seconds,user,priority
+0,8,600,ann,0
+0,8,600,bob,0
+60,16,600,ann,1
+120,8,60,bob,0
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    cluster, trace = tmp_path / "cluster.yaml", tmp_path / "trace.csv"
+    cluster.write_text(CLUSTER)
+    trace.write_text(TRACE)
+    return str(cluster), str(trace)
+
+
+def test_a_table_compares_the_cluster_s_policy_with_plain_queues(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["simulate", *files]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines()[0] == "4 jobs of trace.csv on 16 GPUs"
+    names = [line.split("  ")[0] for line in told.out.splitlines()[3:6]]
+    assert names == ["drumline", "best-effort FIFO", "strict FIFO"]
+    assert "drumline beside best-effort FIFO: " in told.out
+
+
+def test_json_has_the_figures_of_each_policy(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["simulate", *files, "-o", "json", "--alone"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["policies"]) == ["drumline"]
+    figures = told["policies"]["drumline"]
+    assert (figures["jobs"], figures["preempted"], figures["never_started"]) == (4, 2, 0)
+    assert figures["makespan_seconds"] == 90 + 600 + (60 + 540) + 60
+
+
+def test_pictures_and_a_page_without_anything_foreign(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pictures"
+    assert program.main(["simulate", *files, "--pictures", str(folder)]) == 0
+    capsys.readouterr()
+    drawn = {path.name for path in folder.iterdir()}
+    assert {"utilisation.png", "waits.png", "largest.png", "fairness.png"} <= drawn
+    assert {"places-1.png", "places-3.png", "preemptions.png", "index.html"} <= drawn
+    page = (folder / "index.html").read_text()
+    assert "4 jobs of trace.csv on 16 GPUs" in page
+    assert page.count("data:image/svg+xml;base64,") == len(drawn) - 1
+    assert 'src="http' not in page
+    assert "<script" not in page
+
+
+def test_a_made_up_trace_can_be_kept_and_used_again(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept.csv"
+    wish = ["simulate", files[0], "--alone", "--jobs", "20", "--seed", "5", "-o", "json"]
+    assert program.main([*wish, "--save-trace", str(kept)]) == 0
+    made_up = json.loads(capsys.readouterr().out)
+    assert program.main(["simulate", files[0], str(kept), "--alone", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["policies"] == made_up["policies"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (["cluster.yaml", "count: 2", "count: two"], "cluster.yaml, line 3, field pools[0].nodes"),
+        (["trace.csv", "0,8,600,bob", "0,8,long,bob"], "trace.csv, line 3, field duration_seco"),
+        (["trace.csv", "60,16", "60,17"], ""),
+        (["trace.csv", "gpus", "gpu"], "trace.csv, line 1, field gpus: this column is missing"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence(
+    files: tuple[str, str], change: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, old, new = change
+    path = Path(files[0]).with_name(name)
+    path.write_text(path.read_text().replace(old, new))
+    assert program.main(["simulate", *files]) == (2 if told else 0)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--jobs", "0"], "--jobs must be at least 1"),
+        (["--load", "0"], "--load must be above 0"),
+        (["missing.csv"], "missing.csv: No such file"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_one_sentence(
+    files: tuple[str, str], arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["simulate", files[0], *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_bar_says_how_far_it_is_and_cleans_up() -> None:
+    tick = Tick(now=7200, submitted=30, ended=10, waiting=15, running=5, jobs=40)
+    screen = StringIO()
+    with Bar(title="strict FIFO", screen=screen) as bar:
+        bar(tick)
+        bar(tick)
+    told = progress.line(tick, title="strict FIFO")
+    assert "10 of 40 jobs ended, 5 run, 15 wait; 2 h simulated" in told
+    assert told.count("█") == 7
+    assert screen.getvalue() == f"\r\033[K{told}\r\033[K"

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli import formatting as figures
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (-0.2, "0 ms"),
+        (0.0144, "14 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (8.314, "8.31 s"),
+        (42.04, "42.0 s"),
+        (99.96, "1 min 40 s"),
+        (200, "3 min 20 s"),
+        (240, "4 min"),
+        (7500, "2 h 5 min"),
+        (190_000, "2 d 4 h"),
+    ],
+)
+def test_a_duration_has_the_figures_that_matter(seconds: float, told: str) -> None:
+    assert figures.duration(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0, "0.0 %"), (0.0004, "< 0.1 %"), (0.5, "50.0 %"), (0.9996, "> 99.9 %"), (1, "100.0 %")],
+)
+def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, told: str) -> None:
+    assert figures.percent(share) == told
+
+
+@pytest.mark.parametrize(
+    ("foreign", "told"),
+    [
+        ("two\nlines\tand  spaces ", "two lines and spaces"),
+        ("\x1b]0;title\x07\x1b[31mred", "]0;title [31mred"),
+        ("a\u202eb\u2028c\u200bd", "a b c d"),
+        ("Grüße, 日本語", "Grüße, 日本語"),
+    ],
+)
+def test_foreign_text_becomes_one_line_that_steers_nothing(foreign: str, told: str) -> None:
+    assert figures.plain(foreign) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1970-01-01T00:01:00Z", 60.0),
+        ("1970-01-01T01:00:00.250000+01:00", 0.25),
+        ("1970-01-01T00:01:00", 60.0),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_moment_is_read_or_is_none(text: str | None, seconds: float | None) -> None:
+    assert figures.moment(text) == seconds

@@ -1,0 +1,399 @@
+"""What the scheduler sees: kept incrementally, equal to what a fresh look would give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from drumline.controller.cache.cluster import Backoff, ClusterState
+from drumline.controller.cache.nodes import NodeBook
+from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
+from drumline.lifecycle.model.job import Job, timestamp
+from drumline.scheduling.model import Node, Snapshot
+from drumline_trainer.contract import Progress
+from tests.unit.controller.views import (
+    assignment,
+    foreign_pod,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    priority_view,
+    queue_view,
+)
+
+KEY = "team/llama"
+NOW = 1_800_000_000.0
+
+
+def empty() -> ClusterState:
+    return ClusterState(nodes=NodeBook(clock=lambda: NOW))
+
+
+@pytest.fixture
+def state() -> ClusterState:
+    state = empty()
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    for name in ("node-0", "node-1"):
+        state.nodes.on_node(None, node_view(name))
+    return state
+
+
+def node(state: ClusterState, name: str = "node-0") -> Node:
+    return next(node for node in state.snapshot(now=NOW).nodes if node.name == name)
+
+
+def written(state: ClusterState, *, version: int, **status: Any) -> Job:
+    """The job as it is after a status write of our own was acknowledged."""
+    job = state.job(KEY)
+    assert job is not None
+    changed = job.status.model_copy(update=status)
+    return replace(job, resource_version=str(version), status=changed)
+
+
+def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterState) -> None:
+    ours, theirs = pod_view(), foreign_pod("theirs", gpus=3)
+    state.on_pod(None, ours)
+    state.on_pod(None, theirs)
+    assert node(state).used.gpus == 5
+    assert node(state).used.pods == 2
+    leaving = foreign_pod("theirs", gpus=3, terminating=True)
+    state.on_pod(theirs, leaving)
+    assert node(state).used.gpus == 5
+    state.on_pod(leaving, foreign_pod("theirs", gpus=3, phase=PodPhase.SUCCEEDED))
+    assert node(state).used.gpus == 2
+    state.on_pod(ours, None)
+    assert node(state).used.gpus == 0
+
+
+def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
+    state: ClusterState,
+) -> None:
+    state.on_job(None, job_view(status=assignment("node-0", "node-1")))
+
+    def reserved() -> frozenset[int]:
+        (held,) = state.snapshot(now=NOW).admitted
+        return held.reserved
+
+    assert reserved() == {0, 1}
+    shown = pod_view(index=1)
+    state.on_pod(None, shown)
+    state.on_pod(None, pod_view(index=0, generation=7))
+    assert reserved() == {0}
+    state.on_pod(shown, pod_view(index=1, phase=PodPhase.FAILED))
+    assert reserved() == {0, 1}
+
+
+def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterState) -> None:
+    def going() -> list[int]:
+        return [node(state, name).terminating.gpus for name in ("node-0", "node-1")]
+
+    state.on_job(None, job_view(status=assignment("node-0", "node-1")))
+    for index in (0, 1):
+        state.on_pod(None, pod_view(index=index, node_name=f"node-{index}"))
+    state.on_pod(None, foreign_pod("theirs"))
+    assert going() == [0, 0]
+    held = state.job(KEY)
+    assert held is not None
+    assert held.status.assignment is not None
+    given_up = held.status.assignment.model_copy(update={"lost": [1]})
+    state.assume(written(state, version=2, assignment=given_up))
+    assert going() == [0, 2]
+    state.assume(written(state, version=3, assignment=None))
+    assert going() == [2, 2]
+    assert node(state).used.gpus == 3
+    released = job_view(version=3)
+    state.on_job(None, released)
+    state.on_job(released, None)
+    assert going() == [2, 2]
+
+
+def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterState) -> None:
+    first = job_view(version=1)
+    state.on_job(None, first)
+    ours = written(state, version=5, step=3)
+    state.assume(ours)
+    assert state.job(KEY) == ours
+    assert list(state.jobs()) == [ours]
+    state.on_job(first, job_view(version=4))
+    assert state.job(KEY) == ours
+    state.on_job(first, job_view(version=5, status={"step": 3}))
+    confirmed = state.job(KEY)
+    assert confirmed is not None
+    assert confirmed.status.step == 3
+    state.on_job(first, job_view(version=6, status={"step": 4}))
+    newest = state.job(KEY)
+    assert newest is not None
+    assert newest.status.step == 4
+
+
+def test_what_the_watch_overtook_is_not_assumed(state: ClusterState) -> None:
+    state.on_job(None, job_view(version=1))
+    ours = written(state, version=5, step=3)
+    state.on_job(None, job_view(version=7))
+    state.assume(ours)
+    found = state.job(KEY)
+    assert found is not None
+    assert found.resource_version == "7"
+
+
+def test_nothing_is_assumed_of_a_namesake(state: ClusterState) -> None:
+    state.on_job(None, job_view(version=1))
+    ours = written(state, version=5, step=3)
+    state.on_job(None, job_view(uid="job-2", version=3))
+    state.assume(ours)
+    found = state.job(KEY)
+    assert found is not None
+    assert (found.uid, found.resource_version) == ("job-2", "3")
+
+
+def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: ClusterState) -> None:
+    view = job_view()
+    state.on_job(None, view)
+    state.backoffs["job-1"] = Backoff(until=9.0, cause="quota", count=2)
+    state.on_job(view, None)
+    assert state.job(KEY) is None
+    assert state.backoffs == {}
+    assert state.take_gone(KEY) == {"job-1"}
+    assert state.take_gone(KEY) == set()
+
+
+def test_a_replaced_job_counts_as_deleted(state: ClusterState) -> None:
+    state.on_job(None, job_view())
+    state.on_job(None, job_view(uid="job-2"))
+    assert state.take_gone(KEY) == {"job-1"}
+    found = state.job(KEY)
+    assert found is not None
+    assert found.uid == "job-2"
+
+
+def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: ClusterState) -> None:
+    state.on_job(None, job_view())
+    problem = state.on_job(None, job_view(version=2, nodes="many"))
+    assert problem is not None
+    assert "nodes" in problem
+    found = state.job(KEY)
+    assert found is not None
+    assert found.resource_version == "1"
+
+
+def test_unreadable_pools_and_queues_are_named(state: ClusterState) -> None:
+    bad = ObjectView(namespace="", name="h100", uid="h100", resource_version="2", spec={"x": 1})
+    assert state.on_pool(pool_view(), bad)
+    assert state.on_queue(None, replace_spec(queue_view(), {"quotas": "all"}))
+    assert state.pool_spec("h100") is not None
+    assert [queue.nominal for queue in state.snapshot(now=NOW).queues] == [{"h100": 64}]
+
+
+def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
+    return ObjectView(
+        namespace=view.namespace, name=view.name, uid=view.uid, resource_version="2", spec=spec
+    )
+
+
+def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterState) -> None:
+    state.nodes.distrust("node-0")
+    state.nodes.distrust("nowhere")
+    assert [each.distrusted for each in state.snapshot(now=NOW).nodes] == [True, False]
+    same = node_view("node-0", version=1)
+    assert not state.nodes.on_node(same, same).offer
+    assert node(state).distrusted
+    assert state.nodes.on_node(same, node_view("node-0", version=2)).offer
+    assert not node(state).distrusted
+
+
+def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterState) -> None:
+    state.nodes.distrust("node-0")
+    state.nodes.on_node(node_view("node-0"), None)
+    assert [each.name for each in state.snapshot(now=NOW).nodes] == ["node-1"]
+    state.nodes.on_node(None, node_view("node-0"))
+    assert not node(state).distrusted
+
+
+def test_priorities_come_from_their_classes(state: ClusterState) -> None:
+    state.on_job(None, job_view(priorityClassName="high"))
+    assert state.pending() == []
+    assert [job.name for job in state.queued_without_class()] == ["llama"]
+    high = priority_view("high", 1000)
+    state.on_priority_class(None, high)
+    assert [gang.priority for gang in state.pending()] == [1000]
+    state.on_priority_class(high, priority_view("high", 5))
+    assert [gang.priority for gang in state.pending()] == [5]
+
+
+def test_a_job_that_names_no_class_has_the_default_one(state: ClusterState) -> None:
+    state.on_job(None, job_view())
+    assert [gang.priority for gang in state.pending()] == [0]
+    usual = priority_view("usual", 7, default=True)
+    state.on_priority_class(None, usual)
+    assert [gang.priority for gang in state.pending()] == [7]
+    state.on_priority_class(usual, None)
+    assert [gang.priority for gang in state.pending()] == [0]
+
+
+def test_a_backoff_reaches_the_scheduler(state: ClusterState) -> None:
+    state.on_job(None, job_view())
+    assert [gang.retry_at for gang in state.pending()] == [0.0]
+    state.backoffs["job-1"] = Backoff(until=99.0, cause="quota", count=1)
+    (gang,) = state.pending()
+    assert (gang.retry_at, gang.retry_cause) == (99.0, "quota")
+
+
+def test_who_waits_and_who_holds(state: ClusterState) -> None:
+    state.on_job(None, job_view("waits", uid="a"))
+    state.on_job(None, job_view("holds", uid="b", status=assignment("node-0", "node-1")))
+    state.on_job(None, job_view("paused", uid="c", suspend=True))
+    over = {**assignment("node-0", "node-1"), "finishedAt": "2023-11-14T22:14:00Z"}
+    state.on_job(None, job_view("over", uid="d", status=over))
+    assert [gang.key for gang in state.pending()] == ["team/waits"]
+    assert [held.gang.key for held in state.snapshot(now=NOW).admitted] == ["team/holds"]
+
+
+def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterState) -> None:
+    impostor = pod_view(job_uid="job-1")
+    impostor = PodView(
+        namespace="team",
+        name=impostor.name,
+        uid="impostor",
+        resource_version="1",
+        owner_uid="somebody",
+        labels=impostor.labels,
+        node_name="node-0",
+        requests={"nvidia.com/gpu": 2},
+    )
+    state.on_pod(None, impostor)
+    assert list(state.facts_of("team", "job-1")) == []
+    assert node(state).used.gpus == 2
+
+
+def test_of_two_pools_a_node_belongs_to_the_first_by_name(state: ClusterState) -> None:
+    state.on_pool(None, pool_view("a-pool"))
+    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"a-pool"}
+    state.on_pool(pool_view("a-pool"), None)
+    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"h100"}
+
+
+NODES = st.sampled_from(["node-0", "node-1", "node-2"])
+PODS = st.sampled_from(["p", "q", "r", "s"])
+PHASES = st.sampled_from([PodPhase.PENDING, PodPhase.RUNNING, PodPhase.FAILED])
+
+
+class Incremental(RuleBasedStateMachine):
+    """Any history of events gives what the last state alone gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = empty()
+        self.pods: dict[str, PodView] = {}
+        self.nodes: dict[str, NodeView] = {}
+        self.pools: dict[str, ObjectView] = {}
+        self.version = 0
+
+    @rule(name=PODS, node=NODES | st.just(""), gpus=st.integers(0, 4), phase=PHASES)
+    def a_pod_changes(self, name: str, node: str, gpus: int, phase: PodPhase) -> None:
+        old = self.pods.get(name)
+        uid = old.uid if old else f"{name}-{self.version}"
+        new = foreign_pod(name, node=node, gpus=gpus, phase=phase, uid=uid)
+        self.state.on_pod(old, new)
+        self.pods[name] = new
+        self.version += 1
+
+    @rule(name=PODS, node=NODES, gpus=st.integers(0, 4))
+    def a_pod_is_replaced_by_a_namesake(self, name: str, node: str, gpus: int) -> None:
+        """The store tells of the old one's deletion first."""
+        if (old := self.pods.pop(name, None)) is not None:
+            self.state.on_pod(old, None)
+        self.version += 1
+        self.pods[name] = foreign_pod(name, node=node, gpus=gpus, uid=f"{name}-{self.version}")
+        self.state.on_pod(None, self.pods[name])
+
+    @rule(name=PODS)
+    def a_pod_goes(self, name: str) -> None:
+        if (old := self.pods.pop(name, None)) is not None:
+            self.state.on_pod(old, None)
+
+    @rule(name=NODES, kind=st.sampled_from(["h100", "a100"]), ready=st.booleans())
+    def a_node_changes(self, name: str, kind: str, ready: bool) -> None:
+        self.version += 1
+        new = node_view(name, version=self.version, labels={"gpu": kind}, ready=ready)
+        self.state.nodes.on_node(self.nodes.get(name), new)
+        self.nodes[name] = new
+
+    @rule(name=NODES)
+    def a_node_goes(self, name: str) -> None:
+        if (old := self.nodes.pop(name, None)) is not None:
+            self.state.nodes.on_node(old, None)
+
+    @rule(name=st.sampled_from(["a", "b"]), kind=st.sampled_from(["h100", "a100"]))
+    def a_pool_changes(self, name: str, kind: str) -> None:
+        new = pool_view(name, gpu=kind)
+        self.state.on_pool(self.pools.get(name), new)
+        self.pools[name] = new
+
+    @rule(name=st.sampled_from(["a", "b"]))
+    def a_pool_goes(self, name: str) -> None:
+        if (old := self.pools.pop(name, None)) is not None:
+            self.state.on_pool(old, None)
+
+    @invariant()
+    def equals_a_fresh_look(self) -> None:
+        fresh = empty()
+        for pool in self.pools.values():
+            fresh.on_pool(None, pool)
+        for pod in self.pods.values():
+            fresh.on_pod(None, pod)
+        for each in self.nodes.values():
+            fresh.nodes.on_node(None, each)
+        assert by_name(self.state.snapshot(now=NOW)) == by_name(fresh.snapshot(now=NOW))
+
+
+def by_name(snapshot: Snapshot) -> tuple[dict[str, Node], set[str]]:
+    return {node.name: node for node in snapshot.nodes}, {pool.name for pool in snapshot.pools}
+
+
+TestIncremental = Incremental.TestCase
+TestIncremental.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> None:
+    state = empty()
+    status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW)}
+    state.on_job(None, job_view(status=status))
+    state.on_pod(None, pod_view(index=0))
+    (first,) = state.snapshot(now=NOW).admitted
+    assert state.snapshot(now=NOW + 1).admitted[0] is first
+    state.on_pod(None, pod_view(index=1))
+    (whole,) = state.snapshot(now=NOW + 1).admitted
+    assert (first.reserved, whole.reserved) == ({1}, frozenset())
+    state.on_pod(pod_view(index=1), None)
+    assert state.snapshot(now=NOW + 1).admitted[0].reserved == {1}
+    (later,) = state.snapshot(now=NOW + 600).admitted
+    assert later.gpu_seconds_at_risk > first.gpu_seconds_at_risk
+
+
+def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None:
+    state = empty()
+    group = {"name": "rl", "jobs": 3}
+    for name in ("actor", "learner"):
+        state.on_job(None, job_view(name, uid=name, group=group))
+    assert {gang.group_gangs for gang in state.pending()} == {3}
+    over = {"generation": 1, "finishedAt": "2023-11-14T22:13:20Z", "phase": "Succeeded"}
+    state.on_job(None, job_view("critic", uid="critic", group=group, status=over))
+    assert {gang.group_gangs for gang in state.pending()} == {2}
+
+
+def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
+    told: dict[str, Progress] = {}
+    state = ClusterState(nodes=NodeBook(clock=lambda: NOW), progress=told.get)
+    status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 600)}
+    state.on_job(None, job_view(status=status))
+    (before,) = state.snapshot(now=NOW).admitted
+    told["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
+    (after,) = state.snapshot(now=NOW).admitted
+    assert after.gpu_seconds_at_risk < before.gpu_seconds_at_risk

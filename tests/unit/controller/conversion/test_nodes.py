@@ -1,0 +1,96 @@
+"""Nodes and pools -> the values that are decided on."""
+
+from __future__ import annotations
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.conversion.nodes import node_facts_of, node_of, pool_of, resources_of
+from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
+from drumline.kube.views import ConditionView, TaintView
+from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
+from drumline.scheduling.resources import NOTHING, Resources
+from tests.builders import T0
+from tests.unit.controller.views import CREATED, node_view
+
+
+def test_resources_by_the_pools_own_gpu_name() -> None:
+    amounts = {
+        "cpu": 4000,
+        "memory": 8,
+        "pods": 110,
+        "ephemeral-storage": 9,
+        "nvidia.com/gpu": 8,
+        "rdma/hca": 2,
+        "hugepages-2Mi": 5,
+        "attachable-volumes-csi": 3,
+    }
+    assert resources_of(amounts, gpu_resource="nvidia.com/gpu", pods=None) == Resources(
+        gpus=8,
+        cpu_millis=4000,
+        memory_bytes=8,
+        pods=110,
+        ephemeral_bytes=9,
+        extended=(("rdma/hca", 2),),
+    )
+    assert resources_of(amounts, gpu_resource="other/gpu", pods=1).gpus == 0
+
+
+def test_a_node_with_all_that_keeps_pods_off_it() -> None:
+    spec = GpuPoolSpec.model_validate(
+        {
+            "nodeSelector": {"gpu": "h100"},
+            "topologyLevels": [
+                {"name": "block", "nodeLabel": "block"},
+                {"name": "rack", "nodeLabel": "rack"},
+            ],
+        }
+    )
+    view = node_view(
+        labels={"gpu": "h100", "block": "b1"},
+        taints=(
+            TaintView(key="team", effect="NoSchedule", value="vision"),
+            TaintView(key="odd", effect="SomedayPerhaps"),
+        ),
+        terminating=True,
+    )
+    assert node_of(view, pool="h100", spec=spec, used=NOTHING, distrusted=True) == Node(
+        name="node-0",
+        pool="h100",
+        allocatable=Resources(gpus=8, cpu_millis=96_000, memory_bytes=1 << 40, pods=110),
+        domains=("b1", ""),
+        labels=view.labels,
+        taints=(Taint(key="team", value="vision", effect=TaintEffect.NO_SCHEDULE),),
+        unschedulable=True,
+        ready=True,
+        distrusted=True,
+    )
+    assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
+
+
+def test_what_a_node_announces() -> None:
+    view = node_view(
+        labels={"a": "b"},
+        annotations={"c": "d"},
+        taints=(
+            TaintView(key="going", effect="NoExecute", value="v", added_time=CREATED),
+            TaintView(key="odd", effect="NoSchedule", added_time="yesterday"),
+        ),
+        conditions=(
+            ConditionView(
+                type="KernelDeadlock", status="True", reason="r", message="m", since_time=CREATED
+            ),
+        ),
+        unschedulable=True,
+    )
+    assert node_facts_of(view) == NodeFacts(
+        name="node-0",
+        labels={"a": "b"},
+        annotations={"c": "d"},
+        taints=(
+            TaintFact(key="going", effect="NoExecute", value="v", added_at=T0),
+            TaintFact(key="odd", effect="NoSchedule"),
+        ),
+        conditions=(
+            ConditionFact(type="KernelDeadlock", status="True", reason="r", message="m", since=T0),
+        ),
+        unschedulable=True,
+    )

@@ -1,0 +1,157 @@
+"""Whom a gang's operator asks: the agents that know each other, whatever their indices."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+
+from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.reconciler.executor import Executor, RetryLater
+from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.status.job_events import Notices
+from drumline.controller.status.writer import StatusWriter
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, Token
+from drumline.kube.events import EventRecorder
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.children import job_token
+from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.plan.elastic import notice_id
+from drumline.telemetry.incidents import Ledger
+from drumline.telemetry.metrics import Metrics
+from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
+from tests.fake_agents import FakeAgent
+from tests.unit.controller.views import job_view, node_view, pod_view
+
+KEY = b"a signing key"
+SPEC = {
+    "nodes": 3,
+    "minNodes": 1,
+    "trainer": {"globalBatchSize": 12},
+    "checkpoint": {"claimName": "shared"},
+}
+_addresses = itertools.count(start=2)
+
+
+def a_gang_that_grows_at_its_lowest_index() -> Job:
+    """Members 1 and 2 train since generation 2; the new member 0 stands and knows nobody."""
+    job = running(admitted(a_job(**SPEC), nodes=("a", "b", "c")))
+    job = with_status(job, transitions.resized(job, kept=[1, 2], added=(), epoch=EPOCH, now=T0 + 1))
+    job = running(job)
+    return with_status(
+        job, transitions.resized(job, kept=[0, 1], added=["a"], epoch=EPOCH, now=T0 + 2)
+    )
+
+
+JOB = a_gang_that_grows_at_its_lowest_index()
+
+
+@pytest.fixture
+def agents() -> Iterator[list[FakeAgent]]:
+    """By index."""
+    started: list[FakeAgent] = []
+    for member in members_of(JOB.status):
+        number = next(_addresses)
+        agent = FakeAgent(
+            f"127.1.{number // 250}.{number % 250 + 1}",
+            token=job_token(KEY, JOB.uid),
+            job_uid=JOB.uid,
+            pod_uid=f"{JOB.uid}-{member.index}-{member.birth}",
+            index=member.index,
+            port=started[0].port if started else 0,
+        )
+        agent.change(generation=2 if member.birth < 3 else 0)
+        started.append(agent)
+    yield started
+    for agent in started:
+        with suppress(OSError):
+            agent.die()
+
+
+class Operator:
+    """A reconciler that was started a moment ago, without an API server to write to."""
+
+    def __init__(self, *, port: int, state: ClusterState) -> None:
+        self.woken: asyncio.Queue[str] = asyncio.Queue()
+        self.agents = AgentClient(port=port)
+        self.watch = AgentWatch(
+            agents=self.agents, enqueue=self.woken.put_nowait, clock=time.monotonic
+        )
+        credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
+        client, metrics = KubeClient(credentials), Metrics()
+        self._reconciler = Reconciler(
+            writer=StatusWriter(client=client, state=state, wake_scheduler=lambda: None),
+            executor=Executor(
+                client=client,
+                agents=self.agents,
+                pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+                signing_key=KEY,
+                gpu_resource=lambda _: "nvidia.com/gpu",
+                pods_of=lambda job: state.facts_of(job.namespace, job.uid),
+                clock=lambda: T0 + 6,
+            ),
+            watch=self.watch,
+            state=state,
+            epoch=EPOCH,
+            progress_seconds=30.0,
+            metrics=metrics,
+            ledger=Ledger(metrics),
+            notices=Notices(EventRecorder(client, instance="test")),
+            clock=lambda: T0 + 6,
+        )
+
+    async def reconcile(self) -> None:
+        with suppress(RetryLater):
+            await self._reconciler.reconcile(JOB.key)
+
+    async def reconcile_on_news(self) -> None:
+        async with asyncio.timeout(20):
+            await self.woken.get()
+        await self.reconcile()
+
+
+@pytest.fixture
+async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
+    state = ClusterState(nodes=NodeBook(clock=lambda: T0 + 6))
+    for name in ("a", "b", "c"):
+        state.nodes.on_node(None, node_view(name))
+    status = JOB.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    state.on_job(None, job_view(uid=JOB.uid, status=status, **SPEC))
+    for member, agent in zip(members_of(JOB.status), agents, strict=True):
+        place = {"node_name": member.node, "pod_ip": agent.address, "ready": True}
+        pod = pod_view(index=member.index, generation=member.birth, job_uid=JOB.uid, **place)
+        state.on_pod(None, pod)
+    found = Operator(port=agents[0].port, state=state)
+    async with found.agents, found.watch:
+        yield found
+
+
+async def test_a_notice_goes_to_the_gang_that_trains_not_to_who_will_lead_it(
+    operator: Operator, agents: list[FakeAgent]
+) -> None:
+    await operator.reconcile()
+    assert [agent.notices for agent in agents] == [[], [], []]
+    await operator.reconcile_on_news()
+    assert [[one.id for one in agent.notices] for agent in agents] == [[], [notice_id(JOB)], []]
+    assert agents[0].requests == []
+
+
+async def test_once_its_agents_know_the_new_members_the_lowest_is_asked(
+    operator: Operator, agents: list[FakeAgent]
+) -> None:
+    for agent in agents:
+        agent.change(generation=3)
+    await operator.reconcile()
+    await operator.reconcile_on_news()
+    assert [[one.id for one in agent.notices] for agent in agents] == [[notice_id(JOB)], [], []]
+    await asyncio.to_thread(agents[0].wait_for, lambda agent: "/v1/status" in agent.requests)

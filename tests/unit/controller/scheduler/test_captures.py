@@ -1,0 +1,70 @@
+"""A cycle is written when it was asked for, once, whole, and for its owner's eyes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from drumline import __version__
+from drumline.controller.scheduler.captures import Captures
+from drumline.scheduling.capture import Capture, decode
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.model import Policy, Snapshot
+
+NOTHING = Snapshot(nodes=(), pools=(), queues=())
+
+
+def a_cycle(now: float) -> dict[str, Any]:
+    return {
+        "snapshot": NOTHING,
+        "pending": (),
+        "policy": Policy(),
+        "now": now,
+        "decisions": Decisions(retry_at=now + 1),
+    }
+
+
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_only_the_next_cycle_is_written(tmp_path: Path) -> None:
+    file, woken = tmp_path / "capture.json", []
+    captures = Captures(file=file, wake=lambda: woken.append(True))
+    await captures.take(**a_cycle(1.0))
+    assert files_in(tmp_path) == []
+    captures.request()
+    assert woken == [True]
+    for now in (2.0, 3.0):
+        await captures.take(**a_cycle(now))
+    assert decode(file.read_bytes()) == Capture(**a_cycle(2.0), program=__version__)
+    assert files_in(tmp_path) == [file]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_newer_capture_takes_the_place_of_the_older(tmp_path: Path) -> None:
+    file = tmp_path / "capture.json"
+    file.write_text("older")
+    file.with_suffix(".part").write_text("left by a process that died")
+    captures = Captures(file=file, wake=lambda: None)
+    captures.request()
+    await captures.take(**a_cycle(4.0))
+    assert decode(file.read_bytes()).now == 4.0
+    assert files_in(tmp_path) == [file]
+
+
+async def test_the_older_is_gone_before_the_newer_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "capture.json"
+    file.write_text("older")
+    file.with_suffix(".part").mkdir()  # nothing can be written
+    captures = Captures(file=file, wake=lambda: None)
+    captures.request()
+    await captures.take(**a_cycle(5.0))
+    assert files_in(tmp_path) == [file.with_suffix(".part")]
+
+
+async def test_a_folder_that_is_gone_stops_no_cycle(tmp_path: Path) -> None:
+    captures = Captures(file=tmp_path / "gone" / "capture.json", wake=lambda: None)
+    captures.request()
+    await captures.take(**a_cycle(1.0))
+    assert files_in(tmp_path) == []

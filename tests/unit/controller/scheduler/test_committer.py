@@ -1,0 +1,143 @@
+"""What a cycle's decisions and their lapse become: writes of status, seen by an API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from drumline.api.conditions import DisruptionKind, Reason
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.scheduler.committer import Committer
+from drumline.controller.status.job_events import Notices
+from drumline.controller.status.writer import StatusWriter
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, Token
+from drumline.kube.events import EventRecorder
+from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.model.job import Job, timestamp
+from drumline.scheduling.decisions import Decisions
+from drumline.telemetry.metrics import Metrics
+from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
+
+NOW = T0 + 60
+VICTIM = running(admitted(a_job(name="victim")))
+OTHER = replace(a_job(name="other"), uid="uid-other")
+
+
+def told_to_leave(*, by: Job) -> Job:
+    """The victim with its notice."""
+    status = transitions.disrupted(
+        VICTIM,
+        kind=DisruptionKind.PREEMPTION,
+        by=by.key,
+        by_uid=by.uid,
+        message="gives way",
+        deadline=NOW + 60,
+        now=NOW - 1,
+    )
+    return with_status(VICTIM, status)
+
+
+def broken_and_promised() -> Job:
+    """A gang that runs, has lost a place, and has others kept while the victim leaves."""
+    job = running(admitted(OTHER))
+    job = with_status(
+        job, transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    )
+    nodes = ("node-a", "node-c")
+    words = {"reason": "WaitingForVictims", "message": "victim gives way"}
+    return with_status(
+        job, transitions.nominated(job, pool="h100", nodes=nodes, now=T0 + 2, **words)
+    )
+
+
+PREEMPTOR = broken_and_promised()
+
+
+class Site:
+    """A committer, and what it has written: the status by job."""
+
+    def __init__(self, committer: Committer, written: dict[str, dict[str, Any]]) -> None:
+        self.committer = committer
+        self.written = written
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    written: dict[str, dict[str, Any]] = {}
+
+    async def patch(request: web.Request) -> web.Response:
+        *_, step = json.loads(await request.read())
+        assert step["path"] == "/status"
+        written[request.match_info["name"]] = step["value"]
+        return web.json_response({"metadata": {"uid": "uid", "resourceVersion": "2"}})
+
+    app = web.Application()
+    app.router.add_patch("/{before:.*}/trainingjobs/{name}/status", patch)
+    runner = web.AppRunner(app)
+    async with AsyncExitStack() as stack:
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        credentials = Credentials(server=server, token=Token(lambda: None))
+        client = await stack.enter_async_context(KubeClient(credentials))
+        state = ClusterState(nodes=NodeBook(clock=lambda: NOW))
+        committer = Committer(
+            writer=StatusWriter(client=client, state=state, wake_scheduler=lambda: None),
+            pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+            epoch=EPOCH,
+            preemption_seconds=60.0,
+            metrics=Metrics(),
+            notices=Notices(EventRecorder(client, instance="test")),
+            enqueue=lambda _: None,
+        )
+        yield Site(committer, written)
+
+
+async def test_who_leaves_for_a_broken_gang_goes_on_leaving_while_that_waits(site: Site) -> None:
+    assert await site.committer.withdraw([told_to_leave(by=PREEMPTOR), PREEMPTOR], now=NOW)
+    assert site.written == {}
+
+
+FINISHED = {"finished_at": timestamp(NOW - 10)}
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        with_status(PREEMPTOR, PREEMPTOR.status.model_copy(update=FINISHED)),
+        replace(PREEMPTOR, deleting=True),
+    ],
+    ids=["finished", "being deleted"],
+)
+async def test_nobody_leaves_for_a_job_that_is_over(site: Site, over: Job) -> None:
+    assert await site.committer.withdraw([told_to_leave(by=over), over], now=NOW)
+    assert site.written.keys() == {"victim"}
+    assert "disruption" not in site.written["victim"]
+
+
+async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
+    job = told_to_leave(by=VICTIM)
+    job = with_status(job, transitions.moving(job.status, pool="h100", nodes=("node-x", "node-y")))
+    jobs = {job.uid: job}
+    assert await site.committer.withdraw([job], now=NOW)
+    assert site.written == {}
+    assert await site.committer.carry_out(Decisions(stay=(job.uid,)), jobs=jobs, now=NOW)
+    status = site.written["victim"]
+    assert not {"disruption", "nominated"} & status.keys()
+    assert status["assignment"]["nodes"] == ["a", "b"]
+
+
+async def test_nothing_is_written_when_it_was_let_stay_already(site: Site) -> None:
+    decisions = Decisions(stay=(VICTIM.uid,))
+    assert await site.committer.carry_out(decisions, jobs={VICTIM.uid: VICTIM}, now=NOW)
+    assert site.written == {}

@@ -1,0 +1,104 @@
+"""The operator looks ahead for the jobs that wait, from the caches it has."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.lifecycle.model.job import timestamp
+from drumline.scheduling.model import Policy
+from tests.builders import T0
+from tests.unit.controller.views import (
+    assignment,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    queue_view,
+)
+
+NOW = T0 + 600
+
+
+def a_full_node() -> ClusterState:
+    """A node whose 8 GPUs a job has held for ten minutes, of an hour at most; another job waits."""
+    state = ClusterState(nodes=NodeBook(clock=lambda: NOW))
+    state.nodes.on_node(None, node_view())
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(T0)}
+    whole = {"nodes": 1, "gpusPerNode": 8, "activeDeadlineSeconds": 3600}
+    whole["trainer"] = {"globalBatchSize": 8}
+    state.on_job(None, job_view("runs", uid="1", status=status, **whole))
+    state.on_pod(None, pod_view("runs", 0, job_uid="1", gpus=8))
+    state.on_job(None, job_view("waits", uid="2", **whole))
+    return state
+
+
+async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
+    state, woken = a_full_node(), []
+    forecasts = Forecasts(
+        state=state,
+        past=PastUse(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: woken.append(True),
+    )
+    assert forecasts.of("2") is None
+    await forecasts.look_ahead()
+    expected = forecasts.of("2")
+    assert expected is not None
+    assert expected.p50_at is not None
+    assert expected.p90_at is not None
+    assert NOW < expected.p50_at <= expected.p90_at <= T0 + 3600
+    assert (forecasts.of("1"), woken) == (None, [True])
+
+
+async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
+    state = a_full_node()
+    forecasts = Forecasts(
+        state=state,
+        past=PastUse(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: None,
+    )
+    await forecasts.look_ahead()
+    state.on_job(job_view("waits", uid="2"), None)
+    await forecasts.look_ahead()
+    assert forecasts.of("2") is None
+
+
+async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
+    began, stopped = threading.Event(), threading.Event()
+
+    def long_forecast(*, go_on: Callable[[], bool], **_: object) -> tuple[()]:
+        began.set()
+        for _moment in range(10_000):
+            if not go_on():
+                stopped.set()
+                break
+            time.sleep(0.001)
+        return ()
+
+    forecasts = Forecasts(
+        state=a_full_node(),
+        past=PastUse(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: None,
+        forecaster=long_forecast,
+    )
+    look = asyncio.create_task(forecasts.look_ahead())
+    await asyncio.to_thread(began.wait)
+    look.cancel()
+    with suppress(asyncio.CancelledError):
+        await look
+    assert await asyncio.to_thread(stopped.wait, 5.0)
