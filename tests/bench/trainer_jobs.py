@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
-from drumline_trainer.recovery.savepoints import SavePoints
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.recovery.tiered_checkpointer import SavePoints
 from drumline_trainer.train import train
 
 CPU = torch.device("cpu")

@@ -27,8 +27,8 @@ from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.parallelism.assembly import assemble
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from tests.bench.report import FOLDER, Row
 from tests.layouts.pool import Pool
 

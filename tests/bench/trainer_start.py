@@ -19,10 +19,10 @@ ENVIRONMENT = {
 IMPORTS = {
     "torch alone": "torch",
     "torch and its compiler": "torch, torch._dynamo",
-    "ours, one rank, ddp, zero, tp": "drumline_trainer.launch",
-    "ours, fsdp": "drumline_trainer.launch, drumline_trainer.parallelism.fsdp, torch._dynamo",
+    "ours, one rank, ddp, zero, tp": "drumline_trainer.launch.local",
+    "ours, fsdp": "drumline_trainer.launch.local, drumline_trainer.parallelism.fsdp, torch._dynamo",
     "ours, pipeline": (
-        "drumline_trainer.launch, drumline_trainer.parallelism.pipeline, torch._dynamo"
+        "drumline_trainer.launch.local, drumline_trainer.parallelism.pipeline, torch._dynamo"
     ),
 }
 """By layout, what a fresh interpreter imports before its first step."""

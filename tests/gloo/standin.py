@@ -1,6 +1,6 @@
 """A stand-in for the agents of a job: forks ranks, hears what they say, gives them orders.
 
-It speaks the real protocol over real pipes (`drumline_trainer.heartbeat`, `recovery.orders`) and
+It speaks the real protocol over real pipes (`rank_protocol.heartbeat`, `rank_protocol.orders`) and
 does what agents do after a fault in the simplest way: once every survivor has parked, or was killed
 because it did not in time, the dead ranks are forked anew and all join the next attempt, at a step
 that every rank has a snapshot of.
@@ -29,13 +29,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
-from drumline_trainer.agent.gang import PARK_SECONDS
+from drumline_trainer.agent.processes.local_ranks import PARK_SECONDS
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word, said
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import listen, store_on
-from drumline_trainer.recovery.control import Control
-from drumline_trainer.recovery.orders import Interrupt, Order, Resume
+from drumline_trainer.rank_protocol.control import Control
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word, said
+from drumline_trainer.rank_protocol.orders import Interrupt, Order, Resume
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 
@@ -73,7 +73,7 @@ def rank_of_agent(
     faults: Sequence[Fault],
     module: str,
 ) -> None:
-    """A rank process with an agent, as `drumline_trainer.agent.rank_main` makes it."""
+    """A rank process with an agent, as `drumline_trainer.agent.processes.rank_main` makes it."""
     rank = __import__(module, fromlist=["run_rank"])
 
     def send(word: Word) -> None:

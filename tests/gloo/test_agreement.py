@@ -12,7 +12,7 @@ from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsa
 
 from drumline_trainer.agreement import agree
 from drumline_trainer.config import ConfigError
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 SHORT, LONG = timedelta(seconds=1), timedelta(minutes=5)

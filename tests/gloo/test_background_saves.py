@@ -14,7 +14,7 @@ from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, train_rank, training_state

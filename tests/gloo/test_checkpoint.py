@@ -16,7 +16,7 @@ import torch.distributed as dist
 from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError, SaveError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, save_steps, train_rank, training_state

@@ -13,8 +13,8 @@ from torch.distributed.fsdp import fully_shard
 
 from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.metrics.step_timer import StepTimer, observe
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 
 CPU = torch.device("cpu")

@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.metrics.step_timer import observe, part
-from drumline_trainer.placement import Placement
 from drumline_trainer.profiling.flight_recorder import FlightRecorder, dump_on_signal, write_dump
 from drumline_trainer.profiling.hang import read_dumps, summary
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 
 CULPRIT = 1

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (
@@ -45,7 +45,7 @@ def train_and_look(placement: Placement, *, layout: str, folder: str) -> int:
 
 def main(folder: str) -> None:
     """Train in both layouts."""
-    from drumline_trainer.launch import fork_ranks  # noqa: PLC0415 - this module is free of torch
+    from drumline_trainer.launch.local import fork_ranks  # noqa: PLC0415 - this module is free of torch
 
     for layout in ("ddp", "tp"):
         assert fork_ranks(partial(train_and_look, layout=layout, folder=folder), ranks=2) == 0

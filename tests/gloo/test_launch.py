@@ -19,8 +19,8 @@ from torch.distributed.run import main as torchrun
 from drumline_trainer.__main__ import main
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Heartbeat, Phase
 from drumline_trainer.metrics.losses import read_losses
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program, train_rank

@@ -9,8 +9,8 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Heartbeat, NoticeSaved, Word
-from drumline_trainer.recovery.orders import SaveNotice, Withdraw
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Word
+from drumline_trainer.rank_protocol.orders import SaveNotice, Withdraw
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.standin import StandIn

@@ -13,10 +13,10 @@ import pytest
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.recovery.orders import Interrupt, Resume
-from drumline_trainer.recovery.snapshot_files import snapshot_file
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word
+from drumline_trainer.rank_protocol.orders import Interrupt, Resume
+from drumline_trainer.rank_protocol.snapshot_file import snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

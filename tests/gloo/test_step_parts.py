@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Heartbeat, Word
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Word
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 

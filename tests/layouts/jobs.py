@@ -10,10 +10,10 @@ from unittest.mock import patch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Word
 from drumline_trainer.parallelism.assembly import Trainee
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
+from drumline_trainer.rank_protocol.heartbeat import Word
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 class _EnoughError(Exception):

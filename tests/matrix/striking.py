@@ -29,8 +29,8 @@ from drumline_trainer.checkpoint import rank_writer as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.assembly import MeanLoss
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import exit_code_of, serve_store
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
 from tests.matrix.strikes import FOLDER, MUTANT, STRIKES, Deed, Strike, decode
 

@@ -22,8 +22,8 @@ from drumline.api.reference import text as reference_text
 from drumline.api.trainingjob import RecoverySpec
 from drumline.scheduling.decisions import BlockReason
 from drumline.telemetry.metrics import Metrics
-from drumline_trainer.agent import metrics as agent_metrics
-from drumline_trainer.agent.events import Event
+from drumline_trainer.agent.api import prometheus as agent_metrics
+from drumline_trainer.agent.base.events import Event
 from drumline_trainer.contract import FaultClass, RestoreTier
 
 ROOT = Path(__file__).parents[2]

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.launchers import Launched, launched
+from drumline_trainer.launch.launchers import Launched, launched
+from drumline_trainer.launch.preload import preload
 from drumline_trainer.legality import checked_layout
-from drumline_trainer.preload import preload
 
 if TYPE_CHECKING:
-    from drumline_trainer.launch import Work
-    from drumline_trainer.placement import Placement
+    from drumline_trainer.launch.local import Work
+    from drumline_trainer.rank_protocol.placement import Placement
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -191,7 +191,7 @@ def _run(work: Work, started: Launched | int, *, config: TrainerConfig | None = 
     # profiler of machines without a GPU
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from drumline_trainer.launch import be_rank, fork_ranks  # noqa: PLC0415
+    from drumline_trainer.launch.local import be_rank, fork_ranks  # noqa: PLC0415
 
     if isinstance(started, int):
         if config is not None:

@@ -10,7 +10,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.parallelism.assembly import Trainee
-from drumline_trainer.recovery.savepoints import StartingPoint
+from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
 def begin_weights(trainee: Trainee, start: StartingPoint, *, config: TrainerConfig) -> None:

@@ -32,8 +32,8 @@ from drumline_trainer.checkpoint.errors import (
 )
 from drumline_trainer.config import ConfigError, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Parked, Word
-from drumline_trainer.host import threads_per_rank
+from drumline_trainer.host.cpus import threads_per_rank
+from drumline_trainer.launch.preload import preload  # noqa: F401 - for who forks ranks
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.flops import peak_flops
@@ -42,12 +42,12 @@ from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.parallelism.device import device_of_rank
-from drumline_trainer.placement import Placement
-from drumline_trainer.preload import preload  # noqa: F401 - for who forks ranks
-from drumline_trainer.recovery.control import Control
-from drumline_trainer.recovery.joining import JOIN_TIMEOUT, backend_of, join
-from drumline_trainer.recovery.leaving import PATIENCE_SECONDS, interrupt, leave
-from drumline_trainer.recovery.savepoints import PreemptedError, SavePoints
+from drumline_trainer.rank_protocol.control import Control
+from drumline_trainer.rank_protocol.heartbeat import Parked, Word
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.abort import PATIENCE_SECONDS, interrupt, leave
+from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT, backend_of, join
+from drumline_trainer.recovery.tiered_checkpointer import PreemptedError, SavePoints
 from drumline_trainer.train import train
 
 _PEER_LOST_WORDS = (

@@ -27,17 +27,17 @@ from typing import TYPE_CHECKING, Any
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.heartbeat import Heartbeat, NoticeSaved, Parked, Phase
-from drumline_trainer.recovery.control import InterruptedByAgentError
+from drumline_trainer.rank_protocol.control import InterruptedByAgentError
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Parked, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drumline_trainer.config import TrainerConfig
-    from drumline_trainer.heartbeat import Word
-    from drumline_trainer.placement import Placement
-    from drumline_trainer.recovery.control import Control
-    from drumline_trainer.recovery.orders import SaveNotice
+    from drumline_trainer.rank_protocol.control import Control
+    from drumline_trainer.rank_protocol.heartbeat import Word
+    from drumline_trainer.rank_protocol.orders import SaveNotice
+    from drumline_trainer.rank_protocol.placement import Placement
 
 
 def run_rank(

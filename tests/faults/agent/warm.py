@@ -19,10 +19,11 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from drumline_trainer.agent import linux, zygote_client
-from drumline_trainer.agent import zygote as zygote_program
 from drumline_trainer.agent.__main__ import main as agent_program
+from drumline_trainer.agent.processes import zygote as zygote_program
+from drumline_trainer.agent.processes import zygote_client
 from drumline_trainer.contract import Env
+from drumline_trainer.host import prctl
 from tests.faults.agent.agents import TOKEN, Agent, Band
 from tests.gloo.gang import fork_server
 
@@ -174,7 +175,7 @@ def _nothing() -> None:
 
 def _agent(environment: dict[str, str], output: Any, born: Callable[[str], None]) -> None:
     """The whole life of a forked agent."""
-    linux.die_with_parent(os.getppid())
+    prctl.die_with_parent(os.getppid())
     descriptor = output.detach()
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -14,8 +14,8 @@ from drumline_trainer.collectives.measurements import nodes_of
 from drumline_trainer.collectives.ring import ring_all_reduce
 from drumline_trainer.collectives.tree import tree_all_reduce
 from drumline_trainer.collectives.two_level import two_level_all_reduce
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 
 SHAPES = ((0,), (1,), (5,), (7, 3), (64, 33))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from drumline_trainer import train
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
-from drumline_trainer.recovery.savepoints import StartingPoint
+from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from drumline_trainer import randomness, train
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
-from drumline_trainer.recovery.savepoints import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import SavePoints
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 

@@ -6,7 +6,7 @@ import dataclasses
 
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
-from drumline_trainer.recovery.savepoints import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import SavePoints
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 

@@ -19,8 +19,8 @@ from drumline_trainer.parallelism.data_parallel import DataParallelModel, data_p
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Cut, Slice
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import join
+from drumline_trainer.rank_protocol.placement import Placement
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH, VOCABULARY, WIDTH, EXPERTS = 16, 6, 13, 10, 4

@@ -30,8 +30,8 @@ from drumline_trainer.parallelism.tied import (
     tied_ends,
 )
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import join
+from drumline_trainer.rank_protocol.placement import Placement
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH = 2, 6

@@ -25,8 +25,8 @@ from drumline_trainer.parallelism.slices import Cut
 from drumline_trainer.parallelism.tensor import tensor_parallel
 from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import join
+from drumline_trainer.rank_protocol.placement import Placement
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH, STEPS, RATE = 3, 8, 3, 0.1

@@ -26,8 +26,8 @@ from drumline_trainer.parallelism.assembly import assemble
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.share import Share
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import join
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import SMALL
 from tests.gloo.gang import GangStarter
 

@@ -23,8 +23,8 @@ from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Cut
 from drumline_trainer.parallelism.world import World
 from drumline_trainer.parallelism.zigzag import context_slices
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import join
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
 CPU = torch.device("cpu")

@@ -16,8 +16,8 @@ from drumline_trainer.parallelism.local_sgd import LocalSgd
 from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU
 

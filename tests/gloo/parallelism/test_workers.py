@@ -14,7 +14,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
 from drumline_trainer.parallelism.parameter_server.clocks import most_missed
-from drumline_trainer.recovery.snapshot_files import opened, snapshot_file
+from drumline_trainer.rank_protocol.snapshot_file import opened, snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_with_death

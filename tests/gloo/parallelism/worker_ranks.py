@@ -9,10 +9,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Heartbeat, Phase, Word
-from drumline_trainer.placement import Placement
 from drumline_trainer.rank import run_rank
-from drumline_trainer.recovery.leaving import leave
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Word
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.abort import leave
 from tests.gloo.jobs import CPU
 
 

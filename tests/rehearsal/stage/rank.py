@@ -34,8 +34,8 @@ from drumline_trainer.rank import exit_code_of, serve_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drumline_trainer.heartbeat import Phase
-    from drumline_trainer.placement import Placement
+    from drumline_trainer.rank_protocol.heartbeat import Phase
+    from drumline_trainer.rank_protocol.placement import Placement
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 

@@ -8,7 +8,7 @@ import pytest
 from drumline_trainer.__main__ import configured, main, started_as
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.launchers import launched
+from drumline_trainer.launch.launchers import launched
 
 
 def test_settings_lie_over_the_preset_and_that_over_the_file(tmp_path: Path) -> None:

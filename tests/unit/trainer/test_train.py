@@ -8,7 +8,7 @@ from drumline_trainer.contract import ExitCode
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.rank import exit_code_of
-from drumline_trainer.recovery.savepoints import PreemptedError
+from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
 from drumline_trainer.train import NonFiniteLossError, refuse_non_finite
 
 FP32 = LossScale()

@@ -7,9 +7,9 @@ import asyncio
 import os
 import sys
 
-from drumline_trainer.agent.join import join
-from drumline_trainer.agent.run import run
-from drumline_trainer.agent.settings import AgentSettings, SettingsError
+from drumline_trainer.agent.base.settings import AgentSettings, SettingsError
+from drumline_trainer.agent.programs.join import join
+from drumline_trainer.agent.programs.run import run
 from drumline_trainer.contract import ExitCode
 
 PROGRAMS = {"run": run, "join": join}

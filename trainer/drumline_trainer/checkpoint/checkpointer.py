@@ -24,7 +24,7 @@ from drumline_trainer.checkpoint.restore import Restored, read_back, restore
 from drumline_trainer.checkpoint.staging import HostCopy
 from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
 from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 @dataclass(slots=True, kw_only=True)

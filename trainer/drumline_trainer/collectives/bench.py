@@ -23,11 +23,11 @@ from drumline_trainer.collectives.operations import Groups, Operation, even_size
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.collectives.report import as_json, table
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.host import threads_per_rank
+from drumline_trainer.host.cpus import threads_per_rank
 from drumline_trainer.parallelism.device import device_of_rank
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.joining import backend_of, join
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import backend_of, join
 
 WARM_UPS = 2
 SMALL = 64 * 1024

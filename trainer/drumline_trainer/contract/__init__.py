@@ -17,13 +17,13 @@ from drumline_trainer.contract.incidents import (
     Incident,
     RestoreTier,
 )
+from drumline_trainer.contract.json_fields import (
+    MAX_FIGURE,
+    ContractError,
+)
 from drumline_trainer.contract.notices import (
     Notice,
     NoticeAnswer,
-)
-from drumline_trainer.contract.reading import (
-    MAX_FIGURE,
-    ContractError,
 )
 from drumline_trainer.contract.record import (
     MAX_BODY_BYTES,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from drumline_trainer.contract import reading as read
+from drumline_trainer.contract import json_fields as read
 
 MAX_CAUSE_CHARS: Final = 512
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from drumline_trainer.contract import reading as read
-from drumline_trainer.contract.reading import ContractError
+from drumline_trainer.contract import json_fields as read
+from drumline_trainer.contract.json_fields import ContractError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

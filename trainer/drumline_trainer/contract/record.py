@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
-from drumline_trainer.contract import reading as read
-from drumline_trainer.contract.reading import ContractError
+from drumline_trainer.contract import json_fields as read
+from drumline_trainer.contract.json_fields import ContractError
 
 MAX_BODY_BYTES: Final = 1 << 20
 """Largest body an agent accepts and the operator reads (a record of 5,000 members is ~0.5 MB)."""

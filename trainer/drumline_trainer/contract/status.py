@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, cast
 
-from drumline_trainer.contract import reading as read
+from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.incidents import FaultClass, Incident
+from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
-from drumline_trainer.contract.reading import ContractError
 
 MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""

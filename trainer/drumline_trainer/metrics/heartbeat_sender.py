@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from drumline_trainer.heartbeat import Heartbeat, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Word
 
 
 class Pulse:

@@ -18,14 +18,12 @@ import torch
 
 from drumline_trainer.agreement import groups_of
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.heartbeat import Phase
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.memory import Memory, MemoryMeter
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.metrics.step_timer import OTHER, Observer, StepTimer, observe, per_step
-from drumline_trainer.placement import Placement
 from drumline_trainer.profiling.flight_recorder import (
     FlightRecorder,
     dump_on_signal,
@@ -33,6 +31,8 @@ from drumline_trainer.profiling.flight_recorder import (
     write_dump,
 )
 from drumline_trainer.profiling.profiler import Profiler
+from drumline_trainer.rank_protocol.heartbeat import Phase
+from drumline_trainer.rank_protocol.placement import Placement
 
 FOLDER = "metrics"
 """In the checkpoint folder."""

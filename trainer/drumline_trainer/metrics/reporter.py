@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.heartbeat import Heartbeat, Phase, Word
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.bottleneck import Verdict, judge
 from drumline_trainer.metrics.flops import mfu_of_run
@@ -27,7 +26,8 @@ from drumline_trainer.metrics.memory import Memory
 from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Word
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 @dataclass(slots=True, kw_only=True)

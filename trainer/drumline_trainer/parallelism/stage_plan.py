@@ -39,8 +39,8 @@ from drumline_trainer.parallelism.stages import (
     repartition,
 )
 from drumline_trainer.parallelism.world import World
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.snapshot_files import SnapshotError, read_header, snapshot_file
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header, snapshot_file
 
 KEY = "stages"
 """In the trainer's state."""

@@ -3,8 +3,8 @@ from __future__ import annotations
 import queue
 import time
 
-from drumline_trainer.heartbeat import Heartbeat, Parked, Phase, Word
 from drumline_trainer.metrics.heartbeat_sender import Pulse
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word
 
 HOURS = 3600.0
 

@@ -9,13 +9,13 @@ from torch import nn
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.heartbeat import Heartbeat, Phase, said
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.placement import Placement
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, said
+from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.trainer.metrics.test_step_timer import Clock
 
 

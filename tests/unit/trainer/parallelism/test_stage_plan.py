@@ -6,8 +6,8 @@ import pytest
 
 from drumline_trainer.parallelism.stage_plan import next_partition, partition_of, saved_ends
 from drumline_trainer.parallelism.stages import StageCosts
-from drumline_trainer.placement import Placement
-from drumline_trainer.recovery.snapshot_files import SnapshotHeader, write_snapshot
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.snapshot_file import SnapshotHeader, write_snapshot
 
 STATE = {"stages": {"now": [2, 4], "next": [1, 4]}}
 HALVES = (range(2), range(2, 4))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.placement import Placement
 from drumline_trainer.profiling.flight_recorder import KEPT, FlightRecorder, write_dump
 from drumline_trainer.profiling.hang import culprits, main, read_dumps, summary
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 class Run:

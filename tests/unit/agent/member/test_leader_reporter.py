@@ -1,0 +1,77 @@
+"""What a member says is not lost on a leader that is too busy to listen, or does not lead yet."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from drumline_trainer.agent.api.record_delivery import repeat_until_heard
+from drumline_trainer.agent.api.service import Service
+from drumline_trainer.agent.http.message import Request, Response
+from drumline_trainer.agent.http.server import HttpServer
+from drumline_trainer.agent.member.leader_reporter import Uplink
+from drumline_trainer.agent.member.member import Member as OwnMember
+from drumline_trainer.agent.protocol.member_reports import Fault, parse_fault
+from drumline_trainer.agent.state.record_store import SignedRecord
+from drumline_trainer.contract import FaultClass, GenerationRecord, Member
+from tests.unit.agent.settings_builder import agent_settings
+
+FAULT = Fault(
+    generation=1,
+    attempt=0,
+    index=1,
+    fault_class=FaultClass.APPLICATION,
+    cause="rank 1: boom",
+    at=1.0,
+    detected_at=1.0,
+    exit_code=1,
+)
+SETTINGS = agent_settings(index=1)
+
+
+class Peer:
+    """Answers each request with the next of these."""
+
+    def __init__(self, *statuses: int) -> None:
+        address = "127.{}.{}.1".format(*random.sample(range(1, 255), 2))
+        self.member = Member(index=0, pod_uid="p", address=address, host="h", ranks=1)
+        self.server = HttpServer(self._answer, address=address, port=SETTINGS.port)
+        self.bodies: list[bytes] = []
+        self.heard = asyncio.Event()
+        self._statuses = list(statuses)
+
+    async def _answer(self, request: Request) -> Response:
+        self.bodies.append(request.body)
+        status = self._statuses.pop(0)
+        if not self._statuses:
+            self.heard.set()
+        return Response(status=status, body=b"{}")
+
+
+@pytest.mark.parametrize("status", [503, 409])
+async def test_a_fault_is_told_until_the_leader_has_it(status: int) -> None:
+    peer = Peer(status, 200)
+    record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=(peer.member,))
+    uplink = Uplink(
+        service=cast("Service", SimpleNamespace(settings=SETTINGS)),
+        member=cast("OwnMember", None),
+        signed=SignedRecord(record=record, body=b"", signature=""),
+    )
+    uplink.report(FAULT)
+    async with peer.server, asyncio.timeout(10):
+        reporting = asyncio.create_task(uplink.report_all())
+        await peer.heard.wait()
+        reporting.cancel()
+    assert [parse_fault(body) for body in peer.bodies] == [FAULT, FAULT]
+
+
+async def test_a_notice_is_handed_on_until_the_member_takes_or_refuses_it() -> None:
+    peer = Peer(503, 403)
+    request = Request(method="PUT", path="/v1/notice", headers={}, body=b"{}")
+    async with peer.server, asyncio.timeout(10):
+        await repeat_until_heard(request, to=peer.member, port=SETTINGS.port)
+    assert len(peer.bodies) == 2

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from drumline_trainer.agent.protocol.leader_orders import Saved
+from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from tests.unit.agent.settings_builder import agent_settings
+
+
+def heartbeat(checkpoint_step: int | None, digest: str = "") -> Heartbeat:
+    return Heartbeat(
+        generation=1,
+        attempt=0,
+        rank=0,
+        step=9,
+        total_steps=20,
+        phase=Phase.FORWARD,
+        checkpoint_step=checkpoint_step,
+        checkpoint_digest=digest,
+        time_seconds=1.0,
+    )
+
+
+def test_the_newest_checkpoint_ever_heard_of_outlives_attempts() -> None:
+    board = Board(agent_settings())
+    board.beat(heartbeat(5, "five"))
+    board.begin(generation=1, attempt=1, ranks=range(1))
+    assert board.saved == Saved(step=5, digest="five")
+
+    board.beat(heartbeat(None))
+    board.hear_of(Saved(step=4, digest="four"))
+    assert board.saved == Saved(step=5, digest="five")
+    board.hear_of(Saved(step=6, digest="six"))
+    assert board.saved == Saved(step=6, digest="six")

@@ -1,0 +1,1 @@
+"""The HTTP API that both programs of the agent serve, and how records reach every member."""

@@ -1,0 +1,94 @@
+"""How a record reaches every agent: the store's agent pushes it, the others ask for newer ones.
+
+The operator pushes a record once, to the store's agent. That one repeats it to each other member
+until it is acknowledged. An agent that hears of a newer generation (`uplink`) asks for its record,
+so a lost push heals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.http.client import Unreachable, fetch
+from drumline_trainer.agent.http.message import Request
+from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.state.record_store import RecordBook, SignedRecord
+
+RECORD_PATH = "/v1/record"
+CONCURRENCY = 32
+FIRST_RETRY_SECONDS = 0.2
+LAST_RETRY_SECONDS = 2.0
+
+
+async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
+    """Push a record to every member but the store's, until each has answered."""
+    gate = asyncio.Semaphore(CONCURRENCY)
+    async with asyncio.TaskGroup() as group:
+        for member in signed.record.members:
+            if member != signed.record.store_member:
+                group.create_task(deliver(signed, to=member, port=port, gate=gate))
+
+
+async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
+    """Push a record to one member until it has answered, whatever that be."""
+    request = Request(
+        method="PUT",
+        path=RECORD_PATH,
+        headers={SIGNATURE_HEADER: signed.signature},
+        body=signed.body,
+    )
+    wait_seconds = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            async with gate:
+                answer = await fetch(request, address=to.address, port=port)
+        except Unreachable:
+            answer = None
+        if answer is not None and answer.status == HTTPStatus.OK:
+            log(Event.RECORD_DELIVERED, index=to.index, generation=signed.generation)
+            return
+        if answer is not None and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            # It knows better, or we do not belong together: only the operator can change that.
+            reason = answer.body[:256].decode(errors="replace")
+            log(Event.RECORD_UNDELIVERABLE, index=to.index, status=answer.status, reason=reason)
+            return
+        await asyncio.sleep(wait_seconds)
+        wait_seconds = min(2 * wait_seconds, LAST_RETRY_SECONDS)
+
+
+async def repeat_until_heard(request: Request, *, to: Member, port: int) -> None:
+    """Send a request to a member until it has taken or refused it, which a busy one does not."""
+    while True:
+        with suppress(Unreachable):
+            answer = await fetch(request, address=to.address, port=port)
+            if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                return
+        await asyncio.sleep(FIRST_RETRY_SECONDS)
+
+
+async def ask_for_record(
+    book: RecordBook, signed: SignedRecord, *, token: bytes, port: int
+) -> None:
+    """Offer the book whatever newer record the agent of this record's store has.
+
+    Raises:
+        Unreachable: it does not answer.
+    """
+    request = Request(
+        method="GET",
+        path=RECORD_PATH,
+        headers={
+            SIGNATURE_HEADER: sign(token, b"get", RECORD_PATH.encode()),
+            "If-None-Match": f'"{signed.generation}"',
+        },
+    )
+    store = signed.record.store_member
+    answer = await fetch(request, address=store.address, port=port)
+    if answer.status == HTTPStatus.OK:
+        book.offer(answer.body, signature=answer.headers.get(SIGNATURE_HEADER.lower(), ""))

@@ -1,0 +1,175 @@
+"""Routes of the agent's HTTP API, and who may call them.
+
+GET  /healthz        the event loop turns (liveness); anyone
+GET  /readyz         ranks can start at once (readiness); anyone
+GET  /metrics        Prometheus; anyone
+PUT  /v1/record      a generation record, signed by the operator over ("record", body)
+GET  /v1/record      the current one, with its signature; signed over ("get", path)
+GET  /v1/status      `contract.AgentStatus`; signed over ("get", path)
+PUT  /v1/departures  another member has ended; signed over ("departure", body)
+
+`GET /v1/status?since=VERSION&wait=SECONDS` answers when the version is another one, or after that
+time. A trainer's pod has more routes, those between agents (`gang_words`) and those for notices and
+snapshots: see `gang_routes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from drumline_trainer.agent.api import departures, prometheus
+from drumline_trainer.agent.api.departures import Departure, Departures
+from drumline_trainer.agent.api.record_delivery import RECORD_PATH
+from drumline_trainer.agent.http.message import HttpError, Request, Response
+from drumline_trainer.agent.state.record_store import Refused
+from drumline_trainer.contract import (
+    MAX_WAIT_SECONDS,
+    SIGNATURE_HEADER,
+    ContractError,
+    verify,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from drumline_trainer.agent.state.rank_status import Board
+    from drumline_trainer.agent.state.record_store import RecordBook
+
+STATUS_PATH = "/v1/status"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Who answers below a path, and what its callers sign."""
+
+    signed_as: bytes
+    """First part of what is signed; the second is the body, or the path of a GET."""
+    answer: Callable[[Request], Awaitable[Response]]
+
+
+class Api:
+    """Answers requests from what the agent knows."""
+
+    def __init__(
+        self, *, token: bytes, book: RecordBook, board: Board, departures: Departures
+    ) -> None:
+        self._token = token
+        self._book = book
+        self._board = board
+        self._departures = departures
+        self.routes: dict[tuple[str, str], Route] = {}
+        """By method and path, or start of the path up to a slash: what a program adds."""
+
+    async def answer(self, request: Request) -> Response:
+        """Route one request.
+
+        Raises:
+            HttpError: 401, 404, 405 and whatever a route refuses.
+        """
+        path, _, query = request.path.partition("?")
+        match request.method, path:
+            case "GET", "/healthz":
+                return _text("ok")
+            case "GET", "/readyz":
+                return self._readiness()
+            case "GET", "/metrics":
+                return Response(
+                    status=200,
+                    body=prometheus.render(self._board),
+                    content_type=prometheus.CONTENT_TYPE,
+                )
+            case "GET", str(path) if path == STATUS_PATH:
+                self._check(request, b"get", STATUS_PATH.encode())
+                await self._await_news(query)
+                return Response(status=200, body=self._board.status.encode())
+            case "GET", str(path) if path == RECORD_PATH:
+                self._check(request, b"get", RECORD_PATH.encode())
+                return self._current_record(request)
+            case "PUT", str(path) if path == RECORD_PATH:
+                return self._offer(request)
+            case "PUT", departures.PATH:
+                self._check(request, departures.SIGNED_AS, request.body)
+                return self._note(request.body)
+            case _:
+                return await self._answer_route(request)
+
+    async def _answer_route(self, request: Request) -> Response:
+        for (method, path), route in self.routes.items():
+            below = path.endswith("/") and request.path.startswith(path)
+            if request.method == method and (below or request.path == path):
+                signed = request.body if method == "PUT" else request.path.encode()
+                self._check(request, route.signed_as, signed)
+                try:
+                    return await route.answer(request)
+                except ContractError as error:
+                    raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise HttpError(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path}")
+
+    async def _await_news(self, query: str) -> None:
+        """Hold a status request open until there is another version than the caller has."""
+        since, wait = _long_poll(query)
+        if since is None:
+            return
+        try:
+            async with asyncio.timeout(wait):
+                await self._board.newer(since)
+        except TimeoutError:
+            pass  # nothing new: the figures are fresh all the same
+
+    def _check(self, request: Request, *parts: bytes) -> None:
+        signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
+        if not verify(self._token, signature, *parts):
+            raise HttpError(HTTPStatus.UNAUTHORIZED, "wrong signature")
+
+    def _readiness(self) -> Response:
+        if self._board.ready:
+            return _text("ready")
+        return _text("starting", status=HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _current_record(self, request: Request) -> Response:
+        current = self._book.current
+        if current is None:
+            raise HttpError(HTTPStatus.NOT_FOUND, "no record yet")
+        if request.headers.get("if-none-match") == f'"{current.generation}"':
+            return Response(status=HTTPStatus.NOT_MODIFIED)
+        return Response(
+            status=200, body=current.body, headers={SIGNATURE_HEADER: current.signature}
+        )
+
+    def _offer(self, request: Request) -> Response:
+        signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
+        verdict = self._book.offer(request.body, signature=signature)
+        state: dict[str, object] = {"generation": self._book.generation}
+        if isinstance(verdict, Refused):
+            return _json({**state, "error": verdict.reason}, status=verdict.status)
+        return _json(state)
+
+    def _note(self, body: bytes) -> Response:
+        try:
+            self._departures.note(Departure.parse(body))
+        except ContractError as error:
+            raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return _json({})
+
+
+def _long_poll(query: str) -> tuple[int | None, float]:
+    values = parse_qs(query)
+    try:
+        since = values["since"][0] if "since" in values else None
+        wait = float(values.get("wait", ["0"])[0])
+        return (None if since is None else int(since)), min(max(wait, 0.0), MAX_WAIT_SECONDS)
+    except ValueError:
+        raise HttpError(HTTPStatus.BAD_REQUEST, "since and wait are numbers") from None
+
+
+def _text(text: str, *, status: int = 200) -> Response:
+    return Response(status=status, body=text.encode(), content_type="text/plain")
+
+
+def _json(value: dict[str, object], *, status: int = 200) -> Response:
+    return Response(status=status, body=json.dumps(value).encode())

@@ -1,0 +1,124 @@
+"""What both programs of the agent stand on: its state, its HTTP API, and the wish to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from drumline_trainer.agent.api import departures
+from drumline_trainer.agent.api.departures import Departure, Departures, all_departed
+from drumline_trainer.agent.api.routes import Api
+from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.outcome import Terminated
+from drumline_trainer.agent.http.server import HttpServer, Uploads
+from drumline_trainer.agent.state.notices import Notices
+from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.state.record_store import RecordBook
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from drumline_trainer.agent.base.settings import AgentSettings
+    from drumline_trainer.contract import GenerationRecord
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The running agent, without what it runs."""
+
+    settings: AgentSettings
+    board: Board
+    book: RecordBook
+    departures: Departures
+    notices: Notices
+    api: Api
+    stop: asyncio.Event
+
+    async def stopped(self) -> Terminated:
+        """Wait for SIGTERM or SIGINT."""
+        await self.stop.wait()
+        return Terminated()
+
+    async def depart(
+        self, record: GenerationRecord, *, attempt: int, exit_code: int, for_seconds: float
+    ) -> None:
+        """Tell the store's agent that this pod has ended its attempt."""
+        departure = Departure(
+            index=self.settings.index,
+            generation=record.generation,
+            attempt=attempt,
+            exit_code=exit_code,
+        )
+        await departures.report(
+            departure,
+            to=record.store_member,
+            port=self.settings.port,
+            token=self.settings.token,
+            for_seconds=for_seconds,
+        )
+
+    async def others_departed(self, record: GenerationRecord, *, attempt: int) -> None:
+        """Wait until no other member is left that could need this agent."""
+        others = [member for member in record.members if member.index != self.settings.index]
+        await all_departed(
+            self.departures,
+            members=others,
+            membership=(record.generation, attempt),
+            port=self.settings.port,
+            lost_seconds=self.settings.peer_lost_seconds,
+        )
+
+
+@asynccontextmanager
+async def serving(
+    settings: AgentSettings, *, uploads: Uploads | None = None
+) -> AsyncIterator[Service]:
+    """A service whose HTTP API answers inside the context. Raises OSError if it cannot bind."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    board = Board(settings)
+    departures = Departures()
+    book = RecordBook(
+        token=settings.token,
+        job_uid=settings.job_uid,
+        pod_uid=settings.pod_uid,
+        index=settings.index,
+        lowest_generation=settings.generation,
+    )
+    api = Api(token=settings.token, book=book, board=board, departures=departures)
+    server = HttpServer(api.answer, address=settings.address, port=settings.port, uploads=uploads)
+    async with server:
+        log(
+            Event.AGENT_STARTED,
+            namespace=settings.namespace,
+            job=settings.job,
+            index=settings.index,
+            port=settings.port,
+        )
+        yield Service(
+            settings=settings,
+            board=board,
+            book=book,
+            departures=departures,
+            notices=Notices(board),
+            api=api,
+            stop=stop,
+        )
+
+
+async def first(*racers: Coroutine[Any, Any, T]) -> T:
+    """Result of whichever ends first (of several: the foremost); the rest are cancelled."""
+    tasks = [asyncio.create_task(racer) for racer in racers]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task.done()).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -1,0 +1,1 @@
+"""What every room of the agent uses: settings, events, change notification, outcomes."""

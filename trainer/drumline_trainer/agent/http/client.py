@@ -1,0 +1,125 @@
+"""One HTTP request to another agent, bounded in size and time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.http.file_stream import (
+    CHUNK_BYTES,
+    receive_file,
+    send_file,
+    transfer_seconds,
+)
+from drumline_trainer.agent.http.message import (
+    MAX_HEAD_BYTES,
+    HttpError,
+    Request,
+    Response,
+    parse_response_head,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+REQUEST_SECONDS = 5.0
+
+
+class Unreachable(Exception):  # noqa: N818 - a state of the peer, named as the log names it
+    """No whole answer came: refused, reset, too slow or malformed."""
+
+
+async def fetch(
+    request: Request, *, address: str, port: int, seconds: float = REQUEST_SECONDS
+) -> Response:
+    """Send one request and read its answer.
+
+    Raises:
+        Unreachable: no whole answer within `seconds`.
+    """
+    async with _reaching(address, seconds=seconds):
+        reader, writer = await _connect(address, port)
+        async with _closing(writer):
+            writer.write(request.encode(host=_host(address, port)))
+            await writer.drain()
+            return await _answer(reader, path=request.path)
+
+
+async def upload(request: Request, *, file: Path, size: int, address: str, port: int) -> Response:
+    """Send a request whose body is the first `size` bytes of a file.
+
+    Raises:
+        Unreachable: no whole answer in the time that `size` may take.
+        OSError: the file cannot be opened.
+    """
+    with file.open("rb") as body:
+        async with _reaching(address, seconds=transfer_seconds(size)):
+            reader, writer = await _connect(address, port)
+            async with _closing(writer):
+                head = request.encode(host=_host(address, port), body_bytes=size)
+                await send_file(writer, head=head, file=body, size=size)
+                return await _answer(reader, path=request.path)
+
+
+async def download(request: Request, *, to: Path, size: int, address: str, port: int) -> Response:
+    """Send a request and write a good answer's body, which must be of `size`, to a file.
+
+    Raises:
+        Unreachable: no whole answer in the time that `size` may take, or one of another size.
+        OSError: the file cannot be written.
+    """
+    with to.open("wb") as file:
+        async with _reaching(address, seconds=transfer_seconds(size)):
+            reader, writer = await _connect(address, port)
+            async with _closing(writer):
+                writer.write(request.encode(host=_host(address, port)))
+                await writer.drain()
+                block = await reader.readuntil(b"\r\n\r\n")
+                status, headers, length = parse_response_head(block, path=request.path)
+                if status != 200:
+                    return Response(status=status, headers=headers)
+                if length != size:
+                    raise Unreachable(f"{address}: {length} bytes where {size} were expected")
+                await receive_file(reader, file=file, size=size)
+    return Response(status=status, headers=headers)
+
+
+@asynccontextmanager
+async def _reaching(address: str, *, seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (
+        OSError,  # TimeoutError is one
+        HttpError,
+        asyncio.IncompleteReadError,
+        asyncio.LimitOverrunError,
+    ) as error:
+        raise Unreachable(f"{address}: {type(error).__name__}: {error}") from None
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(address, port, limit=max(MAX_HEAD_BYTES, CHUNK_BYTES))
+
+
+def _host(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+async def _answer(reader: asyncio.StreamReader, *, path: str) -> Response:
+    block = await reader.readuntil(b"\r\n\r\n")
+    status, headers, length = parse_response_head(block, path=path)
+    body = await reader.readexactly(length)
+    return Response(status=status, body=body, headers=headers)

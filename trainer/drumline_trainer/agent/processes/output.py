@@ -1,0 +1,127 @@
+"""Lines out of pipes: what a rank prints, and what it says about itself.
+
+Each rank has one pipe for stdout and stderr together, so its own order is kept. Lines are cut at
+MAX_LINE_BYTES and bytes that are no UTF-8 are replaced: a rank may print anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.base.events import write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_LINE_BYTES = 16 * 1024
+CUT = b" [cut]"
+KEPT_LINES = 20
+PIPE_BYTES = 64 * 1024
+"""What a pipe of Linux holds: one read of so much empties it."""
+
+
+class LineSplitter:
+    """Pure: chunks in, whole lines out; the rest of an overlong line is dropped."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._dropping = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Lines completed by `chunk`, without their line feeds."""
+        *ended, rest = (self._pending + chunk).split(b"\n")
+        lines: list[bytes] = []
+        for line in ended:
+            if not self._dropping:
+                lines.append(_cut(line))
+            self._dropping = False
+        if len(rest) > MAX_LINE_BYTES and not self._dropping:
+            lines.append(_cut(rest))
+            self._dropping = True
+        self._pending = b"" if self._dropping else rest
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """What is left at the end, if it is not empty."""
+        rest, self._pending = self._pending, b""
+        return [rest] if rest else []
+
+
+def _cut(line: bytes) -> bytes:
+    return line if len(line) <= MAX_LINE_BYTES else line[:MAX_LINE_BYTES] + CUT
+
+
+class LineReader(asyncio.Protocol):
+    """Hands each line of a pipe to `on_line`; `ended` is done when the last writer closed it."""
+
+    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+        self._on_line = on_line
+        self._splitter = LineSplitter()
+        self._transport: asyncio.BaseTransport | None = None
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The pipe is open."""
+        self._transport = transport
+
+    def drain(self) -> None:
+        """Take what is in the pipe now: all that an ended process has written."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        with suppress(BlockingIOError):
+            self.data_received(os.read(self._transport.get_extra_info("pipe").fileno(), PIPE_BYTES))
+
+    def close(self) -> None:
+        """Read no further."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """More bytes came."""
+        for line in self._splitter.feed(data):
+            self._on_line(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """The pipe is at its end."""
+        for line in self._splitter.finish():
+            self._on_line(line)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def open_pipe(on_line: Callable[[bytes], None]) -> tuple[LineReader, int]:
+    """A pipe whose lines go to `on_line`. Returns its reader and the descriptor to write to."""
+    read_end, write_end = os.pipe()
+    reader = LineReader(on_line)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: reader, os.fdopen(read_end, "rb", buffering=0)
+    )
+    return reader, write_end
+
+
+class PrefixedOutput:
+    """Prints lines under a prefix and keeps the last ones."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = f"[{prefix}] ".encode()
+        self._last: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def rename(self, prefix: str) -> None:
+        """Print under another prefix from now on."""
+        self._prefix = f"[{prefix}] ".encode()
+
+    def line(self, line: bytes) -> None:
+        """Print one line."""
+        text = line.decode(errors="replace").rstrip("\r")
+        if text.strip():
+            self._last.append(text)
+        write_line(self._prefix + text.encode())
+
+    @property
+    def last_line(self) -> str:
+        """The last line that was not blank, or the empty string."""
+        return self._last[-1].strip() if self._last else ""

@@ -1,0 +1,68 @@
+"""The rendezvous store of an attempt: a process beside the ranks of the leader's pod.
+
+Each attempt has a store of its own on a port of its own, so nobody of an earlier one is found in
+it. It ends when the next attempt begins, or with the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.outcome import describe
+from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_pipe
+from drumline_trainer.agent.processes.rank_main import store_order
+from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, Child
+from drumline_trainer.contract import STORE_PORTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drumline_trainer.agent.processes.zygote_client import ZygoteClient
+
+
+class Store:
+    """At most one store at a time."""
+
+    def __init__(self, *, zygote: ZygoteClient, first_port: int) -> None:
+        self._zygote = zygote
+        self._first_port = first_port
+        self._opened = 0
+        self._child: Child | None = None
+        self._reader: LineReader | None = None
+
+    async def open(self, address: str, *, on_end: Callable[[str], None]) -> int:
+        """End the store before and start another. `on_end`: it ended by itself.
+
+        Returns:
+            Its port.
+        """
+        await self.close()
+        port = self._first_port + self._opened % STORE_PORTS
+        self._opened += 1
+        self._reader, output_end = await open_pipe(PrefixedOutput("store").line)
+        child = self._zygote.fork(
+            f"store-{self._opened}", store_order(address, port=port), descriptors=[output_end]
+        )
+        self._child = child
+
+        def ended(exited: asyncio.Future[int]) -> None:
+            if self._child is child and not self._zygote.gone.done():
+                log(Event.STORE_EXITED, code=exited.result())
+                on_end(f"the store ended: {describe(exited.result())}")
+
+        child.exited.add_done_callback(ended)
+        return port
+
+    async def close(self) -> None:
+        """End it."""
+        child, self._child = self._child, None
+        if child is not None:
+            self._zygote.signal(child, signal.SIGKILL)
+            if not child.exited.done():
+                await asyncio.wait([child.exited], timeout=KILL_SECONDS)
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

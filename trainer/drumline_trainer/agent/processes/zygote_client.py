@@ -1,0 +1,169 @@
+"""The agent's end of the zygote: starts it, has it fork and signal, hears what it reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drumline_trainer.agent.base.outcome import Failed, describe, pod_code
+from drumline_trainer.agent.processes import zygote as protocol
+from drumline_trainer.contract import ExitCode
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.processes.reaper import Reaper
+
+KILL_SECONDS = 5.0
+"""A killed process can be stuck in the kernel for longer: then it is left to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZygoteFacts:
+    """What the zygote says of itself when it is warm."""
+
+    seconds: float
+    """Time it took to import."""
+    threads: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """A process forked by the zygote."""
+
+    name: str
+    pid: asyncio.Future[int] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Known once it has been forked; 0 if it never was."""
+    exited: asyncio.Future[int] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Its exit code, negative for a signal."""
+
+
+class ZygoteClient:
+    """Handle of the one zygote of an agent."""
+
+    def __init__(self, *, module: str, reaper: Reaper) -> None:
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[ZygoteFacts] = loop.create_future()
+        self.gone: asyncio.Future[Failed] = loop.create_future()
+        """Why there is no zygote any more."""
+        self._children: dict[str, Child] = {}
+        self._failure = ""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._pid = _spawn(module=module, descriptor=theirs.fileno())
+        self._ended = reaper.watch(self._pid)
+        self._ended.add_done_callback(self._on_end)
+        loop.add_reader(self._channel, self._hear)
+
+    async def warm(self) -> ZygoteFacts:
+        """Wait until it can fork."""
+        return await asyncio.shield(self._ready)
+
+    async def ended(self) -> Failed:
+        """Wait for `gone`."""
+        return await asyncio.shield(self.gone)
+
+    def fork(self, name: str, order: dict[str, Any], *, descriptors: list[int]) -> Child:
+        """Have a child forked; the descriptors are closed here once they have been sent."""
+        child = Child(name=name)
+        self._children[name] = child
+        try:
+            protocol.say(self._channel, {"fork": name, "order": order}, descriptors)
+        except OSError:
+            self._lose(child)  # the zygote is gone: `gone` says so too
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return child
+
+    def signal(self, child: Child, number: int) -> None:
+        """Signal a child's process group; nothing happens if it has ended."""
+        if child.exited.done():
+            return
+        try:
+            protocol.say(self._channel, {"signal": child.name, "number": int(number)})
+        except OSError:
+            self._lose(child)
+
+    async def close(self) -> None:
+        """Kill the zygote; the kernel kills its children with it."""
+        if not self._ended.done():
+            os.kill(self._pid, signal.SIGKILL)
+        await asyncio.wait([self._ended], timeout=KILL_SECONDS)
+        asyncio.get_running_loop().remove_reader(self._channel)
+        self._channel.close()
+
+    def _hear(self) -> bool:
+        """Take one message; False if there is none, at the end for good."""
+        try:
+            body = self._channel.recv(protocol.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            body = b""
+        if not body:
+            asyncio.get_running_loop().remove_reader(self._channel)
+            return False
+        match json.loads(body):
+            case {"ready": facts}:
+                self._ready.set_result(ZygoteFacts(**facts))
+            case {"failed": reason}:
+                self._failure = reason
+            case {"forked": name, "pid": pid}:
+                _settle(self._children[name].pid, pid)
+            case {"exited": name, "code": code}:
+                _settle(self._children.pop(name).exited, code)
+            case message:
+                raise ValueError(f"the zygote said {message}")
+        return True
+
+    def _on_end(self, ended: asyncio.Future[int]) -> None:
+        while self._hear():
+            pass  # its last words may still be on the way
+        code = ended.result()
+        reason = self._failure or f"the zygote ended: {describe(code)}"
+        self.gone.set_result(
+            Failed(exit_code=pod_code(code) or ExitCode.APPLICATION, reason=reason)
+        )
+        for child in list(self._children.values()):
+            self._lose(child)
+
+    def _lose(self, child: Child) -> None:
+        _settle(child.pid, 0)
+        _settle(child.exited, -signal.SIGKILL)  # the kernel kills it with its parent
+
+
+def _settle(future: asyncio.Future[int], result: int) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _spawn(*, module: str, descriptor: int) -> int:
+    os.set_inheritable(descriptor, True)
+    environment = {
+        # numpy's OpenBLAS starts its threads on import; a forking process must not have any.
+        "OPENBLAS_NUM_THREADS": "1",
+        # Else c10d warns of every connection from an address without a name, as pods have none.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **os.environ,
+    }
+    return os.posix_spawn(
+        sys.executable,
+        [
+            sys.executable,
+            "-m",
+            "drumline_trainer.agent.processes.zygote",
+            module,
+            str(descriptor),
+            str(os.getpid()),
+        ],
+        environment,
+    )

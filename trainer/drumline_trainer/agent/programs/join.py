@@ -1,0 +1,62 @@
+"""The agent of a pod with a template of its own: an init container that waits for its gang.
+
+It takes the record as every agent does, writes the gang's files for the container that follows,
+and exits. The agent of the lowest index hands the record on before it exits, and outlasts all
+others; those need nobody once they have the record.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.api.record_delivery import deliver_to_all
+from drumline_trainer.agent.api.service import Service, first, serving
+from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.outcome import Terminated
+from drumline_trainer.agent.programs import gang_files
+from drumline_trainer.contract import AgentPhase, ExitCode
+
+if TYPE_CHECKING:
+    from drumline_trainer.agent.base.settings import AgentSettings
+    from drumline_trainer.agent.state.record_store import SignedRecord
+
+TERMINATED_CODE = 143
+ATTEMPT = 0
+
+
+async def join(settings: AgentSettings) -> int:
+    """Wait for the record and write the gang's files. Returns the init container's exit code."""
+    async with serving(settings) as service:
+        service.board.ready = True
+        ending = await first(_join(service), service.stopped())
+    if isinstance(ending, Terminated):
+        log(Event.TERMINATION_REQUESTED, grace_seconds=0)
+        return TERMINATED_CODE
+    log(Event.FINISHED, exit_code=ExitCode.OK)
+    return ExitCode.OK
+
+
+async def _join(service: Service) -> None:
+    signed = await service.book.after(service.book.generation)
+    record, settings = signed.record, service.settings
+    service.board.generation = signed.generation
+    files = gang_files.render(record, own_index=settings.index, own_name=socket.gethostname())
+    gang_files.write(settings.gang_folder, files)
+    log(Event.GANG_FILES_WRITTEN, generation=signed.generation, folder=str(settings.gang_folder))
+    service.board.phase = AgentPhase.SUCCEEDED
+    await _leave(service, signed)
+
+
+async def _leave(service: Service, signed: SignedRecord) -> None:
+    record = signed.record
+    if record.store_member.index == service.settings.index:
+        await deliver_to_all(signed, port=service.settings.port)
+        await service.others_departed(record, attempt=ATTEMPT)
+    else:
+        await service.depart(
+            record,
+            attempt=ATTEMPT,
+            exit_code=ExitCode.OK,
+            for_seconds=service.settings.peer_lost_seconds,
+        )

@@ -1,0 +1,1 @@
+"""What an agent knows: its ranks, its record, incidents, notices."""

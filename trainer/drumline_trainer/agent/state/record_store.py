@@ -1,0 +1,150 @@
+"""The newest generation record this agent accepted.
+
+Only the operator makes records; agents hand them on unchanged, with their signature, so it does not
+matter from whom one comes. A record counts when its signature fits the job's token, it is for this
+job, its generation is higher than the current one and it names this pod's uid at this pod's index.
+
+A new leader of the operator pushes the membership it finds under an epoch of its own: a record of
+the current generation with the very same members is known already. The ranks go on and the first
+record stays the one that is handed on, so that all members have the same; only the epoch is raised,
+and a push by a leader deposed before is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from drumline_trainer.agent.base.change_notifier import Bell
+from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.contract import ContractError, GenerationRecord, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedRecord:
+    """A record with the bytes it came in, fit to be handed on."""
+
+    record: GenerationRecord
+    body: bytes
+    signature: str
+
+    @property
+    def generation(self) -> int:
+        """Number of the membership."""
+        return self.record.generation
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The record is now the current one, or was so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The record changed nothing."""
+
+    status: HTTPStatus
+    reason: str
+
+
+class RecordBook:
+    """Holds the current record; `after` waits for a newer one."""
+
+    def __init__(
+        self, *, token: bytes, job_uid: str, pod_uid: str, index: int, lowest_generation: int
+    ) -> None:
+        self._token = token
+        self._job_uid = job_uid
+        self._pod_uid = pod_uid
+        self._index = index
+        self._before = lowest_generation - 1
+        self._epoch = 0
+        self._bell = Bell()
+        self.current: SignedRecord | None = None
+        self.on_newer: Callable[[], None] = lambda: None
+        """Called when a record of a higher generation has become the current one."""
+        self.successor = 0
+        """A higher generation that has another pod in this one's place."""
+
+    @property
+    def generation(self) -> int:
+        """Every record up to this one is refused."""
+        return self._before if self.current is None else self.current.generation
+
+    def offer(self, body: bytes, *, signature: str) -> Accepted | Refused:
+        """Judge a record from the network, and make it current if it is newer."""
+        if not verify(self._token, signature, b"record", body):
+            return Refused(HTTPStatus.UNAUTHORIZED, "wrong signature")
+        try:
+            record = GenerationRecord.parse(body)
+        except ContractError as error:
+            return Refused(HTTPStatus.BAD_REQUEST, str(error))
+        if self.current is not None and body == self.current.body:
+            return Accepted()
+        refused = self._objection(record)
+        if refused is not None:
+            log(Event.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
+            return refused
+        self._epoch = record.epoch
+        if self._is_current(record):
+            return Accepted()
+        self.current = SignedRecord(record=record, body=body, signature=signature)
+        log(
+            Event.RECORD_ACCEPTED,
+            generation=record.generation,
+            epoch=record.epoch,
+            members=len(record.members),
+            world_size=record.world_size,
+        )
+        self.on_newer()
+        self._bell.ring()
+        return Accepted()
+
+    async def after(self, generation: int) -> SignedRecord:
+        """The current record, as soon as it is of a higher generation."""
+
+        def newer() -> SignedRecord | None:
+            known = self.current
+            return known if known is not None and known.generation > generation else None
+
+        return await self._bell.until(newer)
+
+    async def replaced(self) -> int:
+        """The generation that this pod is no member of any more, once there is one."""
+        return await self._bell.until(lambda: self.successor or None)
+
+    def _objection(self, record: GenerationRecord) -> Refused | None:
+        if record.job_uid != self._job_uid:
+            return Refused(HTTPStatus.FORBIDDEN, "record of another job")
+        if self._is_current(record):
+            return self._objection_to_epoch(record.epoch)
+        if record.generation <= self.generation:
+            return Refused(
+                HTTPStatus.CONFLICT,
+                f"generation {record.generation} is not above {self.generation}",
+            )
+        here = [member for member in record.members if member.index == self._index]
+        if not here or here[0].pod_uid != self._pod_uid:
+            if self.current is not None:
+                self.successor = record.generation
+                self._bell.ring()
+            return Refused(
+                HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
+            )
+        return None
+
+    def _is_current(self, record: GenerationRecord) -> bool:
+        """Whether it is about the membership this agent has; epoch and restore point may differ."""
+        if self.current is None:
+            return False
+        known = self.current.record
+        return (record.generation, record.members) == (known.generation, known.members)
+
+    def _objection_to_epoch(self, epoch: int) -> Refused | None:
+        if epoch >= self._epoch:
+            return None
+        return Refused(HTTPStatus.CONFLICT, f"epoch {epoch} is below {self._epoch}")

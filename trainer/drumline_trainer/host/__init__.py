@@ -1,0 +1,1 @@
+"""What Linux offers this process: processors, network interfaces, prctl. No dependencies."""

@@ -1,0 +1,1 @@
+"""Starting ranks without an agent: on this machine, or as one rank of a launcher."""

@@ -1,0 +1,121 @@
+"""Ranks without an agent: several processes on this machine, or one that a launcher started.
+
+What a rank does is a function of its `Placement` that returns an exit code: training is one,
+measuring collectives another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from ipaddress import ip_address
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.host import prctl
+from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, Launched
+from drumline_trainer.rank import listen, store_on
+from drumline_trainer.rank_protocol.placement import Placement
+
+Work = Callable[[Placement], int]
+"""The whole of a rank: gives an exit code of the contract."""
+
+
+def fork_ranks(work: Work, *, ranks: int) -> int:
+    """Fork `ranks` processes that meet on loopback, and wait for them.
+
+    Returns:
+        0, or the exit code of the rank that failed first; the others are ended.
+    """
+    listener = listen(0, address=LOOPBACK)
+    placements = [
+        Placement(
+            rank=rank,
+            world_size=ranks,
+            local_rank=rank,
+            local_world_size=ranks,
+            store_port=listener.getsockname()[1],
+            address=LOOPBACK,
+        )
+        for rank in range(ranks)
+    ]
+    fork = multiprocessing.get_context("fork")  # children share the imported torch
+    processes = [
+        fork.Process(target=_rank_process, args=(work, placement, os.getpid()))
+        for placement in placements
+    ]
+    for process in processes:
+        process.start()
+    store = store_on(listener)  # after the forks: it starts threads
+    try:
+        return _first_failure(processes)
+    finally:
+        del store
+        for process in processes:
+            process.terminate()
+        for process in processes:  # only now: who outlives a peer complains of it
+            process.join()
+
+
+def be_rank(work: Work, *, launched: Launched) -> int:
+    """Be the rank that a launcher started; rank 0 serves the store unless the launcher does.
+
+    Raises:
+        ConfigError: rank 0 cannot listen where the others will look for it.
+    """
+    store = None
+    if launched.rank == 0 and not launched.store_served:
+        store = store_on(_listen(launched))
+    placement = Placement(
+        rank=launched.rank,
+        world_size=launched.world_size,
+        local_rank=launched.local_rank,
+        local_world_size=launched.local_world_size,
+        store_host=launched.address,
+        store_port=launched.port,
+        attempt=launched.attempt,
+        address=LOOPBACK if launched.on_one_node else "",
+    )
+    code = work(placement)
+    del store
+    return code
+
+
+def _listen(launched: Launched) -> socket.socket:
+    address, port = launched.address, launched.port
+    try:
+        if not launched.on_one_node:
+            found = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
+            # Debian's /etc/hosts gives a machine's own name to loopback: nobody else gets there
+            address = "0.0.0.0" if ip_address(found).is_loopback else found  # noqa: S104
+        return listen(port, address=address)
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]  # Python adds the address
+        raise ConfigError(
+            f"rank 0 cannot serve the store at {launched.address}:{port}: {why};"
+            f" MASTER_ADDR must name its host, and {PORT_VARIABLE} chooses another port"
+        ) from error
+
+
+def _rank_process(work: Work, placement: Placement, launcher: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher too, which ends us
+    prctl.die_with_parent(launcher)
+    sys.exit(work(placement))
+
+
+def _first_failure(processes: list[ForkProcess]) -> int:
+    """Wait until all ended well or one did not."""
+    running = {process.sentinel: process for process in processes}
+    while running:
+        for sentinel in wait(list(running)):
+            process = running.pop(sentinel)  # pyright: ignore[reportArgumentType]
+            process.join()
+            if process.exitcode:
+                return process.exitcode if process.exitcode > 0 else ExitCode.APPLICATION
+    return ExitCode.OK

@@ -1,0 +1,1 @@
+"""What an agent and its ranks exchange: placements, orders, heartbeats, snapshot files."""

@@ -1,0 +1,95 @@
+"""What the agent tells a rank, line by line on the control pipe. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from drumline_trainer.rank_protocol.placement import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Leave the old membership, if still in it, and join this one."""
+
+    placement: Placement
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"resume": json.loads(self.placement.to_json())})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """Break out of the collectives of this membership and of lower ones, and say `Parked`."""
+
+    generation: int
+    attempt: int
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """(generation, attempt), compared lexicographically."""
+        return (self.generation, self.attempt)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"interrupt": asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveNotice:
+    """Save at the next step boundary that all ranks agree on, and say `NoticeSaved`."""
+
+    id: str
+    leave: bool
+    """Exit with PREEMPTED once it is saved; else go on training."""
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"notice": asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Forget the notice with this id, unless the ranks have agreed on it already."""
+
+    id: str
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"withdraw": asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicated:
+    """This rank's snapshot of the step has reached the memory of another node."""
+
+    step: int
+    seconds: float
+    """How long the transfer took."""
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"replicated": asdict(self)})
+
+
+Order = Resume | Interrupt | SaveNotice | Withdraw | Replicated
+
+
+def order_of(line: str | bytes) -> Order:
+    """Read any `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+    raw: dict[str, Any] = json.loads(line)
+    match raw:
+        case {"resume": dict(placement)}:
+            return Resume(placement=Placement.from_json(json.dumps(placement)))
+        case {"interrupt": dict(fields)}:
+            return Interrupt(**fields)
+        case {"notice": dict(fields)}:
+            return SaveNotice(**fields)
+        case {"withdraw": dict(fields)}:
+            return Withdraw(**fields)
+        case {"replicated": dict(fields)}:
+            return Replicated(**fields)
+        case _:
+            raise ValueError(f"no order: {line[:80]!r}")

@@ -1,0 +1,80 @@
+"""Where one rank process stands: which rank of which attempt, and where it meets the others.
+
+Standard library only: the agent makes a `Placement` and hands it to the forked rank process.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_FOLDERS = ("checkpoint_folder", "snapshot_folder")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One rank of one attempt of one generation."""
+
+    rank: int
+    world_size: int
+    local_rank: int = 0
+    """Index among the ranks of this pod: picks the GPU and the CPU share."""
+    local_world_size: int = 1
+    store_host: str = "127.0.0.1"
+    """Where `rank.serve_store` answers; never inside a rank."""
+    store_port: int = 29500
+    owner: str = ""
+    """Uid of the job: sets its memberships apart from those of others. Empty: no job."""
+    generation: int = 0
+    """Raised by the operator alone, from 1; 0 is a run that nobody coordinates."""
+    attempt: int = 0
+    """Restart in place within the generation; (generation, attempt) orders a job's memberships."""
+    checkpoint_folder: Path | None = None
+    """Folder shared by all ranks, or None: nothing is saved and every start is from step 0."""
+    acknowledged_step: int | None = None
+    """Newest step the operator knows to be saved: never go on from an older one. None: any will do,
+    and without any the run starts from step 0."""
+    acknowledged_digest: str = ""
+    """Digest the manifest of that very step must have; empty accepts any verified one."""
+    snapshot_folder: Path | None = None
+    """Memory of this pod that outlives its ranks (`rank_protocol.snapshot_file`), or None: no
+    snapshots are taken."""
+    restore_snapshot: int | None = None
+    """Step of the snapshot to go on from: this rank's file lies in the folder. None, or where it
+    does not verify on every rank: the newest checkpoint."""
+    address: str = ""
+    """IP address of this pod that peers connect to; empty: what the host name resolves to."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a rank outside its world."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank {self.rank} is outside a world of {self.world_size}")
+        if not 0 <= self.local_rank < self.local_world_size:
+            raise ValueError(
+                f"local rank {self.local_rank} is outside {self.local_world_size} local ranks"
+            )
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """(generation, attempt), compared lexicographically: lower ones are stale.
+
+        Where nobody coordinates, each launch counts its attempts anew, so they order nothing.
+        """
+        return (self.generation, self.attempt) if self.generation else (0, 0)
+
+    def to_json(self) -> str:
+        """One line of JSON; `from_json` reads it back."""
+        whole = asdict(self)
+        for name in _FOLDERS:
+            whole[name] = None if whole[name] is None else str(whole[name])
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Placement:
+        """Read `to_json`'s line. Raises TypeError or ValueError for anything else."""
+        raw: dict[str, Any] = json.loads(text)
+        for name in _FOLDERS:
+            raw[name] = None if raw.get(name) is None else Path(raw[name])
+        return cls(**raw)

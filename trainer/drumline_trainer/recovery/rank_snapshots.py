@@ -1,0 +1,218 @@
+"""Snapshots of this rank's shards in the memory of its pod, taken between steps.
+
+Training stands still only while the shards are copied to a host buffer; a thread digests the copy
+and writes the file (`snapshot_files`) while the next steps run. How often that happens follows from
+what it costs (`pace`), and all ranks agree on it, so that their files are of the same steps.
+
+A snapshot fits only the rank, the number of ranks and the configuration it was taken with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drumline_trainer.checkpoint.background_save import in_thread
+from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.snapshot_file import (
+    SnapshotError,
+    SnapshotHeader,
+    opened,
+    rank_folder,
+    read_header,
+    snapshot_file,
+    snapshot_steps,
+    write_snapshot,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What one file cost."""
+
+    step: int = -1
+    training_seconds: float = 0.0
+    """Taken from training: standing still, and the writer's processor time where both share one."""
+    seconds: float = 0.0
+    """From the copy to the complete file."""
+
+
+class Snapshots:
+    """The snapshots of one rank in one membership. No call waits for another rank."""
+
+    def __init__(
+        self,
+        slices: Sequence[Slice],
+        *,
+        config: TrainerConfig,
+        placement: Placement,
+        device: torch.device,
+        tell: Callable[[SnapshotTaken], None],
+    ) -> None:
+        """Make the buffer for these slices.
+
+        Args:
+            slices: of weights and moments; read and filled in place.
+            config: of the run.
+            placement: with a snapshot folder.
+            device: of the slices.
+            tell: called from the writing thread when a file is complete.
+        """
+        self._shards = {
+            f"{one.name} {one.copy}": one.tensor.detach() for one in slices if one.box.elements
+        }
+        self._head = shard_header(self._shards)
+        self._placement = placement
+        self._config = _digest(config)
+        self._tell = tell
+        self._shares_cores = device.type == "cpu"
+        self._writing: Future[_Written] | None = None
+        self.written = _Written()
+        """What the newest finished file cost."""
+        size = sum(as_bytes(shard).numel() for shard in self._shards.values())
+        # filled, so that its pages exist before the first step is measured
+        self._buffer = torch.zeros(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+
+    @property
+    def folder(self) -> Path:
+        """Of all snapshots in this pod."""
+        assert self._placement.snapshot_folder is not None  # noqa: S101 - see __init__
+        return self._placement.snapshot_folder
+
+    def take(self, step: int, *, trainer: Mapping[str, Any]) -> float:
+        """Copy the shards, and write them behind the next steps. Returns seconds it stood still."""
+        started = time.monotonic()
+        self.finish()
+        offset = 0
+        for shard in self._shards.values():
+            flat = as_bytes(shard)
+            self._buffer[offset : offset + flat.numel()].copy_(flat, non_blocking=True)
+            offset += flat.numel()
+        if self._buffer.is_pinned():
+            torch.cuda.current_stream().synchronize()
+        seconds = time.monotonic() - started
+        self._writing = in_thread(
+            lambda: self._write(step, trainer=trainer, seconds=seconds), name="snapshot"
+        )
+        return seconds
+
+    def finish(self) -> None:
+        """Wait for the file that is being written, if any. Raises OSError if it could not be."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            self.written = writing.result()
+
+    def restore(self, step: int, *, agree: Callable[[str], str]) -> SnapshotHeader | str:
+        """Fill the tensors from this rank's file of the step, if `agree` finds no objection.
+
+        Args:
+            step: finished steps.
+            agree: takes what speaks against this rank's file, gives what speaks against any.
+
+        Returns:
+            The file's header, or why no rank has used a byte of its own.
+        """
+        path = snapshot_file(self.folder, rank=self._placement.rank, step=step)
+        with ExitStack() as stack:
+            try:
+                header, body = stack.enter_context(opened(path))
+                self._refuse_others(header, body, path, step=step)
+            except SnapshotError as error:
+                return agree(f"rank {self._placement.rank}: {error}")
+            reason = agree("")
+            if not reason:
+                self._fill(body[len(self._head) :])
+            return reason or header
+
+    def forget_others(self, *, after: int) -> None:
+        """Remove this rank's snapshots of steps after this one, and those that fit no more."""
+        rank = self._placement.rank
+        for step in snapshot_steps(self.folder, rank=rank):
+            path = snapshot_file(self.folder, rank=rank, step=step)
+            try:
+                header = read_header(path)
+                fits = (header.world_size, header.config) == self._kind
+            except SnapshotError:
+                fits = False
+            if step > after or not fits:
+                path.unlink(missing_ok=True)
+        for abandoned in rank_folder(self.folder, rank).glob("*.part"):
+            abandoned.unlink()
+
+    @property
+    def _kind(self) -> tuple[int, str]:
+        """What a snapshot must share with this membership."""
+        return (self._placement.world_size, self._config)
+
+    def _refuse_others(
+        self, header: SnapshotHeader, body: memoryview, path: Path, *, step: int
+    ) -> None:
+        fits = (header.world_size, header.config) == self._kind
+        if not fits or (header.rank, header.step) != (self._placement.rank, step):
+            raise SnapshotError(
+                f"{path.name}: taken by another rank, at another step, or in another gang size or"
+                " configuration"
+            )
+        if body[: len(self._head)] != self._head:
+            raise SnapshotError(f"{path.name}: holds other shards")
+
+    def _fill(self, body: memoryview) -> None:
+        offset = 0
+        with torch.no_grad():
+            for shard in self._shards.values():
+                stored = torch.frombuffer(
+                    body, dtype=shard.dtype, count=shard.numel(), offset=offset
+                )
+                shard.copy_(stored.view(shard.shape))
+                offset += stored.nbytes
+
+    def _write(self, step: int, *, trainer: Mapping[str, Any], seconds: float) -> _Written:
+        started, busy = time.monotonic(), time.thread_time()
+        body = (memoryview(self._head), self._buffer.numpy().data)
+        digest = hashlib.sha256()
+        for part in body:
+            digest.update(part)
+        place = self._placement
+        header = SnapshotHeader(
+            rank=place.rank,
+            step=step,
+            world_size=place.world_size,
+            generation=place.generation,
+            attempt=place.attempt,
+            config=self._config,
+            trainer=trainer,
+            body_bytes=sum(len(part) for part in body),
+            sha256=digest.hexdigest(),
+        )
+        size = write_snapshot(self.folder, header, body)
+        self._tell(
+            SnapshotTaken(
+                step=step,
+                generation=place.generation,
+                attempt=place.attempt,
+                bytes=size,
+                sha256=header.sha256,
+                seconds=seconds,
+            )
+        )
+        taken = time.thread_time() - busy if self._shares_cores else 0.0
+        return _Written(
+            step=step, training_seconds=seconds + taken, seconds=time.monotonic() - started
+        )
+
+
+def _digest(config: TrainerConfig) -> str:
+    return hashlib.sha256(json.dumps(config.to_dict(), sort_keys=True).encode()).hexdigest()

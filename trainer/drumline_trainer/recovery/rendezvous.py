@@ -1,0 +1,116 @@
+"""Joining the ranks of one membership: first the store, then each other.
+
+All keys in the store carry the prefix `generation.attempt`, so a rank of an older attempt meets
+nobody. Whatever waits here ends when the connections of this process do (`recovery.abort`), and
+where there is no connection yet it asks now and then whether to go on: a rank is never stuck in a
+gang that will not come together.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+from drumline_trainer.agreement import agree
+from drumline_trainer.contract import Env
+from drumline_trainer.host.cpus import interface_of
+from drumline_trainer.rank_protocol.placement import Placement
+
+JOIN_TIMEOUT = timedelta(minutes=5)
+"""How long a rank waits for the store and for the other ranks to join."""
+CONNECT_TIMEOUT = timedelta(seconds=1)
+"""How long one attempt to reach the store may take; then it is asked whether to go on."""
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
+"""How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
+
+
+def join(
+    placement: Placement,
+    *,
+    device: torch.device,
+    check: Callable[[], None] = lambda: None,
+    facts: Mapping[str, str] | None = None,
+    groups: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """Connect to the store and to every other rank: afterwards collectives work.
+
+    Args:
+        placement: which rank this is and where the store answers.
+        device: decides the backend.
+        check: raises once there is no point in joining any more.
+        facts: what all ranks must have alike (`agreement.environment_facts`); None, on all ranks:
+            nothing is compared.
+        groups: ranks of this rank's groups (`agreement.groups_of`).
+
+    Raises:
+        ConfigError: ranks have different facts, or do not agree on a group.
+        OSError: the placement's address is not on this machine.
+        torch.distributed.DistNetworkError: the store does not answer.
+    """
+    address = placement.address or os.environ.get(Env.POD_IP, "")
+    if address:
+        # A pod's host name need not resolve, and Gloo would fall back to loopback or fail: both
+        # backends take an interface name from the environment, which every torch version reads.
+        interface = interface_of(address)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+    membership = f"{placement.generation}.{placement.attempt}"
+    store = PrefixStore(membership, _connect(placement, check=check))
+    if facts is None:
+        _wait_for_all(store, world_size=placement.world_size)
+    else:
+        agree(
+            store,
+            rank=placement.rank,
+            world_size=placement.world_size,
+            facts=facts,
+            groups=groups or {},
+        )
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        backend_of(device),
+        store=store,
+        rank=placement.rank,
+        world_size=placement.world_size,
+        timeout=COLLECTIVE_TIMEOUT,
+    )
+
+
+def backend_of(device: torch.device) -> str:
+    """What carries collectives between tensors of this device."""
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
+    """A client of the store, as soon as that listens; torch's own waiting cannot be called off."""
+    give_up = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+    while True:
+        check()
+        try:
+            store = TCPStore(
+                placement.store_host,
+                placement.store_port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=CONNECT_TIMEOUT,
+            )
+        except dist.DistNetworkError:
+            if time.monotonic() > give_up:
+                raise
+        else:
+            store.set_timeout(JOIN_TIMEOUT)
+            return store
+
+
+def _wait_for_all(store: PrefixStore, *, world_size: int) -> None:
+    """Go on together: in Gloo's own waiting for a rank that died on the way nothing reaches us."""
+    if store.add("arrived", 1) == world_size:
+        store.set("all", "")
+    store.wait(["all"], JOIN_TIMEOUT)

@@ -1,0 +1,305 @@
+"""Every way in which a run is saved, and where it goes on from.
+
+Two kinds of copies: snapshots in memory (`recovery.rank_snapshots`), often and cheap, for the same
+ranks; checkpoints on shared storage (`checkpoint`), rare and durable, for any number of ranks. A
+restore takes the snapshot that the agents found to be whole, else the newest verified checkpoint,
+else nothing: the initial weights.
+
+A checkpoint is written behind training (`checkpoint.background_save`) and committed some steps
+later, once all ranks are ready for that; only then is it reported. The last step's and those of
+notices are waited for.
+
+A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
+alone: each rank's vote rides on the all-reduce of the step, with the word that its part of a save
+under way is done. Where there is a notice, all ranks compare what they were given. It is acted on
+once every rank has one, at that very step boundary; a withdrawn one no longer is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.checkpointer import Checkpointer
+from drumline_trainer.checkpoint.commit import Saved
+from drumline_trainer.config import Offload, TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.parallelism.collectives import agree, gather_bytes
+from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.rank_protocol.control import Control
+from drumline_trainer.rank_protocol.heartbeat import NoticeSaved, Phase
+from drumline_trainer.rank_protocol.orders import SaveNotice
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rank_snapshots import Snapshots
+from drumline_trainer.recovery.snapshot_interval import Pace
+
+_READY = 1 << 20
+"""A vote of a rank that is ready to go on with a save; one that has a notice adds 1."""
+
+logger = logging.getLogger(__name__)
+
+
+class PreemptedError(Exception):
+    """The run was saved on request and makes room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingPoint:
+    """Where training goes on."""
+
+    step: int
+    tier: RestoreTier
+    trainer: Mapping[str, Any]
+    """The trainer's own state as it was saved."""
+    digest: str = ""
+    """Of the manifest, where it is a checkpoint."""
+
+
+FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor": 0})
+
+
+@dataclass(slots=True, kw_only=True)
+class SavePoints:
+    """Of one rank in one membership. Collective but for `vote` and `check_membership`."""
+
+    config: TrainerConfig
+    placement: Placement
+    device: torch.device
+    reporter: Reporter
+    control: Control | None = None
+    _slices: Sequence[Slice] = ()
+    _checkpoints: Checkpointer | None = None
+    _snapshots: Snapshots | None = None
+    _pace: Pace = field(default_factory=Pace)
+    _step_began: float = 0.0
+    _notice: SaveNotice | None = None
+    """Agreed on at the present step boundary."""
+    _all_ready: bool = False
+    """To go on with the save under way."""
+    _saved: Saved | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let a snapshot under way become whole: the next membership may go on from it."""
+        if self._checkpoints is not None:
+            self._checkpoints.call_off()
+        if self._snapshots is not None:
+            with suppress(OSError):
+                self._snapshots.finish()
+
+    def restore(self, slices: Sequence[Slice]) -> StartingPoint:
+        """Fill the slices from the best copy there is, and save them from now on.
+
+        Raises:
+            CheckpointError, ConfigError: see `checkpoint`.
+        """
+        self._slices = slices
+        self._checkpoints = Checkpointer.open(
+            self.placement, keep=self.config.checkpoint.keep, device=self.device
+        )
+        if self.placement.snapshot_folder is not None:
+            self._snapshots = Snapshots(
+                slices,
+                config=self.config,
+                placement=self.placement,
+                device=self.device,
+                tell=self.reporter.tell,
+            )
+        start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
+        if self._snapshots is not None:
+            self._snapshots.forget_others(after=start.step)
+        self._pace = Pace(fixed=self.config.checkpoint.snapshot_every_steps)
+        self._pace.begin(start.step)
+        self._step_began = time.monotonic()
+        return start
+
+    def check_membership(self) -> None:
+        """Raise InterruptedByAgentError once this membership has been ended."""
+        if self.control is not None:
+            self.control.check()
+
+    @property
+    def vote(self) -> int:
+        """What this rank has to say before the step boundary; `due` wants the sum of all."""
+        asked = self.control is not None and self.control.notice is not None
+        ready = self._checkpoints is not None and self._checkpoints.ready
+        return int(asked) + _READY * int(ready)
+
+    def due(self, step: int, *, votes: int) -> bool:
+        """Whether there is anything to save after this step, or to go on with.
+
+        To be called at every step boundary where all ranks meet, with the sum of their votes.
+        """
+        self._pace.stepped(time.monotonic() - self._step_began, to=step)
+        ready, notices = divmod(votes, _READY)
+        self._all_ready = ready == self.placement.world_size
+        self._notice = self._common_notice() if notices else None
+        due = self._snapshot_due(step) or self._checkpoint_due(step)
+        self._step_began = time.monotonic()
+        return due or self._all_ready or self._notice is not None
+
+    def save(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        """Make the copies that are due after this step, and go on with one under way.
+
+        Raises:
+            PreemptedError: a notice asked to leave once saved.
+            SaveError, StaleMembershipError: nothing was committed, of this or of an earlier step.
+        """
+        if self._snapshot_due(step):
+            self._take_snapshot(step, trainer=trainer)
+        with self.reporter.standing_still():
+            if self._all_ready:
+                self.reporter.enter(Phase.CHECKPOINT)
+                self._go_on()
+            if self._checkpoint_due(step) or (self._notice and self._checkpoints):
+                self._checkpoint(step, trainer=trainer)
+        if self._notice is not None:
+            self._answer(self._notice)
+        self._step_began = time.monotonic()
+
+    def _from_snapshot(self) -> StartingPoint | None:
+        step, floor = self.placement.restore_snapshot, self.placement.acknowledged_step
+        if self._snapshots is None or step is None or step < (floor or 0):
+            return None
+        found = self._snapshots.restore(step, agree=lambda no: agree(no, device=self.device))
+        if isinstance(found, str):
+            self.reporter.say(f"snapshot of step {step} is not used: {found}")
+            return None
+        return StartingPoint(step=found.step, tier=RestoreTier.MEMORY, trainer=found.trainer)
+
+    def _from_checkpoint(self) -> StartingPoint | None:
+        if self._checkpoints is None:
+            return None
+        restored = self._checkpoints.restore(self._slices, placement=self.placement)
+        if restored is None:
+            return None
+        return StartingPoint(
+            step=restored.step,
+            tier=RestoreTier.STORAGE,
+            trainer=restored.trainer,
+            digest=restored.digest,
+        )
+
+    def _snapshot_due(self, step: int) -> bool:
+        if self._snapshots is None:
+            return False
+        return step >= self._pace.next_step and step < self.config.steps
+
+    def _checkpoint_due(self, step: int) -> bool:
+        """Every n steps and after the last one."""
+        last = step == self.config.steps
+        return self._checkpoints is not None and (
+            last or step % self.config.checkpoint.every_steps == 0
+        )
+
+    def _take_snapshot(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        assert self._snapshots is not None  # noqa: S101 - it is due
+        self.reporter.enter(Phase.SNAPSHOT)
+        state = {**trainer, "losses": list(self.reporter.unwritten.items())}
+        seconds = 0.0
+        try:
+            seconds = self._snapshots.take(step, trainer=state)
+        except OSError as error:  # of the one before; this step's is left out
+            logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
+        written = self._snapshots.written
+        replicated = self.control.replicated if self.control is not None else None
+        wish = self._pace.wish(
+            cost_seconds=max(seconds, written.training_seconds),
+            copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
+        )
+        agreed = torch.tensor([wish], device=self.device)
+        dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
+        self._pace.agreed(int(agreed), at=step)
+        self.reporter.snapshot_taken(every_steps=self._pace.every_steps, seconds=seconds)
+
+    def _checkpoint(self, step: int, *, trainer: Mapping[str, Any]) -> None:
+        assert self._checkpoints is not None  # noqa: S101 - it is due
+        self.reporter.enter(Phase.CHECKPOINT)
+        self.reporter.flush_losses()
+        self._finish()
+        if self._behind and step < self.config.steps and self._notice is None:
+            self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
+            if self.config.parallelism.asynchronous:  # pushes of others change what is copied
+                agree("", device=self.device)
+        else:
+            made = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
+            self._committed(made)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether checkpoints are written beside training.
+
+        Of what lies on a disk, as memory has no room for it, there is no room for a copy either.
+        """
+        memory = self.config.memory
+        away = Offload.NVME in (memory.offload_optimizer, memory.offload_parameters)
+        return self.config.checkpoint.asynchronous and not away
+
+    def _finish(self) -> None:
+        """Wait for the save under way, if any."""
+        assert self._checkpoints is not None  # noqa: S101 - one is due
+        if self._checkpoints.under_way is not None and self._notice is None:
+            self.reporter.say(
+                f"the checkpoint of step {self._checkpoints.under_way} is still being written,"
+                " training waits for it: checkpoint.every_steps may be too small"
+            )
+        while self._checkpoints.under_way is not None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        assert self._checkpoints is not None  # noqa: S101 - a save is under way
+        if made := self._checkpoints.go_on():
+            self._committed(made)
+
+    def _committed(self, saved: Saved) -> None:
+        self._saved = saved
+        self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
+        self.reporter.say(
+            f"checkpoint of step {saved.step}: {saved.size_bytes / 1e6:,.0f} MB written in"
+            f" {saved.write_seconds:.2f} s, training stood still for {saved.seconds:.3f} s"
+        )
+
+    def _common_notice(self) -> SaveNotice | None:
+        """This rank's notice, if every rank has one: two of them ask for the same save.
+
+        Pods that are told to end at the same moment bring one each, and none would wait for the
+        other's.
+        """
+        mine = self.control.notice if self.control is not None else None
+        own_id = mine.id if mine is not None else ""
+        ids = gather_bytes(own_id.encode(), device=self.device)
+        return mine if all(ids) else None
+
+    def _answer(self, notice: SaveNotice) -> None:
+        """Say what is saved, once it has been read back; leave if that was asked for."""
+        assert self.control is not None  # noqa: S101 - it brought the notice
+        self.control.settle(notice.id)
+        if self._checkpoints is None or self._saved is None:
+            no_folder = "the job has no checkpoint folder"
+            self.reporter.tell(NoticeSaved(notice=notice.id, error=no_folder))
+            return
+        error = self._checkpoints.read_back(self._saved)
+        if error:
+            self.reporter.tell(NoticeSaved(notice=notice.id, error=error[:1024]))
+            return
+        self.reporter.tell(
+            NoticeSaved(notice=notice.id, step=self._saved.step, digest=self._saved.digest)
+        )
+        if notice.leave:
+            raise PreemptedError(f"saved step {self._saved.step} on request, and left")

@@ -1,0 +1,83 @@
+"""What is saved beside tensors, and what is read from it when training goes on.
+
+All randomness of a run is a function of the seed and of counters (initial weights by name and
+index, samples by cursor, masks by step), so these are the whole state of its generators.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.optimization.gradients import Totals
+from drumline_trainer.optimization.loss_scale import LossScale
+from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
+
+
+def trainer_state(
+    cursor: int, totals: Totals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
+) -> dict[str, Any]:
+    """JSON values, the same on every rank."""
+    state = {
+        "cursor": cursor,
+        "seed": config.seed,
+        "loss": totals.loss if math.isfinite(totals.loss) else None,
+        "loss_scale": scale.state(),
+        "data": dataset.fingerprint(),
+        "config": config.to_dict(),
+    }
+    if config.lora is not None:
+        from drumline_trainer.adapters.base import base_of  # noqa: PLC0415 - reads foreign files
+
+        state["base"] = base_of(config)
+    return state
+
+
+def cursor_of(start: StartingPoint) -> int:
+    """Samples consumed so far.
+
+    Raises:
+        CorruptCheckpointError: what was restored is intact but was written by something else.
+    """
+    cursor = start.trainer.get("cursor")
+    if not isinstance(cursor, int) or cursor < 0:
+        raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
+    return cursor
+
+
+def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
+    """The scale of the next step.
+
+    Raises:
+        CorruptCheckpointError: what was restored is intact but was written by something else.
+    """
+    try:
+        return LossScale.of(config, start.trainer)
+    except ValueError as error:
+        raise CorruptCheckpointError(f"step {start.step}: {error}") from error
+
+
+def announce(
+    start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: Reporter
+) -> None:
+    """Say where training goes on, and whether the samples still mean the same text."""
+    saved = start.trainer
+    reporter.begin(
+        start.step,
+        tier=start.tier,
+        loss=saved.get("loss"),
+        unwritten=saved.get("losses", ()),
+    )
+    if start.tier is RestoreTier.INITIAL:
+        return
+    if start.tier is RestoreTier.STORAGE:
+        reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
+    reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
+    same_text = saved.get("data") == dataset.fingerprint()
+    if saved.get("seed") != config.seed or not same_text:
+        reporter.say("the text or the seed changed: samples before and after may overlap")
