@@ -6,8 +6,9 @@ from typing import Any
 
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.job import Job, Observed, PodEnd, PodFacts
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import Member, members_of
+from drumline.lifecycle.model.observed import Observed, PodEnd, PodFacts
 from drumline_trainer.contract import FinalReport, Progress, pod_name
 
 T0 = 1_700_000_000.0

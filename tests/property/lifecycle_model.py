@@ -15,8 +15,9 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed, PodFacts
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
+from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.sizes import legal_sizes
 from drumline.lifecycle.plan.actions import (
     Action,

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.lifecycle.model.job import Job, PodEnd, PodFacts, Threat
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodEnd, PodFacts, Threat
 from drumline_trainer.contract import (
     ExitCode,
     FaultClass,

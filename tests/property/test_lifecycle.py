@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from drumline.api.conditions import Phase
-from drumline.lifecycle.model.job import PodFacts
+from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.actions import Plan
 from drumline_trainer.contract import ExitCode, FaultClass
 from tests.builders import a_job

@@ -11,8 +11,9 @@ from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed, Threat
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.observed import Observed, Threat
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeletePods,

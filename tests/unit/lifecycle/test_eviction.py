@@ -11,7 +11,9 @@ from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed, Threat, seconds, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed, Threat
+from drumline.lifecycle.model.timestamps import seconds, timestamp
 from drumline.lifecycle.plan.actions import DeletePods, Notify, Plan
 from drumline.lifecycle.plan.planner import is_queued, plan
 from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer

@@ -11,8 +11,9 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import Member, members_of
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeletePods,

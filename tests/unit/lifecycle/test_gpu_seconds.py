@@ -10,7 +10,8 @@ from drumline.api.conditions import Reason
 from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.gpu_seconds import rebooked
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import EPOCH, T0, a_job, admitted, with_status
 
 SPEC = {

@@ -8,7 +8,8 @@ import pytest
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     DeleteJob,
     DeletePods,

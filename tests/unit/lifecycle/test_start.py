@@ -9,8 +9,9 @@ import pytest
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeletePods,

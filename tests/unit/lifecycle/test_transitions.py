@@ -11,7 +11,8 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
-from drumline.lifecycle.model.job import Job, seconds, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import seconds, timestamp
 from drumline_trainer.contract import Progress
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from drumline.api.conditions import Phase, Reason
-from drumline.lifecycle.model.job import Job, Observed
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     DeletePods,
     Plan,

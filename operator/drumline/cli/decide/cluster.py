@@ -24,7 +24,8 @@ from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.nodes import NodeBook
 from drumline.controller.conversion.jobs import job_of
 from drumline.kube import codec
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.planner import config_error
 from drumline.scheduling.model import Gang, Snapshot
 from drumline_trainer.contract import Progress

@@ -25,7 +25,8 @@ from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
 if TYPE_CHECKING:
     from drumline.kube.views import ObjectView, PodView, PriorityClassView
-    from drumline.lifecycle.model.job import Job, PodFacts
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import PodFacts
     from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0

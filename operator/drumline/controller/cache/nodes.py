@@ -19,7 +19,7 @@ from drumline.controller.conversion.nodes import node_facts_of, node_of, resourc
 from drumline.disruption.merge import Announced, held, verdict_of
 from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.signals import out_of_service, signals_of
-from drumline.lifecycle.model.job import Threat
+from drumline.lifecycle.model.observed import Threat
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from drumline.lifecycle.model.job import seconds, timestamp
+from drumline.lifecycle.model.timestamps import seconds, timestamp
 from drumline.scheduling.shares.fairshare import decay, dominant_shares
 
 if TYPE_CHECKING:

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import DisruptionKind
-from drumline.lifecycle.model.job import Job, seconds
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.scheduling.model import Admitted, Gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drumline.lifecycle.model.job import PodFacts
+    from drumline.lifecycle.model.observed import PodFacts
     from drumline_trainer.contract import Progress
 
 

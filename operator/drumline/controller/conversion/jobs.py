@@ -13,8 +13,10 @@ from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.lifecycle.manifests.pods import JOIN_CONTAINER, JOIN_REQUESTS
-from drumline.lifecycle.model.job import Job, PodEnd, PodFacts, seconds
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.scheduling.model import (
     Gang,
     MoveBudget,

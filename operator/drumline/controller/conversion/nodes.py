@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
-from drumline.lifecycle.model.job import seconds
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 

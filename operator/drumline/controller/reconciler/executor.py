@@ -48,7 +48,8 @@ from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.kube.client import KubeClient
-    from drumline.lifecycle.model.job import Job, PodFacts
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import PodFacts
     from drumline_trainer.contract import Notice
 
 log = logs.get("drumline.controller.reconciler.executor")

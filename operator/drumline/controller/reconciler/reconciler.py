@@ -24,15 +24,17 @@ from drumline.controller.status.writer import StatusWriter
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.failures import refused
 from drumline.lifecycle.model.gang import agents_of
-from drumline.lifecycle.model.job import Job, Observed, seconds
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.lifecycle.plan.planner import plan
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
     from drumline.controller.agents.watch import Heard
-    from drumline.lifecycle.model.job import PodFacts
+    from drumline.lifecycle.model.observed import PodFacts
     from drumline.telemetry.incidents import Ledger
     from drumline.telemetry.metrics import Metrics
     from drumline_trainer.contract import Progress

@@ -17,7 +17,7 @@ from drumline.controller.status.job_events import Notices
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.job import seconds
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.lifecycle.plan.planner import is_queued
 from drumline.telemetry import logs
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drumline.api.incidents import BudgetStatus, Charge
 from drumline.lifecycle.model.conditions import changed
-from drumline.lifecycle.model.job import seconds, timestamp
+from drumline.lifecycle.model.timestamps import seconds, timestamp
 from drumline_trainer.contract import FaultClass
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from drumline_trainer.contract import ContractError, ExitCode, FaultClass, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drumline.lifecycle.model.job import PodEnd, PodFacts
     from drumline.lifecycle.model.members import Member
+    from drumline.lifecycle.model.observed import PodEnd, PodFacts
 
 
 class FailureClass(StrEnum):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from drumline.api.conditions import ConditionType
 from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle.model.conditions import changed, is_true
-from drumline.lifecycle.model.job import Job, seconds, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import seconds, timestamp
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job, Observed
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed
     from drumline_trainer.contract import Incident
 
 MAX_EARLIER: Final = 7

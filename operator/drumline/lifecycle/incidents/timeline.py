@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drumline.api.incidents import IncidentStatus
-from drumline.lifecycle.model.job import precise_timestamp, seconds
+from drumline.lifecycle.model.timestamps import precise_timestamp, seconds
 from drumline_trainer.contract import FaultClass, Incident, pod_name
 
 if TYPE_CHECKING:

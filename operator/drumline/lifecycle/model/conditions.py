@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from drumline.api.conditions import Condition, ConditionType, Phase
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job, Observed, PodFacts
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed, PodFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

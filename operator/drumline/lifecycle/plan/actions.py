@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
-    from drumline.lifecycle.model.job import PodFacts
+    from drumline.lifecycle.model.observed import PodFacts
     from drumline_trainer.contract import GenerationRecord, Notice
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 from drumline.api.conditions import ConditionType, Reason
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import condition
-from drumline.lifecycle.model.job import Job, seconds
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import seconds
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus

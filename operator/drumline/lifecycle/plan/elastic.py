@@ -18,7 +18,8 @@ from drumline_trainer.contract import Notice
 
 if TYPE_CHECKING:
     from drumline.lifecycle.model.gang import Gang
-    from drumline.lifecycle.model.job import Job, Observed
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed
 
 
 def notice_id(job: Job) -> str:

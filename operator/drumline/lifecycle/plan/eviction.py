@@ -19,7 +19,7 @@ from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents import timeline as incidents
 from drumline.lifecycle.incidents.failures import FailureClass, classify, final_report
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.job import precise_timestamp, seconds
+from drumline.lifecycle.model.timestamps import precise_timestamp, seconds
 from drumline.lifecycle.plan.actions import Notify, Plan
 from drumline.lifecycle.plan.failure import failures_of, give_up
 from drumline_trainer.contract import FaultClass, Notice
@@ -27,7 +27,8 @@ from drumline_trainer.contract import FaultClass, Notice
 if TYPE_CHECKING:
     from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
     from drumline.lifecycle.model.gang import Gang
-    from drumline.lifecycle.model.job import Job, Observed, PodFacts, Threat
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed, PodFacts, Threat
     from drumline_trainer.contract import NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0

@@ -29,7 +29,8 @@ from drumline_trainer.contract import FaultClass, pod_name
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
     from drumline.lifecycle.model.gang import Gang
-    from drumline.lifecycle.model.job import Job, Observed, PodFacts
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed, PodFacts
     from drumline_trainer.contract import Progress
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0

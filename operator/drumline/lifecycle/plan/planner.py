@@ -17,8 +17,10 @@ from drumline.lifecycle.incidents.gpu_seconds import accrued
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import Gang, deletion_of, gang_of
-from drumline.lifecycle.model.job import Job, Observed, seconds
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.model.timestamps import seconds
 from drumline.lifecycle.plan import elastic as growing
 from drumline.lifecycle.plan import eviction as leaving
 from drumline.lifecycle.plan import start as starting

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job, Observed, PodFacts
+    from drumline.lifecycle.model.job import Job
+    from drumline.lifecycle.model.observed import Observed, PodFacts
 
 SLOW_START_SECONDS: Final = 10.0
 """A start that takes longer says in status what it waits for, as soon as a kubelet says why."""

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import DisruptionStatus
 from drumline.lifecycle.model.conditions import changed, mark, no_longer, summarize
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import compress
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import released, waiting
 
 if TYPE_CHECKING:

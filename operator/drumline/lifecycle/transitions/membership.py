@@ -20,9 +20,10 @@ from drumline.lifecycle.model.conditions import (
     no_longer,
     summarize,
 )
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import Member, assignment_of, members_of, moved, renewed
 from drumline.lifecycle.model.members import resized as resized_members
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
 
 if TYPE_CHECKING:

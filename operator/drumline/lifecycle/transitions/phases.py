@@ -19,7 +19,8 @@ from drumline.lifecycle.model.conditions import (
     no_longer,
     summarize,
 )
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.cache.cluster import Backoff, ClusterState
 from drumline.controller.cache.nodes import NodeBook
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Node, Snapshot
 from drumline_trainer.contract import Progress
 from tests.unit.controller.views import (

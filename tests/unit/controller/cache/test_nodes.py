@@ -10,7 +10,7 @@ from drumline.api.conditions import DisruptionKind
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.nodes import NodeBook, NodeChange
 from drumline.kube.views import ConditionView, NodeView, TaintView
-from drumline.lifecycle.model.job import Threat
+from drumline.lifecycle.model.observed import Threat
 from drumline.scheduling.model import Node
 from tests.unit.controller.views import foreign_pod, node_view, pod_view
 

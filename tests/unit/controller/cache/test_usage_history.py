@@ -7,7 +7,7 @@ from math import log
 import pytest
 
 from drumline.controller.cache.usage_history import WRITE_SECONDS, PastUse
-from drumline.lifecycle.model.job import timestamp
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Snapshot
 from tests.builders import T0
 from tests.unit.scheduling.builders import admitted, cluster, gang, node

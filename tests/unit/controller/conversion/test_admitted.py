@@ -14,7 +14,9 @@ from drumline.controller.conversion.admitted import (
     places_of,
 )
 from drumline.controller.conversion.jobs import facts_of, gang_of, job_of
-from drumline.lifecycle.model.job import Job, PodFacts, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Admitted
 from drumline_trainer.contract import Progress
 from tests.builders import with_spec

@@ -18,7 +18,7 @@ from drumline.controller.conversion.jobs import (
     queue_of,
 )
 from drumline.kube.views import ContainerView, PodPhase, PodView
-from drumline.lifecycle.model.job import PodEnd, PodFacts
+from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline.scheduling.model import (
     MoveBudget,
     Ordering,

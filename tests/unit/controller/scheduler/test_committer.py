@@ -22,7 +22,8 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pods import PodSettings
-from drumline.lifecycle.model.job import Job, timestamp
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.decisions import Decisions
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status

@@ -12,7 +12,7 @@ from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.nodes import NodeBook
 from drumline.controller.cache.usage_history import PastUse
 from drumline.controller.scheduler.forecasts import Forecasts
-from drumline.lifecycle.model.job import timestamp
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Policy
 from tests.builders import T0
 from tests.unit.controller.views import (
