@@ -31,7 +31,8 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import start_deadline
-from drumline.lifecycle.plan.planner import is_queued, plan
+from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.planner import plan
 from drumline_trainer.contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World
 

@@ -15,7 +15,8 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed, Threat
 from drumline.lifecycle.model.timestamps import seconds, timestamp
 from drumline.lifecycle.plan.actions import DeletePods, Notify, Plan
-from drumline.lifecycle.plan.planner import is_queued, plan
+from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.planner import plan
 from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,

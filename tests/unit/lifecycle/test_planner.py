@@ -16,7 +16,8 @@ from drumline.lifecycle.plan.actions import (
     DeleteStrays,
     Plan,
 )
-from drumline.lifecycle.plan.planner import is_queued, plan
+from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.planner import plan
 from drumline_trainer.contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (
     EPOCH,

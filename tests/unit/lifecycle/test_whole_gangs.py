@@ -13,7 +13,8 @@ from drumline.lifecycle.plan.actions import (
     DeletePods,
     Plan,
 )
-from drumline.lifecycle.plan.planner import is_queued, plan
+from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.planner import plan
 from drumline_trainer.contract import ExitCode
 from tests.builders import (
     EPOCH,

@@ -20,7 +20,7 @@ from drumline.controller.cache.nodes import NodeBook
 from drumline.controller.conversion.admitted import Places, admitted_of, holds_places, places_of
 from drumline.controller.conversion.jobs import facts_of, gang_of, job_of, queue_of
 from drumline.controller.conversion.nodes import pool_of
-from drumline.lifecycle.plan.planner import is_queued
+from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 
 if TYPE_CHECKING:

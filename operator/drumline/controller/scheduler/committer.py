@@ -24,7 +24,7 @@ from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pods import PodSettings, image_of
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import seconds
-from drumline.lifecycle.plan.planner import is_queued
+from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.transitions import disruption as yielding
 from drumline.lifecycle.transitions import membership as memberships
 from drumline.scheduling.decisions import (

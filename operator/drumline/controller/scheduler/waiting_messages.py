@@ -18,7 +18,7 @@ from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.timestamps import seconds
-from drumline.lifecycle.plan.planner import is_queued
+from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:

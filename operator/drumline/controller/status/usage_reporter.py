@@ -16,7 +16,7 @@ from drumline.kube import writes
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
-from drumline.lifecycle.plan.planner import is_queued
+from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import STATES
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drumline.lifecycle.model.members import Member, members_of
-from drumline.lifecycle.plan.actions import Action, DeletePods, DeleteStrays
 from drumline_trainer.contract import pod_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from drumline.api.jobstatus import TrainingJobStatus
     from drumline.lifecycle.model.job import Job
@@ -110,20 +109,3 @@ def agents_of(status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int
     found = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
     keys = ((member.index, member.birth) for member in members)
     return [found[key] for key in keys if key in found]
-
-
-def deletion_of(strays: Iterable[PodFacts], *, beside: Collection[Member] = ()) -> list[Action]:
-    """Actions that delete these pods, where they are not going already, and no member's.
-
-    A generation that no member was born in goes with one request, however large it was.
-    """
-    births = {member.birth for member in beside}
-    staying = [pod for pod in strays if not pod.terminating]
-    generations = {pod.generation for pod in staying} - births
-    single = tuple(pod for pod in staying if pod.generation in births)
-    actions: list[Action] = []
-    if generations:
-        actions.append(DeletePods(generations=tuple(sorted(generations))))
-    if single:
-        actions.append(DeleteStrays(pods=single))
-    return actions

@@ -14,9 +14,8 @@ from drumline.api.conditions import ConditionType, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents.gpu_seconds import accrued
-from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.gang import Gang, deletion_of, gang_of
+from drumline.lifecycle.model.gang import Gang, gang_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.sizes import legal_sizes
@@ -26,42 +25,12 @@ from drumline.lifecycle.plan import eviction as leaving
 from drumline.lifecycle.plan import start as starting
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeleteStrays, Plan
 from drumline.lifecycle.plan.deadlines import active_deadline
+from drumline.lifecycle.plan.deletion import deletion_of
+from drumline.lifecycle.plan.eligibility import config_error, is_ours
 from drumline.lifecycle.plan.failure import final_progress, setback
-from drumline_trainer.config import ConfigError
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
-
-MANAGER = "drumline.dev/operator"
-
-
-def is_ours(job: Job) -> bool:
-    """Whether this operator reconciles the job (`managedBy` as in batch/v1 Job)."""
-    return job.spec.managed_by in (None, MANAGER)
-
-
-def is_queued(job: Job) -> bool:
-    """Whether the scheduler should find a place for the job."""
-    return (
-        is_ours(job)
-        and not job.finished
-        and not job.deleting
-        and not job.spec.suspend
-        and job.status.assignment is None
-        and not is_true(job.status, ConditionType.SUSPENDED)
-        and config_error(job) is None
-    )
-
-
-def config_error(job: Job) -> str | None:
-    """Why the trainer's schema refuses this job, or None."""
-    if not job.runs_trainer:
-        return None
-    try:
-        trainer_config(job.spec)
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 def plan(job: Job, observed: Observed, *, now: float, epoch: int) -> Plan:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from drumline.api.conditions import Phase, Reason
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import summarize
-from drumline.lifecycle.model.gang import Gang, deletion_of
+from drumline.lifecycle.model.gang import Gang
 from drumline.lifecycle.plan.actions import Action, CreateMembers, Plan, ProtectMembers, PushRecord
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
+from drumline.lifecycle.plan.deletion import deletion_of
 from drumline.lifecycle.plan.generation_record import generation_record
 
 if TYPE_CHECKING:
