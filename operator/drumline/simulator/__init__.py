@@ -1,6 +1,5 @@
-"""The scheduler on a virtual clock: a cluster and a trace of jobs go in, what became of them out.
+"""A simulator of the scheduler on a virtual clock: from a cluster and a trace to their outcome.
 
-The room is pure: it reads no file, no clock and no network; `drumline.cli.simulate.study` does.
-What decides is `drumline.scheduling.decide` itself, the operator's own code. See
-docs/simulation.md.
+The package is pure: it accesses no file, clock or network; `drumline.cli.simulate.study` does. All
+decisions are made by `drumline.scheduling.decide`, the operator's own code. See docs/simulation.md.
 """

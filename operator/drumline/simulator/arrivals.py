@@ -1,4 +1,4 @@
-"""What comes to the cluster: gangs with the time they come at and the work they bring."""
+"""The workload of a simulation: arriving jobs, node outages, and the times of execution."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from drumline.scheduling import Gang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One job as the simulation gets it: `gang.queued_at` is when it is submitted."""
+    """A job; `gang.queued_at` is when it is submitted."""
 
     gang: Gang
     duration_seconds: float
-    """How long it runs at the size it wants, undisturbed. What the scheduler is told is only
+    """How long it runs at full size without interruption. The scheduler only knows
     `gang.max_runtime_seconds`."""
 
     def __post_init__(self) -> None:
-        """Refuse a job that never ends or ends before it began.
+        """Reject a negative or infinite duration.
 
         Raises:
             ValueError: with the job and its duration.
@@ -37,22 +37,22 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What time passes beside the decisions themselves."""
+    """How long saving, restarting and reacting to an event take, in seconds."""
 
     save_seconds: float = 30.0
-    """From the notice until a preempted job is gone, its work saved; 0: it is killed, and what it
-    did since its last periodic checkpoint is lost."""
+    """From the notice until a preempted job is gone, its work saved; 0: it is killed and loses its
+    work since the last periodic checkpoint."""
     checkpoint_seconds: float = 1800.0
-    """Between periodic checkpoints: what a failed node costs at most."""
+    """Between periodic checkpoints: the most that a failed node costs."""
     restart_seconds: float = 60.0
-    """From new places until a job that ran before makes progress again."""
+    """From a new assignment until a job that ran before makes progress again."""
     settle_seconds: float = 0.0
     """From an event to the cycle that sees it."""
     period_seconds: float = 0.0
     """The least time between two cycles."""
 
     def __post_init__(self) -> None:
-        """Refuse negative times.
+        """Reject negative times.
 
         Raises:
             ValueError: with the field.

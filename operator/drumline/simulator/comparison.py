@@ -1,7 +1,7 @@
-"""Policies that a trace is run under, to be compared: the configured one and two plain ones.
+"""The policies that a trace is simulated under: the configured policy and two FIFO baselines.
 
-The plain ones are what a cluster has without a scheduler worth its name. They are run by the same
-engine with everything switched off but quota and placement, so a difference is the policy's alone.
+The baselines run on the same engine with only quota and placement switched on, so a difference in
+the results is the policy's alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from drumline.simulator.input.cluster_file import Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
-    """A name and everything that is simulated under it."""
+class ComparedPolicy:
+    """A policy's name and the setup to simulate."""
 
     name: str
     setup: Setup
@@ -25,12 +25,12 @@ BEST_EFFORT = "best-effort FIFO"
 STRICT = "strict FIFO"
 
 
-def contenders(setup: Setup) -> tuple[Contender, ...]:
-    """The configured policy first, then the plain ones."""
+def compared_policies(setup: Setup) -> tuple[ComparedPolicy, ...]:
+    """The configured policy first, then the baselines."""
     return (
-        Contender(name=CONFIGURED, setup=setup),
-        Contender(name=BEST_EFFORT, setup=_plain(setup, waiting=WaitingRule.BEST_EFFORT)),
-        Contender(name=STRICT, setup=_plain(setup, waiting=WaitingRule.STRICT)),
+        ComparedPolicy(name=CONFIGURED, setup=setup),
+        ComparedPolicy(name=BEST_EFFORT, setup=_plain(setup, waiting=WaitingRule.BEST_EFFORT)),
+        ComparedPolicy(name=STRICT, setup=_plain(setup, waiting=WaitingRule.STRICT)),
     )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from drumline.simulator.comparison import BEST_EFFORT, CONFIGURED, STRICT, contenders
-from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.comparison import BEST_EFFORT, CONFIGURED, STRICT, compared_policies
+from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.input import cluster_file as clusterfile
-from drumline.simulator.input import trace
-from drumline.simulator.input.conversion import arrivals
+from drumline.simulator.input import cluster_file, trace
+from drumline.simulator.input.conversion import to_arrivals
 from drumline.simulator.results.statistics import Summary, summary
 from tests.bench.report import Row
 
@@ -30,19 +29,19 @@ def rows() -> list[Row]:
 
 def summaries() -> dict[str, Summary]:
     """The figures of each policy."""
-    setup = clusterfile.parse((_EXAMPLE / "cluster.yaml").read_text(), file="cluster.yaml")
+    setup = cluster_file.parse((_EXAMPLE / "cluster.yaml").read_text(), file="cluster.yaml")
     with (_EXAMPLE / "trace.csv").open() as lines:
         jobs = list(trace.read(lines, file="trace.csv"))
-    coming = arrivals(jobs, cluster=setup.cluster, default_queue="", file="trace.csv")
+    coming = to_arrivals(jobs, cluster=setup.cluster, default_queue="", file="trace.csv")
     found: dict[str, Summary] = {}
-    for one in contenders(setup):
-        foreteller = Foreteller(every_seconds=_FORECAST_SECONDS)
+    for one in compared_policies(setup):
+        recorder = ForecastRecorder(every_seconds=_FORECAST_SECONDS)
         outcome = simulate(
             cluster=one.setup.cluster,
             arrivals=coming,
             policy=one.setup.policy,
             execution=one.setup.execution,
-            foreteller=foreteller if one.name == CONFIGURED else None,
+            recorder=recorder if one.name == CONFIGURED else None,
         )
         found[one.name] = summary(outcome)
     return found

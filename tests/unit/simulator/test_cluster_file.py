@@ -20,7 +20,7 @@ from drumline.scheduling import (
 )
 from drumline.simulator.arrivals import Execution, Outage
 from drumline.simulator.input.cluster_file import parse
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.errors import InvalidFileError
 
 SMALL = """\
 pools:
@@ -132,15 +132,15 @@ def test_everything_a_file_can_say() -> None:
 )
 def test_what_is_wrong_is_told_with_line_and_field(old: str, new: str, told: str) -> None:
     assert FULL.count(old) == 1
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(InvalidFileError) as caught:
         parse(FULL.replace(old, new), file="c.yaml")
     assert str(caught.value).startswith(told)
 
 
 def test_a_file_that_is_something_else_is_refused() -> None:
-    with pytest.raises(BadFile, match=r"c\.yaml, line 1: must be one mapping"):
+    with pytest.raises(InvalidFileError, match=r"c\.yaml, line 1: must be one mapping"):
         parse("- a\n", file="c.yaml")
-    with pytest.raises(BadFile, match=r"c\.yaml, line 1, field pools: is missing"):
+    with pytest.raises(InvalidFileError, match=r"c\.yaml, line 1, field pools: is missing"):
         parse("queues: []\n", file="c.yaml")
 
 

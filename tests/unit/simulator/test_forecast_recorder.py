@@ -4,23 +4,23 @@ from typing import Any
 
 from drumline.scheduling import Policy
 from drumline.scheduling.waiting.forecast import ExpectedStart
-from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results.outcome import Promise
+from drumline.simulator.results.outcome import StartForecast
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 JOBS = [a_job(name, seconds=100, max_runtime_seconds=100) for name in "abc"]
 
 
-def run(foreteller: Foreteller) -> tuple[Promise, ...]:
+def run(recorder: ForecastRecorder) -> tuple[StartForecast, ...]:
     outcome = simulate(
         cluster=a_cluster(nodes=1),
         arrivals=JOBS,
         policy=Policy(),
         execution=PROMPT,
-        foreteller=foreteller,
+        recorder=recorder,
     )
-    return outcome.promises
+    return outcome.forecasts
 
 
 def in_fifty(**asked: Any) -> list[ExpectedStart]:
@@ -30,14 +30,14 @@ def in_fifty(**asked: Any) -> list[ExpectedStart]:
     ]
 
 
-def told(uid: str, at: float, expected: float, started: float) -> Promise:
-    return Promise(
-        uid=uid, told_at=at, expected_at=expected, latest_at=expected, started_at=started
+def told(uid: str, at: float, expected: float, started: float) -> StartForecast:
+    return StartForecast(
+        uid=uid, made_at=at, expected_at=expected, latest_at=expected, started_at=started
     )
 
 
 def test_what_was_told_stands_beside_what_came() -> None:
-    assert run(Foreteller(every_seconds=10, forecaster=in_fifty)) == (
+    assert run(ForecastRecorder(every_seconds=10, forecaster=in_fifty)) == (
         told("b", 0, 50, 100),
         told("c", 0, 50, 200),
         told("c", 100, 150, 200),
@@ -45,14 +45,14 @@ def test_what_was_told_stands_beside_what_came() -> None:
 
 
 def test_it_is_not_asked_again_before_its_time() -> None:
-    assert run(Foreteller(every_seconds=101, forecaster=in_fifty)) == (
+    assert run(ForecastRecorder(every_seconds=101, forecaster=in_fifty)) == (
         told("b", 0, 50, 100),
         told("c", 0, 50, 200),
     )
 
 
 def test_the_scheduler_s_own_forecast_is_about_right() -> None:
-    first, second, *_ = run(Foreteller(every_seconds=1000))
+    first, second, *_ = run(ForecastRecorder(every_seconds=1000))
     assert (first.uid, second.uid) == ("b", "c")
     assert first.expected_at <= first.started_at == 100
     assert first.expected_at < second.expected_at <= second.started_at

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.formats import Format, read_as
 from drumline.simulator.input.trace import TraceJob
 
@@ -181,6 +181,6 @@ def test_philly_adds_up_the_attempts_that_have_times() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_line_and_field(kind: Format, text: str, told: str) -> None:
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(InvalidFileError) as caught:
         jobs(kind, text)
     assert str(caught.value).startswith(told)

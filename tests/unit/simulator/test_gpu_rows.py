@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from drumline.scheduling import Node, Policy, Resources
 from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results.gpu_rows import Block, blocks
-from drumline.simulator.results.outcome import Outcome, Span
+from drumline.simulator.results.gpu_rows import GpuBlock, blocks
+from drumline.simulator.results.outcome import Allocation, Outcome
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 NODES = [
@@ -11,12 +11,12 @@ NODES = [
 ]
 
 
-def outcome(*spans: Span) -> Outcome:
+def outcome(*allocations: Allocation) -> Outcome:
     return Outcome(
         jobs=(),
-        spans=spans,
+        allocations=allocations,
         evictions=(),
-        promises=(),
+        forecasts=(),
         moved=0,
         resized=0,
         cycles=0,
@@ -26,19 +26,21 @@ def outcome(*spans: Span) -> Outcome:
     )
 
 
-def a_span(job: int, begins: float, ends: float, *, gpus: int, nodes: tuple[str, ...]) -> Span:
-    return Span(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=nodes)
+def an_allocation(
+    job: int, begins: float, ends: float, *, gpus: int, nodes: tuple[str, ...]
+) -> Allocation:
+    return Allocation(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=nodes)
 
 
-def a_block(job: int, row: int, rows: int, begins: float, ends: float) -> Block:
-    return Block(job=job, row=row, rows=rows, begins_at=begins, ends_at=ends)
+def a_block(job: int, row: int, rows: int, begins: float, ends: float) -> GpuBlock:
+    return GpuBlock(job=job, row=row, rows=rows, begins_at=begins, ends_at=ends)
 
 
 def test_jobs_take_the_lowest_free_rows_of_their_nodes() -> None:
     held = outcome(
-        a_span(0, 0, 5, gpus=1, nodes=("n0",)),
-        a_span(1, 0, 9, gpus=1, nodes=("n0",)),
-        a_span(2, 5, 9, gpus=6, nodes=("n0", "n1")),
+        an_allocation(0, 0, 5, gpus=1, nodes=("n0",)),
+        an_allocation(1, 0, 9, gpus=1, nodes=("n0",)),
+        an_allocation(2, 5, 9, gpus=6, nodes=("n0", "n1")),
     )
     assert list(blocks(held, NODES)) == [
         a_block(0, 0, 1, 0, 5),
@@ -50,7 +52,7 @@ def test_jobs_take_the_lowest_free_rows_of_their_nodes() -> None:
 
 
 def test_nodes_that_are_not_shown_have_no_rows() -> None:
-    held = outcome(a_span(0, 0, 5, gpus=2, nodes=("n0", "n1")))
+    held = outcome(an_allocation(0, 0, 5, gpus=2, nodes=("n0", "n1")))
     assert list(blocks(held, NODES[1:])) == [a_block(0, 0, 1, 0, 5)]
 
 
@@ -60,7 +62,10 @@ def test_no_two_jobs_ever_have_one_row() -> None:
     ran = simulate(cluster=cluster, arrivals=jobs, policy=Policy(), execution=PROMPT)
     found = list(blocks(ran, cluster.nodes))
     held = sum(one.rows * (one.ends_at - one.begins_at) for one in found)
-    assert held == sum(span.gpus * (span.ends_at - span.begins_at) for span in ran.spans)
+    assert held == sum(
+        allocation.gpus * (allocation.ends_at - allocation.begins_at)
+        for allocation in ran.allocations
+    )
     for one in found:
         for other in found:
             apart = (

@@ -6,8 +6,8 @@ import pytest
 
 from drumline.scheduling import Policy, PreemptionRule, Queue, WaitingRule, WithinQueue
 from drumline.simulator.arrivals import Arrival, Execution, Outage
-from drumline.simulator.engine.simulation import Tick, simulate
-from drumline.simulator.results.outcome import Outcome, Span
+from drumline.simulator.engine.simulation import SimulationProgress, simulate
+from drumline.simulator.results.outcome import Allocation, Outcome
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)
@@ -26,9 +26,9 @@ def test_a_job_that_finds_no_room_starts_when_the_one_before_it_ends() -> None:
     outcome = run(a_job("a", seconds=10), a_job("b", at=3, seconds=5))
     assert times(outcome) == {"a": (0, 10), "b": (10, 15)}
     assert [job.waited_seconds(15) for job in outcome.jobs] == [0, 7]
-    assert outcome.spans == (
-        Span(job=0, begins_at=0, ends_at=10, gpus=8, nodes=("n0",)),
-        Span(job=1, begins_at=10, ends_at=15, gpus=8, nodes=("n0",)),
+    assert outcome.allocations == (
+        Allocation(job=0, begins_at=0, ends_at=10, gpus=8, nodes=("n0",)),
+        Allocation(job=1, begins_at=10, ends_at=15, gpus=8, nodes=("n0",)),
     )
     assert (outcome.gpus, outcome.began_at, outcome.ended_at) == (8, 0, 15)
 
@@ -101,7 +101,7 @@ def test_a_job_on_a_node_that_fails_goes_on_elsewhere_from_its_checkpoint() -> N
     failing = Outage(node="n0", at=150, seconds=1000)
     outcome = run(a_job("a", seconds=200), nodes=2, outages=[failing])
     assert times(outcome)["a"] == (0, 250)
-    assert [span.nodes for span in outcome.spans] == [("n0",), ("n1",)]
+    assert [allocation.nodes for allocation in outcome.allocations] == [("n0",), ("n1",)]
     assert outcome.jobs[0].lost_gpu_seconds == 50 * 8
 
 
@@ -111,10 +111,10 @@ def test_a_broken_job_without_a_spare_waits_until_its_node_is_back() -> None:
 
 
 def test_who_watches_is_told_of_every_cycle() -> None:
-    ticks: list[Tick] = []
+    ticks: list[SimulationProgress] = []
     outcome = run(a_job("a"), a_job("b", at=3), watch=ticks.append)
     assert len(ticks) == outcome.cycles
-    assert ticks[1] == Tick(now=3, submitted=2, ended=0, waiting=1, running=1, jobs=2)
+    assert ticks[1] == SimulationProgress(now=3, submitted=2, ended=0, waiting=1, running=1, jobs=2)
 
 
 def test_the_order_of_the_jobs_changes_nothing() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling import Queue
-from drumline.simulator.results import statistics as figures
-from drumline.simulator.results.outcome import JobRecord, Outcome, Promise, Span
-from drumline.simulator.results.statistics import Portion, Summary
+from drumline.simulator.results import statistics
+from drumline.simulator.results.outcome import Allocation, JobRecord, Outcome, StartForecast
+from drumline.simulator.results.statistics import QueueShare, Summary
 
 
 def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: object) -> JobRecord:
@@ -27,16 +27,18 @@ def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: obje
     return JobRecord(**fields | more)  # type: ignore[arg-type]
 
 
-def a_span(job: int, begins: float, ends: float, *, gpus: int = 4) -> Span:
-    return Span(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=("n0",))
+def an_allocation(job: int, begins: float, ends: float, *, gpus: int = 4) -> Allocation:
+    return Allocation(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=("n0",))
 
 
-def an_outcome(*jobs: JobRecord, spans: tuple[Span, ...] = (), **more: object) -> Outcome:
+def an_outcome(
+    *jobs: JobRecord, allocations: tuple[Allocation, ...] = (), **more: object
+) -> Outcome:
     fields: dict[str, object] = {
         "jobs": jobs,
-        "spans": spans,
+        "allocations": allocations,
         "evictions": (),
-        "promises": (),
+        "forecasts": (),
         "moved": 0,
         "resized": 0,
         "cycles": 1,
@@ -52,9 +54,9 @@ def test_a_summary_counts_the_drain_only_in_the_makespan() -> None:
         a_record("a", ended=20, held_seconds=20, preempted=1, lost_gpu_seconds=8.0),
         a_record("b", at=10, ended=40, held_seconds=20, queue="other"),
         a_record("c", at=10, ended=None, started_at=None, held_seconds=0, gpus=1),
-        spans=(a_span(0, 0, 20), a_span(1, 20, 40, gpus=8)),
+        allocations=(an_allocation(0, 0, 20), an_allocation(1, 20, 40, gpus=8)),
     )
-    assert figures.summary(outcome) == Summary(
+    assert statistics.summary(outcome) == Summary(
         jobs=3,
         never_started=1,
         utilisation=0.5,
@@ -73,56 +75,60 @@ def test_a_summary_counts_the_drain_only_in_the_makespan() -> None:
     ("part", "value"), [(0.0, 1), (0.5, 2), (0.74, 3), (0.75, 3), (0.76, 4), (0.95, 4), (1.0, 4)]
 )
 def test_a_quantile_is_a_value_that_so_many_do_not_exceed(part: float, value: int) -> None:
-    assert figures.quantile([1, 2, 3, 4], part) == value
+    assert statistics.quantile([1, 2, 3, 4], part) == value
 
 
 def test_of_nothing_there_is_nothing() -> None:
-    assert figures.quantile([], 0.5) == 0
-    empty = figures.summary(an_outcome())
+    assert statistics.quantile([], 0.5) == 0
+    empty = statistics.summary(an_outcome())
     assert (empty.jobs, empty.mean_wait_seconds, empty.utilisation) == (0, 0, 0)
 
 
 def test_the_largest_tenth_has_the_most_gpus_and_then_the_most_work() -> None:
     jobs = [a_record(f"j{i}", gpus=1 + i % 5, duration_seconds=i) for i in range(11)]
-    assert [job.uid for job in figures.largest_tenth(jobs)] == ["j9", "j4"]
+    assert [job.uid for job in statistics.largest_tenth(jobs)] == ["j9", "j4"]
 
 
 def test_portions_say_what_was_asked_had_and_due() -> None:
     outcome = an_outcome(
         a_record("a", gpus=6),
         a_record("b", at=20, gpus=2, queue="other"),
-        spans=(a_span(0, 0, 10, gpus=6), a_span(1, 10, 99, gpus=2)),
+        allocations=(an_allocation(0, 0, 10, gpus=6), an_allocation(1, 10, 99, gpus=2)),
     )
     queues = [
         Queue(name="q", nominal={}, weight=1),
         Queue(name="other", nominal={}, weight=4),
         Queue(name="idle", nominal={}),
     ]
-    assert figures.portions(outcome, queues) == [
-        Portion(queue="other", asked=0.25, had=0.25, due=0.8),
-        Portion(queue="q", asked=0.75, had=0.75, due=0.2),
+    assert statistics.queue_shares(outcome, queues) == [
+        QueueShare(queue="other", requested=0.25, held=0.25, weight_share=0.8),
+        QueueShare(queue="q", requested=0.75, held=0.75, weight_share=0.2),
     ]
 
 
 def test_use_over_time_is_the_mean_of_each_part() -> None:
-    spans = (a_span(0, 0, 15, gpus=8), a_span(1, 25, 30, gpus=4), a_span(2, 30, 40, gpus=2))
-    times, use = figures.use_over_time(an_outcome(spans=spans), bins=4)
+    allocations = (
+        an_allocation(0, 0, 15, gpus=8),
+        an_allocation(1, 25, 30, gpus=4),
+        an_allocation(2, 30, 40, gpus=2),
+    )
+    times, use = statistics.use_over_time(an_outcome(allocations=allocations), bins=4)
     assert times == [5, 15, 25, 35]
     assert use == pytest.approx([1.0, 0.5, 0.25, 0.25])
 
 
 def test_errors_of_promises_are_parts_of_the_wait_that_was_left() -> None:
-    def told(at: float, expected: float, started: float) -> Promise:
-        return Promise(
-            uid="a", told_at=at, expected_at=expected, latest_at=expected, started_at=started
+    def told(at: float, expected: float, started: float) -> StartForecast:
+        return StartForecast(
+            uid="a", made_at=at, expected_at=expected, latest_at=expected, started_at=started
         )
 
-    outcome = an_outcome(promises=(told(0, 30, 20), told(10, 20, 20), told(20, 90, 20)))
-    assert figures.start_errors(outcome) == [0.0, 0.5]
+    outcome = an_outcome(forecasts=(told(0, 30, 20), told(10, 20, 20), told(20, 90, 20)))
+    assert statistics.start_errors(outcome) == [0.0, 0.5]
 
 
 def test_waits_are_grouped_by_gpus() -> None:
     outcome = an_outcome(
         a_record("a", gpus=8, ended=30), a_record("b", gpus=8), a_record("c", gpus=1, ended=11)
     )
-    assert figures.waits_by_size(outcome) == [(1, [1]), (8, [0, 20])]
+    assert statistics.waits_by_size(outcome) == [(1, [1]), (8, [0, 20])]

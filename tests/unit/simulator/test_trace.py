@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.simulator.input.conversion import arrivals
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.conversion import to_arrivals
+from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.trace import TraceJob, read, write
 from tests.unit.simulator.clusters import a_cluster
 
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_again() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_line_and_field(lines: list[str], told: str) -> None:
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(InvalidFileError) as caught:
         jobs(*lines)
     assert str(caught.value).startswith(told)
 
@@ -76,13 +76,13 @@ def job(**fields: object) -> TraceJob:
     ("gpus", "pods"), [(1, (1, 1)), (8, (1, 8)), (12, (2, 6)), (16, (2, 8)), (13, (13, 1))]
 )
 def test_a_job_gets_the_fewest_nodes_that_divide_its_gpus(gpus: int, pods: tuple[int, int]) -> None:
-    (one,) = arrivals([job(gpus=gpus)], cluster=a_cluster(), default_queue="q", file="t")
+    (one,) = to_arrivals([job(gpus=gpus)], cluster=a_cluster(), default_queue="q", file="t")
     assert (one.gang.nodes, one.gang.per_pod.gpus) == pods
 
 
 def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> None:
     held = [job(nodes=4, min_nodes=2), job(submit_seconds=130, queue="q", user="bob")]
-    first, second = arrivals(held, cluster=a_cluster(), default_queue="q", file="t")
+    first, second = to_arrivals(held, cluster=a_cluster(), default_queue="q", file="t")
     assert (first.gang.queued_at, second.gang.queued_at) == (0, 30)
     assert first.gang.sizes == (2, 3, 4)
     assert (first.gang.user, second.gang.user) == ("ann", "bob")
@@ -104,6 +104,6 @@ def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> 
     ],
 )
 def test_a_job_that_no_cluster_could_run_is_refused(fields: dict[str, object], told: str) -> None:
-    with pytest.raises(BadFile) as caught:
-        arrivals([job(**fields)], cluster=a_cluster(), default_queue="", file="t")
+    with pytest.raises(InvalidFileError) as caught:
+        to_arrivals([job(**fields)], cluster=a_cluster(), default_queue="", file="t")
     assert str(caught.value).startswith(told)

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.simulator.engine.usage_history import History
+from drumline.simulator.engine.usage_history import UsageHistory
 
 
 def test_half_of_a_use_is_forgotten_after_a_half_life() -> None:
-    history = History(half_life_seconds=100, pools={"p": 10})
+    history = UsageHistory(half_life_seconds=100, pools={"p": 10})
     history.change(queue="q", pool="p", gpus=5, now=0)
     history.change(queue="q", pool="p", gpus=-5, now=1)
     held = history.at(1)["q"]
@@ -15,14 +15,14 @@ def test_half_of_a_use_is_forgotten_after_a_half_life() -> None:
 
 
 def test_a_steady_use_tends_to_its_share_times_the_mean_life() -> None:
-    history = History(half_life_seconds=100, pools={"p": 10, "r": 100})
+    history = UsageHistory(half_life_seconds=100, pools={"p": 10, "r": 100})
     history.change(queue="q", pool="p", gpus=5, now=0)
     history.change(queue="q", pool="r", gpus=5, now=0)
     assert history.at(1e6)["q"] == pytest.approx(0.5 * 100 / 0.693147, rel=1e-4)
 
 
 def test_looking_often_changes_nothing() -> None:
-    once, often = (History(half_life_seconds=60, pools={"p": 4}) for _ in range(2))
+    once, often = (UsageHistory(half_life_seconds=60, pools={"p": 4}) for _ in range(2))
     for one in (once, often):
         one.change(queue="q", pool="p", gpus=3, now=0)
     for now in range(1, 100):

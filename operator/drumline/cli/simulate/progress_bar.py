@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Self, TextIO
 
 from drumline.cli.formatting import count, duration
-from drumline.simulator.engine.simulation import Tick
+from drumline.simulator.engine.simulation import SimulationProgress
 
 _WIDTH: Final = 28
 _EVERY_SECONDS: Final = 0.2
@@ -34,7 +34,7 @@ class Bar:
             self._screen.write("\r\033[K")
             self._screen.flush()
 
-    def __call__(self, tick: Tick) -> None:
+    def __call__(self, tick: SimulationProgress) -> None:
         """Draw one tick, unless the last one was drawn just now."""
         if self._screen is None or time.monotonic() < self._next_at:
             return
@@ -43,7 +43,7 @@ class Bar:
         self._screen.flush()
 
 
-def line(tick: Tick, *, title: str) -> str:
+def line(tick: SimulationProgress, *, title: str) -> str:
     """One tick in words."""
     full = round(_WIDTH * tick.ended / tick.jobs)
     bar = "█" * full + "·" * (_WIDTH - full)

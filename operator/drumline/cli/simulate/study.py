@@ -14,18 +14,17 @@ from drumline.cli.simulate.html import page
 from drumline.cli.simulate.progress_bar import Bar
 from drumline.cli.simulate.text import table
 from drumline.simulator.arrivals import Arrival
-from drumline.simulator.comparison import CONFIGURED, Contender, contenders
-from drumline.simulator.engine.forecast_recorder import Foreteller
+from drumline.simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
+from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.input import cluster_file as clusterfile
-from drumline.simulator.input import synthetic, trace
+from drumline.simulator.input import cluster_file, synthetic, trace
 from drumline.simulator.input.cluster_file import Setup
-from drumline.simulator.input.conversion import arrivals
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.conversion import to_arrivals
+from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.formats import Format, read_as
 from drumline.simulator.input.trace import TraceJob
 from drumline.simulator.results.outcome import Outcome
-from drumline.simulator.results.statistics import portions, summary
+from drumline.simulator.results.statistics import queue_shares, summary
 
 _MADE_UP_JOBS = 2000
 
@@ -73,19 +72,19 @@ def study(wish: Wish, *, screen: TextIO | None) -> Study:
         BadInput: where a file cannot be read or is not usable.
     """
     try:
-        setup = clusterfile.parse(_text(wish.cluster), file=wish.cluster)
+        setup = cluster_file.parse(_text(wish.cluster), file=wish.cluster)
         jobs = _jobs(wish, setup=setup)
-        coming = arrivals(
+        coming = to_arrivals(
             jobs,
             cluster=setup.cluster,
             default_queue=setup.default_queue,
             file=wish.trace or "the made-up trace",
         )
-    except BadFile as error:
+    except InvalidFileError as error:
         raise BadInput(str(error)) from None
     if not coming:
         raise BadInput(f"{wish.trace}: no job of it asks for a GPU and runs")
-    chosen = contenders(setup)[:1] if wish.alone else contenders(setup)
+    chosen = compared_policies(setup)[:1] if wish.alone else compared_policies(setup)
     runs: list[Run] = []
     for one in chosen:
         with Bar(title=one.name, screen=screen) as bar:
@@ -120,21 +119,21 @@ def save(path: Path, text: str) -> None:
 
 
 def _run(
-    contender: Contender, *, arrivals: Sequence[Arrival], bar: Bar, every_hours: float | None
+    compared: ComparedPolicy, *, arrivals: Sequence[Arrival], bar: Bar, every_hours: float | None
 ) -> Run:
-    setup, foreteller = contender.setup, None
-    if every_hours is not None and contender.name == CONFIGURED:
-        foreteller = Foreteller(every_seconds=3600 * every_hours)
+    setup, recorder = compared.setup, None
+    if every_hours is not None and compared.name == CONFIGURED:
+        recorder = ForecastRecorder(every_seconds=3600 * every_hours)
     outcome = simulate(
         cluster=setup.cluster,
         arrivals=arrivals,
         policy=setup.policy,
         execution=setup.execution,
         outages=setup.outages,
-        foreteller=foreteller,
+        recorder=recorder,
         watch=bar,
     )
-    return Run(name=contender.name, setup=setup, outcome=outcome)
+    return Run(name=compared.name, setup=setup, outcome=outcome)
 
 
 def _jobs(wish: Wish, *, setup: Setup) -> list[TraceJob]:
@@ -166,30 +165,30 @@ def draw(study: Study, *, folder: Path) -> None:
         BadInput: where matplotlib is missing or the folder cannot be written.
     """
     try:
-        from drumline.simulator.results import charts as pictures  # noqa: PLC0415 - an extra of its own
+        from drumline.simulator.results import charts  # noqa: PLC0415 - an extra of its own
     except ImportError:
         raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
     outcomes = [(run.name, run.outcome) for run in study.runs]
-    shares = [(run.name, portions(run.outcome, run.setup.cluster.queues)) for run in study.runs]
+    shares = [(run.name, queue_shares(run.outcome, run.setup.cluster.queues)) for run in study.runs]
     drawn = {
-        "utilisation": pictures.utilisation(outcomes),
-        "waits": pictures.waits(outcomes),
-        "largest": pictures.largest(outcomes),
-        "fairness": pictures.fairness(shares),
-        "preemptions": pictures.preemptions(outcomes),
+        "utilisation": charts.utilisation(outcomes),
+        "waits": charts.waits(outcomes),
+        "largest": charts.largest(outcomes),
+        "fairness": charts.fairness(shares),
+        "preemptions": charts.preemptions(outcomes),
     }
     for number, run in enumerate(study.runs):
-        figure = pictures.places(run.name, run.outcome, run.setup.cluster.nodes)
+        figure = charts.gpu_allocation(run.name, run.outcome, run.setup.cluster.nodes)
         drawn[f"places-{number + 1}"] = figure
-    if study.runs[0].outcome.promises:
-        drawn["starts"] = pictures.promises(study.runs[0].outcome)
+    if study.runs[0].outcome.forecasts:
+        drawn["starts"] = charts.start_forecasts(study.runs[0].outcome)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, figure in drawn.items():
-            (folder / f"{name}.png").write_bytes(pictures.png(figure))
+            (folder / f"{name}.png").write_bytes(charts.png(figure))
     except OSError as error:
         raise BadInput(f"{folder}: {error.strerror}") from None
     shown = [
-        (figure.axes[0].get_title(loc="left"), pictures.svg(figure)) for figure in drawn.values()
+        (figure.axes[0].get_title(loc="left"), charts.svg(figure)) for figure in drawn.values()
     ]
     save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))

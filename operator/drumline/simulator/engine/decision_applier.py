@@ -1,8 +1,8 @@
-"""Carrying out what a cycle decided, as the operator does: in words of the simulated world.
+"""Applies the decisions of a cycle to the simulated cluster, as the operator does to a real one.
 
-A preempted job gets its notice at once and is gone `save_seconds` later; until then it holds its
-places and does nothing but save. Whoever it leaves for has the promised places `nominated`. A job
-that moves is a preempted one whose new places are kept for it; one that shrinks goes on meanwhile.
+A preempted job gets notice at once and is evicted `save_seconds` later; until then it keeps its
+slots and makes no progress. The preemptor has the slots it will get as `nominated`. A job that
+moves is evicted with its new slots nominated for it; a job that shrinks runs on meanwhile.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from dataclasses import replace
 
 from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
 from drumline.simulator.arrivals import Execution
-from drumline.simulator.engine.simulated_cluster import World
-from drumline.simulator.engine.simulated_job import Life
+from drumline.simulator.engine.simulated_cluster import SimulatedCluster
+from drumline.simulator.engine.simulated_job import SimulatedJob
 from drumline.simulator.results.outcome import Eviction
 
 
-class Carrier:
-    """Puts decisions into effect."""
+class DecisionApplier:
+    """Applies decisions and counts evictions, moves and resizes."""
 
     def __init__(
         self,
         *,
-        world: World,
+        cluster: SimulatedCluster,
         execution: Execution,
-        ends: Callable[[Life], None],
-        gone: Callable[[Life, float], None],
+        schedule_end: Callable[[SimulatedJob], None],
+        schedule_eviction: Callable[[SimulatedJob, float], None],
     ) -> None:
-        """Tell it what to call.
+        """Applies decisions to `cluster`.
 
         Args:
-            world: what changes.
+            cluster: the state that is changed.
             execution: how long saving takes.
-            ends: a job has places and will end at `Life.ends_at`.
-            gone: a job was told to go and will be gone at that time.
+            schedule_end: called when a job (re)starts and will end at `SimulatedJob.ends_at`.
+            schedule_eviction: called when a job got notice, with the time it will be gone.
         """
-        self._world = world
+        self._cluster = cluster
         self._execution = execution
-        self._ends = ends
-        self._gone = gone
+        self._schedule_end = schedule_end
+        self._schedule_eviction = schedule_eviction
         self.evictions: list[Eviction] = []
         self.moved = 0
         self.resized = 0
 
-    def carry_out(self, decisions: Decisions, now: float) -> None:
-        """Everything one cycle decided."""
+    def apply(self, decisions: Decisions, now: float) -> None:
+        """Apply all decisions of one cycle at time `now`."""
         for placed in decisions.placed:
             self._place(placed, now)
         for resized in decisions.resized:
@@ -55,42 +55,42 @@ class Carrier:
         for move in decisions.moves:
             self._move(move, now)
         for uid in decisions.stay:
-            self._world.let_stay(self._world.running[uid])
-            self._ends(self._world.running[uid])
+            self._cluster.cancel_move(self._cluster.running[uid])
+            self._schedule_end(self._cluster.running[uid])
 
     def _place(self, placed: Placed, now: float) -> None:
-        world = self._world
-        life = world.waiting.get(placed.uid)
-        if life is not None:
-            world.start(life, pool=placed.pool, nodes=placed.assignment, now=now)
+        cluster = self._cluster
+        job = cluster.waiting.get(placed.uid)
+        if job is not None:
+            cluster.start(job, pool=placed.pool, nodes=placed.assignment, now=now)
         else:
-            life = world.running[placed.uid]
-            world.reseat(life, nodes=placed.assignment, now=now)
-        self._ends(life)
+            job = cluster.running[placed.uid]
+            cluster.reassign(job, nodes=placed.assignment, now=now)
+        self._schedule_end(job)
 
     def _resize(self, resized: Resized, now: float) -> None:
-        life = self._world.running[resized.uid]
-        held = life.admitted.assignment if life.admitted else ()
+        job = self._cluster.running[resized.uid]
+        held = job.admitted.assignment if job.admitted else ()
         nodes = (*(held[position] for position in resized.kept), *resized.added)
-        life.save(now)
-        self._world.reseat(life, nodes=nodes, now=now)
+        job.save(now)
+        self._cluster.reassign(job, nodes=nodes, now=now)
         self.resized += 1
-        self._ends(life)
+        self._schedule_end(job)
 
     def _preempt(self, preemption: Preemption, now: float) -> None:
-        life = self._world.waiting.get(preemption.uid)
-        if life is not None:
-            life.gang = replace(
-                life.gang, nominated=preemption.assignment, nominated_pool=preemption.pool
+        job = self._cluster.waiting.get(preemption.uid)
+        if job is not None:
+            job.gang = replace(
+                job.gang, nominated=preemption.assignment, nominated_pool=preemption.pool
             )
         else:
-            self._world.keep(
-                self._world.running[preemption.uid],
+            self._cluster.nominate(
+                self._cluster.running[preemption.uid],
                 nominated={i: preemption.assignment[i] for i in preemption.replaced},
                 pool=preemption.pool,
             )
         for victim in preemption.victims:
-            self._send_away(victim, now)
+            self._evict(victim, now)
         self.evictions.append(
             Eviction(
                 at=now,
@@ -100,33 +100,33 @@ class Carrier:
             )
         )
 
-    def _send_away(self, victim: Victim, now: float) -> None:
-        life = self._world.running[victim.uid]
+    def _evict(self, victim: Victim, now: float) -> None:
+        job = self._cluster.running[victim.uid]
         if victim.kept:
-            life.save(now)
-            self._world.tell_to_shrink(life, kept=victim.kept)
-            self._ends(life)
-            self._gone(life, now + self._execution.save_seconds)
+            job.save(now)
+            self._cluster.begin_shrink(job, kept=victim.kept)
+            self._schedule_end(job)
+            self._schedule_eviction(job, now + self._execution.save_seconds)
             return
         if victim.moves_to:
-            self._world.keep(
-                life, nominated=dict(enumerate(victim.moves_to)), pool=victim.moves_to_pool
+            self._cluster.nominate(
+                job, nominated=dict(enumerate(victim.moves_to)), pool=victim.moves_to_pool
             )
             self.moved += 1
         else:
-            life.preempted += 1
-        self._notify(life, now)
+            job.preempted += 1
+        self._send_notice(job, now)
 
     def _move(self, move: Move, now: float) -> None:
-        life = self._world.running[move.uid]
-        self._world.keep(life, nominated=dict(enumerate(move.assignment)), pool=move.pool)
+        job = self._cluster.running[move.uid]
+        self._cluster.nominate(job, nominated=dict(enumerate(move.assignment)), pool=move.pool)
         self.moved += 1
-        self._notify(life, now)
+        self._send_notice(job, now)
 
-    def _notify(self, life: Life, now: float) -> None:
+    def _send_notice(self, job: SimulatedJob, now: float) -> None:
         if self._execution.save_seconds:
-            life.save(now)
+            job.save(now)
         else:
-            life.fall_back(now=now, execution=self._execution)
-        self._world.tell_to_go(life)
-        self._gone(life, now + self._execution.save_seconds)
+            job.roll_back(now=now, execution=self._execution)
+        self._cluster.begin_eviction(job)
+        self._schedule_eviction(job, now + self._execution.save_seconds)

@@ -1,8 +1,8 @@
-"""The simulated cluster: who waits, who runs where, what the next cycle is shown.
+"""The state of the simulated cluster: pending and running jobs, and the snapshot of a cycle.
 
-All places are `reserved` and never counted in `Node.used`, so a node is one value for the whole
-simulation unless it goes out of service, and a cycle is shown the very same objects again for
-whatever did not change.
+All assigned slots are `reserved` and never counted in `Node.used`, so a node is one value for the
+whole simulation unless it goes out of service, and a snapshot holds the same objects as the last
+one for whatever did not change.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import replace
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
 from drumline.simulator.arrivals import Execution
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.engine.simulated_job import Life
-from drumline.simulator.engine.usage_history import History
-from drumline.simulator.results.outcome import Span
+from drumline.simulator.engine.simulated_job import SimulatedJob
+from drumline.simulator.engine.usage_history import UsageHistory
+from drumline.simulator.results.outcome import Allocation
 
 _REFRESH_SECONDS = 60.0
-"""How often the scheduler learns how much work is at risk: as often as the operator does."""
+"""How often the work at risk in a snapshot is updated: as often as in the operator."""
 
 
-class World:
+class SimulatedCluster:
     """The mutable state between two cycles."""
 
     def __init__(self, *, cluster: Cluster, policy: Policy, execution: Execution) -> None:
@@ -29,145 +29,153 @@ class World:
         self._execution = execution
         self._nodes = {node.name: node for node in cluster.nodes}
         self._node_tuple = cluster.nodes
-        self._history = History(
+        self._history = UsageHistory(
             half_life_seconds=policy.history_seconds, pools=cluster.gpus_by_pool()
         )
         self._uses_history = bool(policy.history_weight)
-        self._all_places: dict[int, frozenset[int]] = {}
-        self.waiting: dict[str, Life] = {}
-        self.running: dict[str, Life] = {}
-        self.spans: list[Span] = []
+        self._all_positions: dict[int, frozenset[int]] = {}
+        self.waiting: dict[str, SimulatedJob] = {}
+        self.running: dict[str, SimulatedJob] = {}
+        self.allocations: list[Allocation] = []
 
     def snapshot(self, now: float) -> Snapshot:
-        """What the scheduler may know now."""
+        """The scheduler's input now."""
         return Snapshot(
             nodes=self._node_tuple,
             pools=self._cluster.pools,
             queues=self._cluster.queues,
-            admitted=tuple(_admitted(life) for life in self.running.values()),
+            admitted=tuple(_admitted(job) for job in self.running.values()),
             history=self._history.at(now) if self._uses_history else {},
         )
 
     def pending(self) -> list[Gang]:
-        """Those who wait."""
-        return [life.gang for life in self.waiting.values()]
+        """The gangs of all waiting jobs."""
+        return [job.gang for job in self.waiting.values()]
 
-    def start(self, life: Life, *, pool: str, nodes: Sequence[str], now: float) -> None:
-        """A waiting job gets its places."""
-        del self.waiting[life.gang.uid]
-        self.running[life.gang.uid] = life
-        gang = replace(life.gang, nominated=(), nominated_pool="") if life.gang.nominated else None
-        life.gang = gang or life.gang
-        self._seat(life, pool=pool, nodes=tuple(nodes), admitted_at=now, now=now)
+    def start(self, job: SimulatedJob, *, pool: str, nodes: Sequence[str], now: float) -> None:
+        """Assign nodes of a pool to a waiting job."""
+        del self.waiting[job.gang.uid]
+        self.running[job.gang.uid] = job
+        gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
+        job.gang = gang or job.gang
+        self._assign(job, pool=pool, nodes=tuple(nodes), admitted_at=now, now=now)
 
-    def reseat(self, life: Life, *, nodes: Sequence[str], now: float, pool: str = "") -> None:
-        """A running job goes on with other places: repaired, resized or moved."""
-        held = _admitted(life)
-        self._close(life, now)
-        self._seat(
-            life,
+    def reassign(
+        self, job: SimulatedJob, *, nodes: Sequence[str], now: float, pool: str = ""
+    ) -> None:
+        """Assign other nodes to a running job, because it is repaired, resized or moved."""
+        held = _admitted(job)
+        self._end_allocation(job, now)
+        self._assign(
+            job,
             pool=pool or held.pool,
             nodes=tuple(nodes),
             admitted_at=held.admitted_at,
             now=now,
         )
 
-    def leave(self, life: Life, now: float) -> None:
-        """A job gives all its places back, for ever or not."""
-        self._close(life, now)
-        del self.running[life.gang.uid]
+    def release(self, job: SimulatedJob, now: float) -> None:
+        """Release all nodes of a job that ended or was evicted."""
+        self._end_allocation(job, now)
+        del self.running[job.gang.uid]
 
-    def requeue(self, life: Life) -> None:
-        """A job that has left waits again, if it only moves with its new places kept for it."""
-        held = _admitted(life)
-        life.wait_again(execution=self._execution)
+    def requeue(self, job: SimulatedJob) -> None:
+        """Put an evicted job back into its queue; one that moves keeps its nominated nodes."""
+        held = _admitted(job)
+        job.requeue(execution=self._execution)
         if held.nominated:
-            life.gang = replace(
-                life.gang,
+            job.gang = replace(
+                job.gang,
                 nominated=tuple(node for _, node in sorted(held.nominated.items())),
                 nominated_pool=held.nominated_pool or held.pool,
             )
-        self.waiting[life.gang.uid] = life
+        self.waiting[job.gang.uid] = job
 
-    def tell_to_go(self, life: Life) -> None:
-        """A job has got its notice."""
-        life.admitted = replace(_admitted(life), leaving=True)
-        life.version += 1
+    def begin_eviction(self, job: SimulatedJob) -> None:
+        """Mark a job as leaving: it has got notice of its eviction."""
+        job.admitted = replace(_admitted(job), leaving=True)
+        job.version += 1
 
-    def let_stay(self, life: Life) -> None:
-        """A job that was to move goes on where it is."""
-        held = _admitted(life)
+    def cancel_move(self, job: SimulatedJob) -> None:
+        """Let a job that was about to move continue on its present nodes."""
+        held = _admitted(job)
         gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
-        life.admitted = replace(
+        job.admitted = replace(
             held, leaving=False, lost=held.lost | gone, nominated={}, nominated_pool=""
         )
-        life.version += 1
+        job.version += 1
 
-    def tell_to_shrink(self, life: Life, *, kept: Sequence[int]) -> None:
-        """A job has got notice for some of its places; it has them until they are given up."""
-        held = _admitted(life)
+    def begin_shrink(self, job: SimulatedJob, *, kept: Sequence[int]) -> None:
+        """Mark all positions but `kept` as being given up; `finish_shrink` releases them."""
+        held = _admitted(job)
         leaving = frozenset(range(len(held.assignment))) - frozenset(kept)
-        life.admitted = replace(held, giving_up=leaving)
-        life.version += 1
+        job.admitted = replace(held, giving_up=leaving)
+        job.version += 1
 
-    def shrink(self, life: Life, now: float) -> None:
-        """It gives up what it was told to."""
-        held = _admitted(life)
-        self.reseat(
-            life,
+    def finish_shrink(self, job: SimulatedJob, now: float) -> None:
+        """Release the positions that a shrinking job gives up."""
+        held = _admitted(job)
+        self.reassign(
+            job,
             nodes=[n for i, n in enumerate(held.assignment) if i not in held.giving_up],
             now=now,
         )
 
-    def keep(self, life: Life, *, nominated: Mapping[int, str], pool: str) -> None:
-        """Places are kept for a running job: for lost positions, or to move to."""
-        life.admitted = replace(_admitted(life), nominated=nominated, nominated_pool=pool)
+    def nominate(self, job: SimulatedJob, *, nominated: Mapping[int, str], pool: str) -> None:
+        """Reserve nodes for a running job: for its lost positions, or as the target of a move."""
+        job.admitted = replace(_admitted(job), nominated=nominated, nominated_pool=pool)
 
-    def break_places(self, life: Life, *, lost: frozenset[int]) -> None:
-        """Some places of a job are gone for good; it does nothing until they are replaced."""
-        held = _admitted(life)
-        life.admitted = replace(held, lost=held.lost | lost)
-        life.version += 1
+    def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int]) -> None:
+        """Mark positions of a job as lost; it makes no progress until they are replaced."""
+        held = _admitted(job)
+        job.admitted = replace(held, lost=held.lost | lost)
+        job.version += 1
 
     def set_ready(self, name: str, *, ready: bool) -> None:
-        """A node goes out of service or comes back."""
+        """Take a node out of service or bring it back."""
         self._nodes[name] = replace(self._nodes[name], ready=ready)
         self._node_tuple = tuple(self._nodes.values())
 
-    def on_node(self, name: str) -> list[Life]:
-        """Running jobs with a place on a node."""
-        return [one for one in self.running.values() if name in _admitted(one).assignment]
+    def jobs_on_node(self, name: str) -> list[SimulatedJob]:
+        """Running jobs with a pod on a node."""
+        return [job for job in self.running.values() if name in _admitted(job).assignment]
 
-    def refresh_risks(self, now: float) -> None:
-        """Tell the scheduler how much work each running job would lose."""
-        for life in self.running.values():
-            if now - life.refreshed_at >= _REFRESH_SECONDS:
-                life.refreshed_at = now
-                risk = life.at_risk(now=now, execution=self._execution)
-                life.admitted = replace(_admitted(life), gpu_seconds_at_risk=risk)
+    def update_work_at_risk(self, now: float) -> None:
+        """Update how much work each running job would lose if it were killed now."""
+        for job in self.running.values():
+            if now - job.refreshed_at >= _REFRESH_SECONDS:
+                job.refreshed_at = now
+                risk = job.work_at_risk(now=now, execution=self._execution)
+                job.admitted = replace(_admitted(job), gpu_seconds_at_risk=risk)
 
-    def _seat(
-        self, life: Life, *, pool: str, nodes: tuple[str, ...], admitted_at: float, now: float
+    def _assign(
+        self,
+        job: SimulatedJob,
+        *,
+        pool: str,
+        nodes: tuple[str, ...],
+        admitted_at: float,
+        now: float,
     ) -> None:
-        places = self._all_places.setdefault(len(nodes), frozenset(range(len(nodes))))
+        positions = self._all_positions.setdefault(len(nodes), frozenset(range(len(nodes))))
         admitted = Admitted(
-            gang=life.gang,
+            gang=job.gang,
             pool=pool,
             assignment=nodes,
-            reserved=places,
+            reserved=positions,
             admitted_at=admitted_at,
         )
-        life.go(admitted=admitted, now=now, execution=self._execution)
-        self._history.change(queue=life.gang.queue, pool=pool, gpus=admitted.gpus, now=now)
+        job.start(admitted=admitted, now=now, execution=self._execution)
+        self._history.change(queue=job.gang.queue, pool=pool, gpus=admitted.gpus, now=now)
 
-    def _close(self, life: Life, now: float) -> None:
-        held = _admitted(life)
-        self._history.change(queue=life.gang.queue, pool=held.pool, gpus=-held.gpus, now=now)
-        life.held_seconds += now - life.span_began
-        self.spans.append(
-            Span(
-                job=life.index,
-                begins_at=life.span_began,
+    def _end_allocation(self, job: SimulatedJob, now: float) -> None:
+        held = _admitted(job)
+        self._history.change(queue=job.gang.queue, pool=held.pool, gpus=-held.gpus, now=now)
+        job.held_seconds += now - job.allocated_at
+        self.allocations.append(
+            Allocation(
+                job=job.index,
+                begins_at=job.allocated_at,
                 ends_at=now,
                 gpus=held.gpus,
                 nodes=held.assignment,
@@ -175,7 +183,7 @@ class World:
         )
 
 
-def _admitted(life: Life) -> Admitted:
-    if life.admitted is None:
-        raise ValueError(f"{life.gang.key} holds no places")
-    return life.admitted
+def _admitted(job: SimulatedJob) -> Admitted:
+    if job.admitted is None:
+        raise ValueError(f"{job.gang.key} has no nodes assigned")
+    return job.admitted

@@ -1,8 +1,7 @@
-"""One job's life in a simulation: how much work is left, and how fast it goes now.
+"""The state of one simulated job: the work it has done and the rate of its progress.
 
 Work is counted in seconds at full size; an elastic gang with half of its pods takes twice as long.
-A run that follows another one begins with a restart, in which nothing is done. What a job has
-saved is never lost again.
+Every run but the first begins with a restart, without progress. Saved work is never lost.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from drumline.scheduling import Admitted, Gang
 from drumline.simulator.arrivals import Arrival, Execution
 
 
-class Life:
+class SimulatedJob:
     """The mutable state of one job."""
 
     __slots__ = (
         "admitted",
+        "allocated_at",
         "arrival",
         "ended_at",
         "gang",
@@ -25,26 +25,25 @@ class Life:
         "index",
         "lost_gpu_seconds",
         "preempted",
+        "progress_from",
         "refreshed_at",
-        "span_began",
         "started_at",
         "version",
         "work",
-        "works_from",
     )
 
     def __init__(self, *, arrival: Arrival, index: int) -> None:
         self.arrival = arrival
         self.index = index
         self.gang: Gang = arrival.gang
-        """As the scheduler is shown it now."""
+        """The gang of the next snapshot."""
         self.admitted: Admitted | None = None
         self.work = 0.0
-        """Seconds of work that were done, and saved, when `works_from` came."""
-        self.works_from = 0.0
+        """Seconds of work done, and saved, by the time `progress_from`."""
+        self.progress_from = 0.0
         self.version = 0
-        """Counts up whenever the expected end changes: older end events mean nothing."""
-        self.span_began = 0.0
+        """Incremented whenever the expected end changes: events of older versions are stale."""
+        self.allocated_at = 0.0
         self.refreshed_at = 0.0
         self.started_at: float | None = None
         self.ended_at: float | None = None
@@ -53,59 +52,59 @@ class Life:
         self.lost_gpu_seconds = 0.0
 
     @property
-    def shrinks(self) -> bool:
-        """Whether it was told to give up some of its places and go on with the others."""
+    def is_shrinking(self) -> bool:
+        """Whether it has got notice for some of its positions and runs on with the others."""
         return self.admitted is not None and bool(self.admitted.giving_up)
 
     @property
     def total_work(self) -> float:
-        """All its work; a job that reaches its maximum runtime is ended there."""
+        """All its work in seconds; a job that reaches its maximum runtime is ended there."""
         limit = self.arrival.gang.max_runtime_seconds
         duration = self.arrival.duration_seconds
         return duration if limit is None else min(duration, limit)
 
     def done(self, now: float) -> float:
         """Seconds of work done by now."""
-        if self.admitted is None or self.admitted.lost or now <= self.works_from:
+        if self.admitted is None or self.admitted.lost or now <= self.progress_from:
             return self.work
-        return min(self.total_work, self.work + (now - self.works_from) * self._rate)
+        return min(self.total_work, self.work + (now - self.progress_from) * self._rate)
 
     def ends_at(self) -> float:
-        """When it will have done everything, if nothing happens to it."""
-        return self.works_from + (self.total_work - self.work) / self._rate
+        """When it will have done all its work at its present rate."""
+        return self.progress_from + (self.total_work - self.work) / self._rate
 
-    def go(self, *, admitted: Admitted, now: float, execution: Execution) -> None:
-        """Have these places from now on."""
-        again = self.started_at is not None
+    def start(self, *, admitted: Admitted, now: float, execution: Execution) -> None:
+        """Start or continue with this assignment; a job that ran before restarts first."""
+        restarts = self.started_at is not None
         if self.started_at is None:
             self.started_at = now
         self.work = self.done(now)
         self.admitted = admitted
-        self.works_from = now + (execution.restart_seconds if again else 0.0)
-        self.span_began = self.refreshed_at = now
+        self.progress_from = now + (execution.restart_seconds if restarts else 0.0)
+        self.allocated_at = self.refreshed_at = now
         self.version += 1
 
     def save(self, now: float) -> None:
-        """All work up to now is safe."""
+        """Save all work done by now."""
         self.work = self.done(now)
-        self.works_from = now
+        self.progress_from = now
 
-    def fall_back(self, *, now: float, execution: Execution) -> None:
-        """Everything since the last periodic checkpoint is to be done again."""
+    def roll_back(self, *, now: float, execution: Execution) -> None:
+        """Lose all work since the last periodic checkpoint."""
         done = self.done(now)
-        every = execution.checkpoint_seconds
-        safe = self.work + (done - self.work) // every * every
-        self.lost_gpu_seconds += (done - safe) * self.arrival.gang.gpus
-        self.work = safe
-        self.works_from = now
+        period = execution.checkpoint_seconds
+        saved = self.work + (done - self.work) // period * period
+        self.lost_gpu_seconds += (done - saved) * self.arrival.gang.gpus
+        self.work = saved
+        self.progress_from = now
 
-    def at_risk(self, *, now: float, execution: Execution) -> float:
-        """GPU-seconds since the last checkpoint."""
+    def work_at_risk(self, *, now: float, execution: Execution) -> float:
+        """GPU-seconds of work since the last checkpoint."""
         done = self.done(now) - self.work
         return done % execution.checkpoint_seconds * self.arrival.gang.gpus
 
-    def wait_again(self, *, execution: Execution) -> None:
-        """Hold nothing any more and stand in the queue at its old place."""
+    def requeue(self, *, execution: Execution) -> None:
+        """Hold no nodes; the gang waits again, at its old position in the queue."""
         self.admitted = None
         self.version += 1
         limit = self.arrival.gang.max_runtime_seconds

@@ -1,4 +1,4 @@
-"""The cluster file: what a simulation runs on, by which policy, and what time passes in it.
+"""The cluster file: nodes, queues, policy, execution times and outages of a simulation.
 
 ::
 
@@ -13,7 +13,7 @@
         parent: org
         quota: {h100: 256}
         preemption: {withinQueue: LowerPriority, reclaim: Any}
-    defaultQueue: research             # of jobs whose queue is not listed
+    defaultQueue: research             # for jobs whose queue is not listed
     policy: {waiting: Backfill, order: FairShare}
     execution: {saveSeconds: 30, checkpointSeconds: 1800, restartSeconds: 60}
     outages:
@@ -38,14 +38,14 @@ from drumline.scheduling import (
 )
 from drumline.simulator.arrivals import Execution, Outage
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.input.document import Section, document
+from drumline.simulator.input.document import Section, parse_document
 
 _POD_SLOTS = 110
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Everything a cluster file says."""
+    """The contents of a cluster file."""
 
     cluster: Cluster
     policy: Policy
@@ -58,21 +58,21 @@ def parse(text: str, *, file: str) -> Setup:
     """Read a cluster file.
 
     Raises:
-        BadFile: with the line and the field that is not usable.
+        InvalidFileError: with the line and the invalid field.
     """
-    top = document(text, file=file)
+    top = parse_document(text, file=file)
     pools: list[Pool] = []
     nodes: list[Node] = []
     for section in top.sections("pools"):
         pool = Pool(name=section.text("name"), levels=section.texts("levels"))
         nodes += _nodes(section, pool=pool)
-        section.done()
+        section.reject_unknown()
         pools.append(pool)
     names = {pool.name for pool in pools}
     queues = [_queue(section, pools=names) for section in top.sections("queues")]
     default = top.text("defaultQueue", "")
     if default and default not in {queue.name for queue in queues}:
-        raise top.refused("defaultQueue", f"there is no queue {default}")
+        raise top.error("defaultQueue", f"there is no queue {default}")
     if not default and len(queues) == 1:
         default = queues[0].name
     setup = Setup(
@@ -82,21 +82,21 @@ def parse(text: str, *, file: str) -> Setup:
         outages=tuple(_outages(top, nodes={node.name for node in nodes})),
         default_queue=default,
     )
-    top.done()
+    top.reject_unknown()
     return setup
 
 
 def _nodes(section: Section, *, pool: Pool) -> Iterator[Node]:
     number = 0
     for group in section.sections("nodes"):
-        count, gpus = group.whole("count", least=1), group.whole("gpus", least=1)
+        count, gpus = group.integer("count", least=1), group.integer("gpus", least=1)
         per_domain = group.counts("domainNodes") or {}
         for level, size in per_domain.items():
             if level not in pool.levels:
-                raise group.refused("domainNodes", f"pool {pool.name} has no level {level}")
+                raise group.error("domainNodes", f"pool {pool.name} has no level {level}")
             if size < 1:
-                raise group.refused("domainNodes", f"a {level} must have at least 1 node")
-        group.done()
+                raise group.error("domainNodes", f"a {level} must have at least 1 node")
+        group.reject_unknown()
         begins = number
         for number in range(begins, begins + count):
             yield Node(
@@ -119,10 +119,10 @@ def _queue(section: Section, *, pools: set[str]) -> Queue:
     for field, limit in limits.items():
         for pool in limit or {}:
             if pool not in pools:
-                raise section.refused(field, f"there is no pool {pool}")
+                raise section.error(field, f"there is no pool {pool}")
     weight = section.number("weight", 1.0)
     if not weight:
-        raise section.refused("weight", "must be above 0")
+        raise section.error("weight", "must be above 0")
     queue = Queue(
         name=section.text("name"),
         nominal=limits["quota"] or {},
@@ -134,7 +134,7 @@ def _queue(section: Section, *, pools: set[str]) -> Queue:
         min_runtime_seconds=section.number("minRuntimeSeconds", 0.0),
         preemption=_rule(section.section("preemption")),
     )
-    section.done()
+    section.reject_unknown()
     return queue
 
 
@@ -145,7 +145,7 @@ def _rule(section: Section | None) -> PreemptionRule:
         within_queue=section.choice("withinQueue", WithinQueue.NEVER),
         reclaim=section.choice("reclaim", Reclaim.NEVER),
     )
-    section.done()
+    section.reject_unknown()
     return rule
 
 
@@ -160,13 +160,13 @@ def _policy(section: Section | None) -> Policy:
         priority_seconds=section.number("prioritySeconds", plain.priority_seconds),
         history_weight=section.number("historyWeight", plain.history_weight),
         history_seconds=section.number("historySeconds", plain.history_seconds, least=1),
-        reservations=section.whole("reservations", plain.reservations),
+        reservations=section.integer("reservations", plain.reservations),
         surplus=section.flag("surplus", plain.surplus),
         repairs_preempt=section.flag("repairsPreempt", plain.repairs_preempt),
         moves=_moves(section.section("moves")),
         move_back=section.flag("moveBack", plain.move_back),
     )
-    section.done()
+    section.reject_unknown()
     return policy
 
 
@@ -175,10 +175,10 @@ def _moves(section: Section | None) -> MoveBudget | None:
         return None
     plain = MoveBudget()
     budget = MoveBudget(
-        gangs=section.whole("gangs", plain.gangs),
+        gangs=section.integer("gangs", plain.gangs),
         gpu_seconds=section.number("gpuSeconds", plain.gpu_seconds),
     )
-    section.done()
+    section.reject_unknown()
     return budget
 
 
@@ -193,7 +193,7 @@ def _execution(section: Section | None) -> Execution:
         settle_seconds=section.number("settleSeconds", plain.settle_seconds),
         period_seconds=section.number("periodSeconds", plain.period_seconds),
     )
-    section.done()
+    section.reject_unknown()
     return execution
 
 
@@ -205,6 +205,6 @@ def _outages(top: Section, *, nodes: set[str]) -> Iterator[Outage]:
             seconds=section.number("seconds"),
         )
         if outage.node not in nodes:
-            raise section.refused("node", f"there is no node {outage.node}")
-        section.done()
+            raise section.error("node", f"there is no node {outage.node}")
+        section.reject_unknown()
         yield outage

@@ -1,19 +1,19 @@
-"""What is wrong with a file, so that whoever wrote it can put it right: file, line, field, why."""
+"""The error of an invalid input file: file, line, field and reason, for its author to fix."""
 
 from __future__ import annotations
 
 
-class BadFile(ValueError):  # noqa: N818 - read as a sentence: raise BadFile
-    """A cluster file or a trace cannot be used; `str()` is one sentence for people."""
+class InvalidFileError(ValueError):
+    """A cluster file or a trace is invalid; `str()` is one sentence for the user."""
 
-    def __init__(self, *, file: str, line: int | None, field: str, why: str) -> None:
+    def __init__(self, *, file: str, line: int | None, field: str, reason: str) -> None:
         where = [file]
         if line is not None:
             where.append(f"line {line}")
         if field:
             where.append(f"field {field}")
-        super().__init__(f"{', '.join(where)}: {why}")
+        super().__init__(f"{', '.join(where)}: {reason}")
         self.file = file
         self.line = line
         self.field = field
-        self.why = why
+        self.why = reason

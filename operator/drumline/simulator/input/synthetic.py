@@ -1,13 +1,13 @@
-"""A made-up trace: more work than the cluster has room for, of the kinds that share clusters.
+"""A synthetic trace: more work than the cluster has capacity for, of three classes of jobs.
 
-Three kinds of work come, each from queues of its own: large jobs that take an eighth to a half of
-the cluster for half an hour or so; long ones of a node or two that run for hours and are most of
-the work; and, most of the jobs, small short ones whose owners sit and wait. Within a queue a few
-users send most of the jobs, and days are busier than nights. The amount of work is set by `load`:
-at 1 the cluster could just do it in the time in which it is submitted.
+Each class has queues of its own: large jobs that take an eighth to a half of the cluster for about
+half an hour; long jobs of one or two nodes that run for hours and are most of the work; and small,
+short, interactive jobs, which are the most numerous. Within a queue a few users submit most of the
+jobs, and the rate follows the day. `load` sets the amount of work: at 1 the cluster could just
+finish it in the time in which it is submitted.
 
-How long a job runs is drawn from a heavy-tailed distribution; its maximum runtime is what a careful
-user would ask for, between the true time and three times it, in steps of ten minutes.
+Durations have a heavy-tailed (log-normal) distribution; the maximum runtime is between the true
+duration and three times that, in steps of ten minutes.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _USERS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
+class _JobClass:
     jobs: int
-    """Of a hundred."""
+    """Percentage of all jobs."""
     sizes: tuple[tuple[float, int], ...]
-    """GPUs, or below 1 a part of the cluster, and how many of a hundred have so many."""
+    """GPUs, or below 1 a fraction of the cluster, with the percentage of jobs of this size."""
     median_seconds: float
     spread: float
-    """Of the logarithm of the seconds."""
+    """Standard deviation of the logarithm of the seconds."""
     longest_seconds: float
 
 
-_LARGE: Final = _Kind(
+_LARGE: Final = _JobClass(
     jobs=12,
     sizes=((1 / 8, 60), (1 / 4, 30), (1 / 2, 10)),
     median_seconds=1800,
     spread=0.6,
     longest_seconds=4 * 3600,
 )
-_LONG: Final = _Kind(
+_LONG: Final = _JobClass(
     jobs=7,
     sizes=((8, 40), (16, 60)),
     median_seconds=5 * 3600,
     spread=0.8,
     longest_seconds=_DAY,
 )
-_SMALL: Final = _Kind(
+_SMALL: Final = _JobClass(
     jobs=81,
     sizes=((1, 40), (2, 20), (4, 25), (8, 15)),
     median_seconds=1200,
@@ -76,61 +76,61 @@ def trace(
 
     Args:
         seed: the same seed gives the same trace.
-        jobs: how many.
+        jobs: number of jobs.
         gpus: of the cluster.
-        queues: whose jobs they are: the large ones of the first third of them, the small ones of
-            the last one.
+        queues: the first third of them gets the large jobs, the last third the small jobs.
         per_node: GPUs of a node; larger jobs take whole nodes.
-        load: work over what the cluster can do until the last submission.
+        load: work divided by what the cluster can do until the last submission.
     """
     draw = Random(seed)  # noqa: S311 - a trace is no secret
     numbers = draw.choices(range(len(_KINDS)), weights=[kind.jobs for kind in _KINDS], k=jobs)
     drawn = [_size_and_seconds(draw, kind=_KINDS[number], gpus=gpus) for number in numbers]
     work = sum(size * seconds for size, seconds in drawn)
     times = _submissions(draw, count=jobs, span=work / (gpus * load))
-    found: list[TraceJob] = []
+    trace_jobs: list[TraceJob] = []
     for number, (size, seconds) in enumerate(drawn):
-        its = _queues_of(numbers[number], queues)
-        queue = its[_falling(draw, len(its))]
-        found.append(
+        candidates = _queues_of_kind(numbers[number], queues)
+        queue = candidates[_skewed_index(draw, len(candidates))]
+        trace_jobs.append(
             TraceJob(
                 line=number + 2,
                 name=f"job-{number + 1}",
                 submit_seconds=round(times[number], 0),
                 gpus=size,
                 duration_seconds=round(seconds, 0),
-                user=f"{queue}-{_falling(draw, _USERS)}",
+                user=f"{queue}-{_skewed_index(draw, _USERS)}",
                 queue=queue,
                 nodes=max(1, size // per_node),
                 max_runtime_seconds=-(-seconds * draw.uniform(1.0, 3.0) // _STEP) * _STEP,
             )
         )
-    return found
+    return trace_jobs
 
 
-def _size_and_seconds(draw: Random, *, kind: _Kind, gpus: int) -> tuple[int, float]:
-    (size,) = draw.choices([one for one, _ in kind.sizes], weights=[part for _, part in kind.sizes])
+def _size_and_seconds(draw: Random, *, kind: _JobClass, gpus: int) -> tuple[int, float]:
+    sizes, weights = zip(*kind.sizes, strict=True)
+    (size,) = draw.choices(sizes, weights=weights)
     seconds = exp(draw.gauss(log(kind.median_seconds), kind.spread))
     whole = round(size * gpus) if size < 1 else round(size)
     return max(1, min(whole, gpus)), min(max(seconds, _SHORTEST), kind.longest_seconds)
 
 
-def _queues_of(kind: int, queues: Sequence[str]) -> Sequence[str]:
-    """Those of its third; with fewer queues than kinds the nearest one."""
-    mine = [name for i, name in enumerate(queues) if i * len(_KINDS) // len(queues) == kind]
-    return mine or [queues[min(kind, len(queues) - 1)]]
+def _queues_of_kind(kind: int, queues: Sequence[str]) -> Sequence[str]:
+    """The queues of a kind's third; with fewer queues than kinds, the nearest queue."""
+    third = [name for i, name in enumerate(queues) if i * len(_KINDS) // len(queues) == kind]
+    return third or [queues[min(kind, len(queues) - 1)]]
 
 
 def _submissions(draw: Random, *, count: int, span: float) -> list[float]:
-    """Times of a Poisson process whose rate follows the day, made to fill the span."""
-    found: list[float] = []
-    while len(found) < count:
+    """Times of a Poisson process over `span` seconds whose rate follows the day (by rejection)."""
+    times: list[float] = []
+    while len(times) < count:
         at = draw.uniform(0.0, span)
         if draw.random() < 0.65 + 0.35 * sin(2 * pi * at / _DAY):
-            found.append(at)
-    return sorted(found)
+            times.append(at)
+    return sorted(times)
 
 
-def _falling(draw: Random, count: int) -> int:
-    """One of so many, each half as likely again as the next."""
+def _skewed_index(draw: Random, count: int) -> int:
+    """An index below `count`, each 1.5 times as likely as the next."""
     return draw.choices(range(count), weights=[1.5**-i for i in range(count)])[0]

@@ -1,10 +1,10 @@
 """A trace: one row for each job, as CSV with named columns.
 
-``submit_seconds, gpus, duration_seconds, user`` are needed; ``name, queue, priority, nodes,
-min_nodes, max_runtime_seconds, required_level, preferred_level`` may be left out. Columns that are
-not known are refused: a misspelt one would change a result silently.
+``submit_seconds, gpus, duration_seconds, user`` are required; ``name, queue, priority, nodes,
+min_nodes, max_runtime_seconds, required_level, preferred_level`` are optional. Unknown columns are
+rejected: a misspelt column would change a result silently.
 
-Rows are read one by one, so a trace costs the memory of its jobs and no more.
+Rows are streamed, so a trace needs only the memory of its jobs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Final
 
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.rows import Row
 
 NEEDED: Final = ("submit_seconds", "gpus", "duration_seconds", "user")
@@ -33,10 +33,10 @@ OPTIONAL: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One row: what somebody wanted, before it is known which cluster it meets."""
+    """One row: a job's request, independent of the cluster it will run on."""
 
     line: int | None
-    """Where it stands in its file; None where the format has no lines that mean anything."""
+    """Its line in the file; None if the format has no meaningful lines."""
     name: str
     submit_seconds: float
     gpus: int
@@ -46,7 +46,7 @@ class TraceJob:
     """'' : the cluster's default queue."""
     priority: int = 0
     nodes: int | None = None
-    """None: as few as the cluster's nodes allow."""
+    """None: as few as fit the cluster's nodes."""
     min_nodes: int | None = None
     """An elastic job's smallest size."""
     max_runtime_seconds: float | None = None
@@ -59,10 +59,10 @@ def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
 
     Args:
         lines: of the file, the header first.
-        file: its name, for what is said about it.
+        file: its name, for error messages.
 
     Raises:
-        BadFile: at the first row that is not usable.
+        InvalidFileError: for the first invalid row.
     """
     reader = csv.reader(lines)
     header = next(reader, list[str]())
@@ -73,20 +73,20 @@ def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
         line = reader.line_num
         if len(cells) != len(columns):
             why = f"has {len(cells)} cells, the header has {len(columns)}"
-            raise BadFile(file=file, line=line, field="", why=why)
+            raise InvalidFileError(file=file, line=line, field="", reason=why)
         row = Row(file=file, line=line, cells=dict(zip(columns, cells, strict=True)))
         yield _job(row, number=number)
 
 
 def write(jobs: Iterable[TraceJob]) -> str:
-    """A trace as CSV, with the columns that are used at all."""
-    held = list(jobs)
-    used = [name for name in OPTIONAL if any(_cell(job, name) for job in held)]
+    """A trace as CSV, with the optional columns that any job uses."""
+    rows = list(jobs)
+    used = [name for name in OPTIONAL if any(_cell(job, name) for job in rows)]
     columns = (*NEEDED, *used)
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_cell(job, name) for name in columns] for job in held)
+    writer.writerows([_cell(job, name) for name in columns] for job in rows)
     return text.getvalue()
 
 
@@ -94,24 +94,28 @@ def _columns(header: Sequence[str], *, file: str) -> list[str]:
     names = [name.strip() for name in header]
     for name in NEEDED:
         if name not in names:
-            raise BadFile(file=file, line=1, field=name, why="this column is missing")
+            raise InvalidFileError(file=file, line=1, field=name, reason="this column is missing")
     for name in names:
         if name not in NEEDED and name not in OPTIONAL:
             known = ", ".join((*NEEDED, *OPTIONAL))
-            raise BadFile(file=file, line=1, field=name, why=f"no such column; there are: {known}")
+            raise InvalidFileError(
+                file=file, line=1, field=name, reason=f"no such column; there are: {known}"
+            )
         if names.count(name) > 1:
-            raise BadFile(file=file, line=1, field=name, why="this column is there twice")
+            raise InvalidFileError(
+                file=file, line=1, field=name, reason="this column is there twice"
+            )
     return names
 
 
 def _job(row: Row, *, number: int) -> TraceJob:
-    gpus = row.whole("gpus", least=1)
-    nodes = row.whole("nodes", least=1) if row.has("nodes") else None
+    gpus = row.integer("gpus", least=1)
+    nodes = row.integer("nodes", least=1) if row.has("nodes") else None
     if nodes is not None and gpus % nodes:
-        raise row.refused("nodes", f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
-    smallest = row.whole("min_nodes", least=1) if row.has("min_nodes") else None
+        raise row.error("nodes", f"{gpus} GPUs cannot be spread evenly over {nodes} nodes")
+    smallest = row.integer("min_nodes", least=1) if row.has("min_nodes") else None
     if smallest is not None and (nodes is None or smallest > nodes):
-        raise row.refused("min_nodes", "must be at most `nodes`, which has to be given with it")
+        raise row.error("min_nodes", "must be at most `nodes`, which has to be given with it")
     limit = row.seconds("max_runtime_seconds") if row.has("max_runtime_seconds") else None
     return TraceJob(
         line=row.line,
@@ -121,7 +125,7 @@ def _job(row: Row, *, number: int) -> TraceJob:
         duration_seconds=row.seconds("duration_seconds"),
         user=row.text("user"),
         queue=row.text("queue"),
-        priority=row.whole("priority") if row.has("priority") else 0,
+        priority=row.integer("priority") if row.has("priority") else 0,
         nodes=nodes,
         min_nodes=smallest,
         max_runtime_seconds=limit,
@@ -131,6 +135,7 @@ def _job(row: Row, *, number: int) -> TraceJob:
 
 
 def _cell(job: TraceJob, name: str) -> str:
+    """A cell of the CSV; empty for an optional value that is not set."""
     value = getattr(job, name)
     if value is None or (name == "priority" and not value):
         return ""

@@ -1,7 +1,7 @@
-"""The pictures of a simulation, drawn by matplotlib: the only module of the room that needs it.
+"""Charts of a simulation, drawn by matplotlib: the only module of this package that needs it.
 
-Each function gives a figure about one question; `png` and `svg` make files of it. Colours tell
-policies apart in every picture that compares them, and queues in the one that shows places.
+Each function returns one figure; `png` and `svg` encode it. A colour is a policy in every chart
+that compares policies, and a queue in the chart of GPU allocations.
 """
 
 # pyright: reportUnknownMemberType=false
@@ -22,7 +22,7 @@ from drumline.scheduling import Node
 from drumline.simulator.results.gpu_rows import blocks
 from drumline.simulator.results.outcome import Outcome
 from drumline.simulator.results.statistics import (
-    Portion,
+    QueueShare,
     largest_tenth,
     quantile,
     use_over_time,
@@ -36,14 +36,14 @@ _HOUR: Final = 3600.0
 _BINS: Final = 120
 _MOST_ROWS: Final = 1024
 _FEW_BLOCKS: Final = 300
-"""With more of them, edges would hide the small ones."""
+"""With more blocks, their edges would hide the small blocks."""
 
-Named = Sequence[tuple[str, Outcome]]
-"""Outcomes by the name of their policy."""
+NamedOutcomes = Sequence[tuple[str, Outcome]]
+"""Outcomes with the name of their policy."""
 
 
-def utilisation(outcomes: Named) -> Figure:
-    """How much of the cluster was held over time."""
+def utilisation(outcomes: NamedOutcomes) -> Figure:
+    """Utilisation over time."""
     figure, axes = _axes("How much of the cluster was held", height=3.2)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         times, use = use_over_time(outcome, bins=_BINS)
@@ -66,8 +66,8 @@ def utilisation(outcomes: Named) -> Figure:
     return figure
 
 
-def waits(outcomes: Named) -> Figure:
-    """How long jobs of each size waited: the median, and what one of twenty exceeds."""
+def waits(outcomes: NamedOutcomes) -> Figure:
+    """Median and 95th percentile of the waits of jobs of each size."""
     figure, axes = _axes("How long jobs of each size waited", height=3.4)
     sizes = sorted({job.gpus for _, outcome in outcomes for job in outcome.jobs})
     width = 0.8 / len(outcomes)
@@ -89,8 +89,8 @@ def waits(outcomes: Named) -> Figure:
     return figure
 
 
-def largest(outcomes: Named) -> Figure:
-    """The waits of the tenth of the jobs with the most GPUs, all of them."""
+def largest(outcomes: NamedOutcomes) -> Figure:
+    """The distribution of the waits of the tenth of the jobs with the most GPUs."""
     figure, axes = _axes("How long the largest tenth of the jobs waited", height=3.0)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         held = sorted(job.waited_seconds(outcome.ended_at) for job in largest_tenth(outcome.jobs))
@@ -112,16 +112,16 @@ def largest(outcomes: Named) -> Figure:
     return figure
 
 
-def fairness(by_policy: Sequence[tuple[str, Sequence[Portion]]]) -> Figure:
-    """What each queue was due, asked for, and had under each policy."""
-    figure, axes = _axes("What each queue asked for, was due and had", height=3.2)
+def fairness(by_policy: Sequence[tuple[str, Sequence[QueueShare]]]) -> Figure:
+    """Each queue's requested share, its share by weight, and what it held under each policy."""
+    figure, axes = _axes("Requested, due and held share of each queue", height=3.2)
     _, first = by_policy[0]
     series: list[tuple[str, list[float], str]] = [
-        ("asked for, of all work", [one.asked for one in first], "#c9c9c9"),
-        ("due by weight", [one.due for one in first], "#6b6b6b"),
+        ("requested, of all work", [share.requested for share in first], "#c9c9c9"),
+        ("due by weight", [share.weight_share for share in first], "#6b6b6b"),
     ]
-    for (name, held), colour in zip(by_policy, _COLOURS, strict=False):
-        series.append((f"had, {name}", [one.had for one in held], colour))
+    for (name, shares), colour in zip(by_policy, _COLOURS, strict=False):
+        series.append((f"held, {name}", [share.held for share in shares], colour))
     width = 0.82 / len(series)
     for number, (name, parts, colour) in enumerate(series):
         shift = (number - (len(series) - 1) / 2) * width
@@ -132,14 +132,14 @@ def fairness(by_policy: Sequence[tuple[str, Sequence[Portion]]]) -> Figure:
             color=colour,
             label=name,
         )
-    axes.set_xticks(range(len(first)), [one.queue for one in first])
+    axes.set_xticks(range(len(first)), [share.queue for share in first])
     axes.set_ylabel("% (loaded time)")
     axes.legend(loc="upper right", frameon=False, fontsize=8)
     return figure
 
 
-def places(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
-    """Which job held which GPU when: a row for each GPU, a colour for each queue."""
+def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
+    """Which job held which GPU over time: a row for each GPU, a colour for each queue."""
     shown: list[Node] = []
     rows = 0
     for node in nodes:
@@ -149,7 +149,7 @@ def places(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
         rows += node.allocatable.gpus
     more = "" if len(shown) == len(nodes) else f", the first {rows} of {outcome.gpus}"
     height = min(5.2, 1.7 + rows / 40)
-    figure, axes = _axes(f"Who held which GPU ({name}{more})", height=height)
+    figure, axes = _axes(f"Which queue held which GPU ({name}{more})", height=height)
     queues = sorted({job.queue for job in outcome.jobs})
     colour_of = {queue: _COLOURS[i % len(_COLOURS)] for i, queue in enumerate(queues)}
     shapes: list[list[tuple[float, float]]] = []
@@ -174,14 +174,14 @@ def places(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure:
     return figure
 
 
-def preemptions(outcomes: Named) -> Figure:
-    """How many GPUs had been taken from running jobs for others by each time."""
-    figure, axes = _axes("GPUs taken from running jobs for others", height=2.8)
+def preemptions(outcomes: NamedOutcomes) -> Figure:
+    """Preempted GPUs over time, cumulated."""
+    figure, axes = _axes("Preempted GPUs, cumulated", height=2.8)
     for (name, outcome), colour in zip(outcomes, _COLOURS, strict=False):
         total, times, taken = 0, [0.0], [0]
-        for one in outcome.evictions:
-            total += one.gpus
-            times.append((one.at - outcome.began_at) / _HOUR)
+        for eviction in outcome.evictions:
+            total += eviction.gpus
+            times.append((eviction.at - outcome.began_at) / _HOUR)
             taken.append(total)
         times.append((outcome.ended_at - outcome.began_at) / _HOUR)
         taken.append(total)
@@ -189,25 +189,25 @@ def preemptions(outcomes: Named) -> Figure:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("hours")
-    axes.set_ylabel("GPUs, added up")
+    axes.set_ylabel("GPUs")
     axes.legend(loc="upper left", frameon=False)
     return figure
 
 
-def promises(outcome: Outcome) -> Figure:
-    """What waiting jobs were told about their start, and when they started."""
-    figure, axes = _axes("Expected starts and real ones", height=4.4)
-    told = [_minutes(one.expected_at - one.told_at) for one in outcome.promises]
-    late = [_minutes(one.latest_at - one.told_at) for one in outcome.promises]
-    real = [_minutes(one.started_at - one.told_at) for one in outcome.promises]
-    axes.vlines(real, told, late, color=_COLOURS[0], alpha=0.18, linewidth=1)
-    axes.plot(real, told, ".", color=_COLOURS[0], markersize=4, alpha=0.6, label="p50; line: p90")
-    ends = (0.1, max([1.0, *told, *real]))
+def start_forecasts(outcome: Outcome) -> Figure:
+    """Expected and actual starts of waiting jobs."""
+    figure, axes = _axes("Expected and actual starts", height=4.4)
+    median = [_minutes(start.expected_at - start.made_at) for start in outcome.forecasts]
+    late = [_minutes(start.latest_at - start.made_at) for start in outcome.forecasts]
+    real = [_minutes(start.started_at - start.made_at) for start in outcome.forecasts]
+    axes.vlines(real, median, late, color=_COLOURS[0], alpha=0.18, linewidth=1)
+    axes.plot(real, median, ".", color=_COLOURS[0], markersize=4, alpha=0.6, label="p50; line: p90")
+    ends = (0.1, max([1.0, *median, *real]))
     axes.plot(ends, ends, color=_INK, linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("minutes until it started")
-    axes.set_ylabel("minutes it was told")
+    axes.set_ylabel("minutes expected")
     axes.legend(loc="upper left", frameon=False)
     return figure
 

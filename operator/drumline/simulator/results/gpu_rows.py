@@ -1,4 +1,4 @@
-"""Which GPUs of a node each job had, for a picture: the scheduler counts them only.
+"""Assigns rows of a chart, one for each GPU, to allocations: the scheduler only counts GPUs.
 
 Every GPU of the cluster gets a row, node after node. A job takes the free rows of its node from
 the lowest on, as many neighbours as it can get.
@@ -16,8 +16,8 @@ from drumline.simulator.results.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Neighbouring GPUs that a job held from one time to another."""
+class GpuBlock:
+    """Neighbouring rows that a job held for a period."""
 
     job: int
     row: int
@@ -26,12 +26,12 @@ class Block:
     ends_at: float
 
 
-def blocks(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[Block]:
-    """Everything that was held on some nodes. O(places log places).
+def blocks(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[GpuBlock]:
+    """The allocations on some nodes as rows. O(pods log pods).
 
     Args:
         outcome: of the simulation.
-        nodes: those to look at; their GPUs are the rows, in this order.
+        nodes: the nodes to include; their GPUs are the rows, in this order.
     """
     first: dict[str, int] = {}
     free: dict[str, set[int]] = {}
@@ -41,31 +41,33 @@ def blocks(outcome: Outcome, nodes: Sequence[Node]) -> Iterator[Block]:
         free[node.name] = set(range(node.allocatable.gpus))
         row += node.allocatable.gpus
     held: list[tuple[float, str, tuple[int, ...]]] = []
-    for span in sorted(outcome.spans, key=lambda one: (one.begins_at, one.ends_at, one.job)):
-        while held and held[0][0] <= span.begins_at:
-            _, name, seats = heappop(held)
-            free[name] |= set(seats)
-        per_pod = span.gpus // len(span.nodes)
-        for name, pods in Counter(span.nodes).items():
-            if name not in first or span.ends_at <= span.begins_at:
+    for allocation in sorted(
+        outcome.allocations, key=lambda each: (each.begins_at, each.ends_at, each.job)
+    ):
+        while held and held[0][0] <= allocation.begins_at:
+            _, name, rows = heappop(held)
+            free[name] |= set(rows)
+        per_pod = allocation.gpus // len(allocation.nodes)
+        for name, pods in Counter(allocation.nodes).items():
+            if name not in first or allocation.ends_at <= allocation.begins_at:
                 continue
-            seats = tuple(sorted(free[name])[: pods * per_pod])
-            free[name] -= set(seats)
-            heappush(held, (span.ends_at, name, seats))
-            for start, length in _runs(seats):
-                yield Block(
-                    job=span.job,
+            rows = tuple(sorted(free[name])[: pods * per_pod])
+            free[name] -= set(rows)
+            heappush(held, (allocation.ends_at, name, rows))
+            for start, length in _runs(rows):
+                yield GpuBlock(
+                    job=allocation.job,
                     row=first[name] + start,
                     rows=length,
-                    begins_at=span.begins_at,
-                    ends_at=span.ends_at,
+                    begins_at=allocation.begins_at,
+                    ends_at=allocation.ends_at,
                 )
 
 
-def _runs(seats: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbouring numbers as (first, how many)."""
+def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive rows as (first, length)."""
     start = 0
-    for end in range(1, len(seats) + 1):
-        if end == len(seats) or seats[end] != seats[end - 1] + 1:
-            yield seats[start], end - start
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or rows[end] != rows[end - 1] + 1:
+            yield rows[start], end - start
             start = end

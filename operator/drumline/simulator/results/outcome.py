@@ -1,6 +1,6 @@
-"""What came out of one simulation: what became of each job, who held what when, who went for whom.
+"""The outcome of one simulation: jobs, allocations, evictions and start forecasts.
 
-Only facts; figures made of them are in `figures`.
+Raw records only; `statistics` computes utilisation, waits and shares from them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """What became of one job."""
+    """One job's history."""
 
     key: str
     uid: str
@@ -24,13 +24,13 @@ class JobRecord:
     """Its first start; None: it never started."""
     ended_at: float | None
     held_seconds: float
-    """How long it held places, all its runs together."""
+    """How long it held nodes, in all its runs together."""
     preempted: int
     lost_gpu_seconds: float
     """Work that had to be done again."""
 
     def waited_seconds(self, until: float) -> float:
-        """All the time it existed and held no places, also between two runs.
+        """The seconds in which it existed and held no nodes, also between two runs.
 
         Args:
             until: the end of the simulation, which counts for jobs that did not end.
@@ -40,8 +40,8 @@ class JobRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A job held the same places from one time to another."""
+class Allocation:
+    """A period in which a job held the same nodes."""
 
     job: int
     """Index in `Outcome.jobs`."""
@@ -53,20 +53,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """Jobs were told to go for another one."""
+    """Victims got notice so that another job can start."""
 
     at: float
     key: str
+    """Of the preemptor."""
     victims: tuple[str, ...]
     gpus: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """What a waiting job was told about its start, and what came of it."""
+class StartForecast:
+    """A forecast of a waiting job's start, and its actual start."""
 
     uid: str
-    told_at: float
+    made_at: float
     expected_at: float
     """The p50."""
     latest_at: float
@@ -80,11 +81,11 @@ class Outcome:
 
     jobs: tuple[JobRecord, ...]
     """In the order of their submission."""
-    spans: tuple[Span, ...]
+    allocations: tuple[Allocation, ...]
     evictions: tuple[Eviction, ...]
-    promises: tuple[Promise, ...]
+    forecasts: tuple[StartForecast, ...]
     moved: int
-    """How many times a running job changed its places for defragmentation or a better pool."""
+    """How many times a running job moved for defragmentation or to a better pool."""
     resized: int
     cycles: int
     gpus: int
@@ -96,5 +97,5 @@ class Outcome:
 
     @property
     def last_submission(self) -> float:
-        """When the last job came."""
+        """When the last job was submitted."""
         return max((job.submitted_at for job in self.jobs), default=self.began_at)

@@ -11,7 +11,7 @@ import pytest
 from drumline.cli import program
 from drumline.cli.simulate import progress_bar as progress
 from drumline.cli.simulate.progress_bar import Bar
-from drumline.simulator.engine.simulation import Tick
+from drumline.simulator.engine.simulation import SimulationProgress
 
 CLUSTER = """\
 pools:
@@ -123,7 +123,7 @@ def test_what_is_wrong_with_an_argument_is_one_sentence(
 
 
 def test_a_bar_says_how_far_it_is_and_cleans_up() -> None:
-    tick = Tick(now=7200, submitted=30, ended=10, waiting=15, running=5, jobs=40)
+    tick = SimulationProgress(now=7200, submitted=30, ended=10, waiting=15, running=5, jobs=40)
     screen = StringIO()
     with Bar(title="strict FIFO", screen=screen) as bar:
         bar(tick)

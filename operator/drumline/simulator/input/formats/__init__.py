@@ -1,8 +1,8 @@
-"""Public traces of GPU clusters, each in the format it is published in.
+"""Readers of public traces of GPU clusters, each in its published format.
 
-They say when a job was submitted, how many GPUs it had and how long it ran; jobs that asked for no
-GPU or never ran are left out, as is what they say of their own scheduler. Column names are those
-of the data sets' own documentation.
+Read are the submission time, the number of GPUs and the duration of each job; jobs that requested
+no GPU or never ran are skipped, and so are the decisions of the original scheduler. Column names
+are those of the data sets' documentation.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
-from drumline.simulator.input.formats import acme, alibaba, helios, philly
+from drumline.simulator.input.formats import alibaba, philly, slurm
 from drumline.simulator.input.trace import TraceJob, read
 
 
 class Format(StrEnum):
-    """How a trace is written."""
+    """The format of a trace."""
 
     DRUMLINE = "drumline"
     PHILLY = "philly"
@@ -35,10 +35,10 @@ Reader = Callable[..., Iterator[TraceJob]]
 READERS: dict[Format, Reader] = {
     Format.DRUMLINE: read,
     Format.PHILLY: philly.read,
-    Format.HELIOS: helios.read,
+    Format.HELIOS: slurm.read_helios,
     Format.ALIBABA_2020: alibaba.read_2020,
     Format.ALIBABA_2023: alibaba.read_2023,
-    Format.ACME: acme.read,
+    Format.ACME: slurm.read_acme,
 }
 
 
@@ -46,6 +46,6 @@ def read_as(kind: Format, lines: Iterable[str], *, file: str) -> Iterator[TraceJ
     """The jobs of a trace in one of the formats.
 
     Raises:
-        BadFile: at the first row that is not usable.
+        InvalidFileError: for the first invalid row.
     """
     return READERS[kind](lines, file=file)

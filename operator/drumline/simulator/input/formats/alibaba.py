@@ -1,6 +1,6 @@
 """Alibaba's GPU clusters: PAI tasks of 2020 and the pods of 2023.
 
-Both share GPUs between jobs; here whoever asks for a part of one gets one of its own.
+Both clusters share GPUs between jobs; here a job that requests a part of a GPU gets a whole GPU.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PERCENT = 100
 def read_2020(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
     """Finished GPU tasks of `pai_task_table.csv` with its header.
 
-    `plan_gpu` is in percent of a GPU for each instance. The table knows no users (they stand in
-    `pai_job_table`): a `user` column is read where somebody has joined one in, else each job is
-    its own user. What is called `start_time` is taken as the submission.
+    `plan_gpu` is in percent of a GPU for each instance. The table has no users (they are in
+    `pai_job_table`): a `user` column is read if it was joined in, else each job is its own user.
+    `start_time` is taken as the submission.
 
     Raises:
-        BadFile: at the first row that is not usable.
+        InvalidFileError: for the first invalid row.
     """
     for row in rows(lines, file=file, needed=_TASKS):
         if not row.has("plan_gpu") or not row.has("end_time") or not row.has("start_time"):
@@ -33,7 +33,7 @@ def read_2020(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
         begins, ends = row.seconds("start_time"), row.seconds("end_time")
         if not per_node or ends <= begins:
             continue
-        nodes = row.whole("inst_num", least=1)
+        nodes = row.integer("inst_num", least=1)
         yield TraceJob(
             line=row.line,
             name=f"{row.text('job_name')}-{row.text('task_name') or row.line}",
@@ -50,10 +50,10 @@ def read_2023(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
     """Pods with GPUs of `openb_pod_list_*.csv` that were scheduled and deleted again.
 
     Raises:
-        BadFile: at the first row that is not usable.
+        InvalidFileError: for the first invalid row.
     """
     for row in rows(lines, file=file, needed=_PODS):
-        gpus = row.whole("num_gpu", least=0)
+        gpus = row.integer("num_gpu", least=0)
         if not gpus or not row.has("scheduled_time") or not row.has("deletion_time"):
             continue
         seconds = row.seconds("deletion_time") - row.seconds("scheduled_time")

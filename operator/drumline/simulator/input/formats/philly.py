@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from drumline.simulator.input.errors import BadFile
+from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.rows import Row
 from drumline.simulator.input.trace import TraceJob
 
@@ -14,19 +14,21 @@ from drumline.simulator.input.trace import TraceJob
 def read(lines: Iterable[str], *, file: str) -> Iterator[TraceJob]:
     """Its jobs that ran; a virtual cluster is a queue.
 
-    A job has the GPUs of its last attempt that has times, and ran as long as all of these
-    together: what its own failures cost is part of it. An entry of a list has no line of its own
-    in JSON, so what is said about it counts entries.
+    A job has the GPUs of its last attempt with times, and the duration of all its attempts
+    together: the cost of its own failures is part of it. Entries of a JSON list have no line
+    numbers, so errors count entries.
 
     Raises:
-        BadFile: where it is not JSON, or at the first job that is not usable.
+        InvalidFileError: if the file is not JSON, or for the first invalid job.
     """
     try:
         listed: object = json.loads("".join(lines))
     except json.JSONDecodeError as error:
-        raise BadFile(file=file, line=error.lineno, field="", why=f"no JSON: {error.msg}") from None
+        raise InvalidFileError(
+            file=file, line=error.lineno, field="", reason=f"no JSON: {error.msg}"
+        ) from None
     if not isinstance(listed, list):
-        raise BadFile(file=file, line=1, field="", why="must be a list of jobs")
+        raise InvalidFileError(file=file, line=1, field="", reason="must be a list of jobs")
     for number, entry in enumerate(cast("list[object]", listed), start=1):
         job = _job(_mapping(entry, file=file, number=number, field=""), file=file, number=number)
         if job is not None:
@@ -41,22 +43,22 @@ def _job(entry: Mapping[str, object], *, file: str, number: int) -> TraceJob | N
     )
     for field in ("jobid", "submitted_time", "user", "vc"):
         if not row.has(field):
-            raise BadFile(file=row.file, line=None, field=field, why="is missing")
+            raise InvalidFileError(file=row.file, line=None, field=field, reason="is missing")
     seconds, gpus, nodes = 0.0, 0, 0
     for attempt in _attempts(entry, file=file, number=number):
-        told = {k: str(v) for k, v in attempt.items() if isinstance(v, str) and v != "None"}
-        times = Row(file=row.file, line=None, cells=told)
+        cells = {k: str(v) for k, v in attempt.items() if isinstance(v, str) and v != "None"}
+        times = Row(file=row.file, line=None, cells=cells)
         if not times.has("start_time") or not times.has("end_time"):
             continue
-        seconds += max(0.0, times.moment("end_time") - times.moment("start_time"))
-        used = [len(_gpus(one)) for one in _details(attempt)]
+        seconds += max(0.0, times.timestamp("end_time") - times.timestamp("start_time"))
+        used = [len(_gpus(node)) for node in _details(attempt)]
         gpus, nodes = sum(used), len(used)
     if not gpus or not seconds:
         return None
     return TraceJob(
         line=None,
         name=row.text("jobid"),
-        submit_seconds=row.moment("submitted_time"),
+        submit_seconds=row.timestamp("submitted_time"),
         gpus=gpus,
         duration_seconds=seconds,
         user=row.text("user"),
@@ -70,8 +72,8 @@ def _attempts(
 ) -> Iterator[Mapping[str, object]]:
     attempts = entry.get("attempts")
     if not isinstance(attempts, list):
-        raise BadFile(
-            file=f"{file}, job {number}", line=None, field="attempts", why="must be a list"
+        raise InvalidFileError(
+            file=f"{file}, job {number}", line=None, field="attempts", reason="must be a list"
         )
     for attempt in cast("list[object]", attempts):
         yield _mapping(attempt, file=file, number=number, field="attempts")
@@ -89,5 +91,7 @@ def _gpus(detail: object) -> list[object]:
 
 def _mapping(value: object, *, file: str, number: int, field: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
-        raise BadFile(file=f"{file}, job {number}", line=None, field=field, why="must be an object")
+        raise InvalidFileError(
+            file=f"{file}, job {number}", line=None, field=field, reason="must be an object"
+        )
     return cast("dict[str, object]", value)
