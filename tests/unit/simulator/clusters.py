@@ -1,4 +1,4 @@
-"""Small clusters and jobs: what a test does not say has a plain default."""
+"""Builders of small clusters and jobs with plain defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline.simulator.arrivals import Arrival, Execution
 from drumline.simulator.cluster import Cluster
 
 PROMPT = Execution(save_seconds=0, checkpoint_seconds=100, restart_seconds=0)
-"""No time passes but that of the jobs; a preempted one loses what it did since its checkpoint."""
+"""Only the jobs take time; a preempted job loses its work since its last checkpoint."""
 
 
 def a_cluster(*, nodes: int = 2, gpus: int = 8, queues: tuple[Queue, ...] = ()) -> Cluster:
@@ -22,7 +22,7 @@ def a_cluster(*, nodes: int = 2, gpus: int = 8, queues: tuple[Queue, ...] = ()) 
 
 
 def a_job(name: str, *, at: float = 0, seconds: float = 10, gpus: int = 8, **more: Any) -> Arrival:
-    fields = {"nodes": 1, "queue": "q", **more}
+    fields: dict[str, Any] = {"nodes": 1, "queue": "q", **more}
     per_pod = Resources(gpus=gpus, pods=1)
     gang = Gang(key=f"team/{name}", uid=name, per_pod=per_pod, queued_at=at, **fields)
     return Arrival(gang=gang, duration_seconds=seconds)

@@ -108,7 +108,7 @@ def test_everything_a_file_can_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("userLimit:", "userLimits:", "c.yaml, line 14, field queues[1].userLimits: no such field"),
         ("count: 3", "count: 0", "c.yaml, line 5, field pools[0].nodes[0].count: must be at le"),
@@ -130,11 +130,11 @@ def test_everything_a_file_can_say() -> None:
         ("defaultQueue: q", "defaultQueue: q: r", "c.yaml, line 18: no YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_line_and_field(old: str, new: str, told: str) -> None:
+def test_errors_name_the_line_and_the_field(old: str, new: str, message: str) -> None:
     assert FULL.count(old) == 1
     with pytest.raises(InvalidFileError) as caught:
         parse(FULL.replace(old, new), file="c.yaml")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_file_that_is_something_else_is_refused() -> None:

@@ -23,31 +23,31 @@ def run(recorder: ForecastRecorder) -> tuple[StartForecast, ...]:
     return outcome.forecasts
 
 
-def in_fifty(**asked: Any) -> list[ExpectedStart]:
+def in_fifty(**request: Any) -> list[ExpectedStart]:
     return [
-        ExpectedStart(key=one.key, uid=one.uid, p50_at=asked["now"] + 50, p90_at=None)
-        for one in asked["pending"]
+        ExpectedStart(key=gang.key, uid=gang.uid, p50_at=request["now"] + 50, p90_at=None)
+        for gang in request["pending"]
     ]
 
 
-def told(uid: str, at: float, expected: float, started: float) -> StartForecast:
+def a_forecast(uid: str, at: float, expected: float, started: float) -> StartForecast:
     return StartForecast(
         uid=uid, made_at=at, expected_at=expected, latest_at=expected, started_at=started
     )
 
 
-def test_what_was_told_stands_beside_what_came() -> None:
+def test_forecasts_are_recorded_with_the_actual_starts() -> None:
     assert run(ForecastRecorder(every_seconds=10, forecaster=in_fifty)) == (
-        told("b", 0, 50, 100),
-        told("c", 0, 50, 200),
-        told("c", 100, 150, 200),
+        a_forecast("b", 0, 50, 100),
+        a_forecast("c", 0, 50, 200),
+        a_forecast("c", 100, 150, 200),
     )
 
 
 def test_it_is_not_asked_again_before_its_time() -> None:
     assert run(ForecastRecorder(every_seconds=101, forecaster=in_fifty)) == (
-        told("b", 0, 50, 100),
-        told("c", 0, 50, 200),
+        a_forecast("b", 0, 50, 100),
+        a_forecast("c", 0, 50, 200),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ pod-2,4000,15258,1,220,,BE,Running,9679175,9973826,9679175
 pod-3,4000,15258,0,0,,LS,Running,9679175,9973826,9679175
 pod-4,4000,15258,1,1000,,LS,Pending,9679175,9973826,
 """
-PHILLY = [
+PHILLY: list[dict[str, Any]] = [
     {
         "status": "Pass",
         "vc": "ee9e8c",
@@ -73,8 +74,8 @@ def jobs(kind: Format, text: str) -> list[TraceJob]:
     return list(read_as(kind, text.splitlines(keepends=True), file="f"))
 
 
-def a_job(line: int | None, name: str, **fields: object) -> TraceJob:
-    return TraceJob(line=line, name=name, **fields)  # type: ignore[arg-type]
+def a_job(line: int | None, name: str, **fields: Any) -> TraceJob:
+    return TraceJob(line=line, name=name, **fields)
 
 
 def test_helios() -> None:
@@ -116,7 +117,7 @@ def test_acme() -> None:
     ]
 
 
-def test_alibaba_2020_counts_parts_of_a_gpu_as_whole_ones() -> None:
+def test_alibaba_2020_rounds_parts_of_a_gpu_up() -> None:
     assert jobs(Format.ALIBABA_2020, ALIBABA_2020) == [
         a_job(
             2,
@@ -142,8 +143,8 @@ def test_alibaba_2020_counts_parts_of_a_gpu_as_whole_ones() -> None:
 
 
 def test_alibaba_2023_leaves_out_what_has_no_gpu_or_never_ran() -> None:
-    found = jobs(Format.ALIBABA_2023, ALIBABA_2023)
-    assert [(one.name, one.gpus, one.submit_seconds, one.duration_seconds) for one in found] == [
+    pods = jobs(Format.ALIBABA_2023, ALIBABA_2023)
+    assert [(pod.name, pod.gpus, pod.submit_seconds, pod.duration_seconds) for pod in pods] == [
         ("pod-1", 8, 9437497, 90),
         ("pod-2", 1, 9679175, 294651),
     ]
@@ -165,7 +166,7 @@ def test_philly_adds_up_the_attempts_that_have_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "message"),
     [
         (Format.HELIOS, HELIOS.replace("gpu_num", "gpus"), "f, line 1, field gpu_num: this col"),
         (Format.HELIOS, HELIOS.replace("16,64,2", "x,64,2"), "f, line 2, field gpu_num: must be"),
@@ -180,7 +181,7 @@ def test_philly_adds_up_the_attempts_that_have_times() -> None:
         (Format.PHILLY, '[{"jobid": "a"}]', "f, job 1, field submitted_time: is missing"),
     ],
 )
-def test_what_is_wrong_is_told_with_line_and_field(kind: Format, text: str, told: str) -> None:
+def test_errors_name_the_line_and_the_field(kind: Format, text: str, message: str) -> None:
     with pytest.raises(InvalidFileError) as caught:
         jobs(kind, text)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)

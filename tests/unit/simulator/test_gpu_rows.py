@@ -56,23 +56,23 @@ def test_nodes_that_are_not_shown_have_no_rows() -> None:
     assert list(blocks(held, NODES[1:])) == [a_block(0, 0, 1, 0, 5)]
 
 
-def test_no_two_jobs_ever_have_one_row() -> None:
+def test_jobs_never_share_a_row() -> None:
     jobs = [a_job(f"j{i}", at=i % 7, seconds=3 + i % 5, gpus=1 + i % 4) for i in range(60)]
     cluster = a_cluster(nodes=2, gpus=4)
     ran = simulate(cluster=cluster, arrivals=jobs, policy=Policy(), execution=PROMPT)
-    found = list(blocks(ran, cluster.nodes))
-    held = sum(one.rows * (one.ends_at - one.begins_at) for one in found)
+    drawn = list(blocks(ran, cluster.nodes))
+    held = sum(block.rows * (block.ends_at - block.begins_at) for block in drawn)
     assert held == sum(
         allocation.gpus * (allocation.ends_at - allocation.begins_at)
         for allocation in ran.allocations
     )
-    for one in found:
-        for other in found:
+    for block in drawn:
+        for other in drawn:
             apart = (
-                one is other
-                or one.ends_at <= other.begins_at
-                or other.ends_at <= one.begins_at
-                or one.row + one.rows <= other.row
-                or other.row + other.rows <= one.row
+                block is other
+                or block.ends_at <= other.begins_at
+                or other.ends_at <= block.begins_at
+                or block.row + block.rows <= other.row
+                or other.row + other.rows <= block.row
             )
             assert apart

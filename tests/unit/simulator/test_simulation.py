@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,16 +14,21 @@ from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)
 
 
-def run(*jobs: Arrival, nodes: int = 1, **more: object) -> Outcome:
-    given = {"cluster": a_cluster(nodes=nodes), "policy": Policy(), "execution": PROMPT, **more}
-    return simulate(arrivals=jobs, **given)  # type: ignore[arg-type]
+def run(*jobs: Arrival, nodes: int = 1, **more: Any) -> Outcome:
+    given: dict[str, Any] = {
+        "cluster": a_cluster(nodes=nodes),
+        "policy": Policy(),
+        "execution": PROMPT,
+        **more,
+    }
+    return simulate(arrivals=jobs, **given)
 
 
 def times(outcome: Outcome) -> dict[str, tuple[float | None, float | None]]:
     return {job.uid: (job.started_at, job.ended_at) for job in outcome.jobs}
 
 
-def test_a_job_that_finds_no_room_starts_when_the_one_before_it_ends() -> None:
+def test_a_job_without_free_gpus_starts_when_the_job_before_it_ends() -> None:
     outcome = run(a_job("a", seconds=10), a_job("b", at=3, seconds=5))
     assert times(outcome) == {"a": (0, 10), "b": (10, 15)}
     assert [job.waited_seconds(15) for job in outcome.jobs] == [0, 7]
@@ -33,12 +39,12 @@ def test_a_job_that_finds_no_room_starts_when_the_one_before_it_ends() -> None:
     assert (outcome.gpus, outcome.began_at, outcome.ended_at) == (8, 0, 15)
 
 
-def test_all_that_happens_at_one_moment_is_seen_by_one_cycle() -> None:
+def test_events_of_the_same_time_share_a_cycle() -> None:
     outcome = run(a_job("a"), a_job("b"), a_job("c", at=10, seconds=1), nodes=2)
     assert outcome.cycles == 2
 
 
-def test_the_strict_rule_holds_back_what_the_other_one_lets_pass() -> None:
+def test_strict_queueing_holds_back_a_job_that_best_effort_starts() -> None:
     jobs = [a_job("a", gpus=6), a_job("big", at=1, gpus=4), a_job("small", at=2, gpus=2)]
     assert times(run(*jobs))["small"] == (2, 12)
     strict = run(*jobs, policy=Policy(waiting=WaitingRule.STRICT))
@@ -72,12 +78,12 @@ def test_a_killed_job_does_again_what_it_did_since_its_last_checkpoint() -> None
     assert times(outcome) == {"low": (0, 500), "high": (250, 300)}
     low = outcome.jobs[0]
     assert (low.preempted, low.lost_gpu_seconds, low.held_seconds) == (1, 50 * 8, 450)
-    assert [(one.at, one.key, one.victims, one.gpus) for one in outcome.evictions] == [
+    assert [(gone.at, gone.key, gone.victims, gone.gpus) for gone in outcome.evictions] == [
         (250, "team/high", ("team/low",), 8)
     ]
 
 
-def test_a_job_that_may_save_loses_nothing_but_holds_its_places_meanwhile() -> None:
+def test_a_job_that_may_save_loses_nothing_but_holds_its_slots_meanwhile() -> None:
     outcome = preempted(Execution(save_seconds=30, checkpoint_seconds=100, restart_seconds=20))
     assert times(outcome) == {"low": (0, 330 + 20 + 150), "high": (280, 330)}
     assert outcome.jobs[0].lost_gpu_seconds == 0
@@ -110,11 +116,13 @@ def test_a_broken_job_without_a_spare_waits_until_its_node_is_back() -> None:
     assert times(outcome)["a"] == (0, 320)
 
 
-def test_who_watches_is_told_of_every_cycle() -> None:
-    ticks: list[SimulationProgress] = []
-    outcome = run(a_job("a"), a_job("b", at=3), watch=ticks.append)
-    assert len(ticks) == outcome.cycles
-    assert ticks[1] == SimulationProgress(now=3, submitted=2, ended=0, waiting=1, running=1, jobs=2)
+def test_progress_is_reported_after_every_cycle() -> None:
+    reports: list[SimulationProgress] = []
+    outcome = run(a_job("a"), a_job("b", at=3), watch=reports.append)
+    assert len(reports) == outcome.cycles
+    assert reports[1] == SimulationProgress(
+        now=3, submitted=2, ended=0, waiting=1, running=1, jobs=2
+    )
 
 
 def test_the_order_of_the_jobs_changes_nothing() -> None:
@@ -122,7 +130,7 @@ def test_the_order_of_the_jobs_changes_nothing() -> None:
     assert run(*jobs, nodes=2) == run(*reversed(jobs), nodes=2)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_inconsistent_input_is_rejected() -> None:
     with pytest.raises(ValueError, match="one uid"):
         run(a_job("a"), a_job("a"))
     with pytest.raises(ValueError, match="node n7"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drumline.scheduling import Queue
@@ -8,8 +10,8 @@ from drumline.simulator.results.outcome import Allocation, JobRecord, Outcome, S
 from drumline.simulator.results.statistics import QueueShare, Summary
 
 
-def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: object) -> JobRecord:
-    fields: dict[str, object] = {
+def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: Any) -> JobRecord:
+    fields: dict[str, Any] = {
         "key": f"team/{name}",
         "uid": name,
         "queue": "q",
@@ -24,17 +26,15 @@ def a_record(name: str, *, at: float = 0, ended: float | None = 10, **more: obje
         "preempted": 0,
         "lost_gpu_seconds": 0.0,
     }
-    return JobRecord(**fields | more)  # type: ignore[arg-type]
+    return JobRecord(**fields | more)
 
 
 def an_allocation(job: int, begins: float, ends: float, *, gpus: int = 4) -> Allocation:
     return Allocation(job=job, begins_at=begins, ends_at=ends, gpus=gpus, nodes=("n0",))
 
 
-def an_outcome(
-    *jobs: JobRecord, allocations: tuple[Allocation, ...] = (), **more: object
-) -> Outcome:
-    fields: dict[str, object] = {
+def an_outcome(*jobs: JobRecord, allocations: tuple[Allocation, ...] = (), **more: Any) -> Outcome:
+    fields: dict[str, Any] = {
         "jobs": jobs,
         "allocations": allocations,
         "evictions": (),
@@ -46,7 +46,7 @@ def an_outcome(
         "began_at": 0.0,
         "ended_at": 40.0,
     }
-    return Outcome(**fields | more)  # type: ignore[arg-type]
+    return Outcome(**fields | more)
 
 
 def test_a_summary_counts_the_drain_only_in_the_makespan() -> None:
@@ -89,7 +89,7 @@ def test_the_largest_tenth_has_the_most_gpus_and_then_the_most_work() -> None:
     assert [job.uid for job in statistics.largest_tenth(jobs)] == ["j9", "j4"]
 
 
-def test_portions_say_what_was_asked_had_and_due() -> None:
+def test_queue_shares_are_requested_held_and_due() -> None:
     outcome = an_outcome(
         a_record("a", gpus=6),
         a_record("b", at=20, gpus=2, queue="other"),
@@ -117,13 +117,15 @@ def test_use_over_time_is_the_mean_of_each_part() -> None:
     assert use == pytest.approx([1.0, 0.5, 0.25, 0.25])
 
 
-def test_errors_of_promises_are_parts_of_the_wait_that_was_left() -> None:
-    def told(at: float, expected: float, started: float) -> StartForecast:
+def test_forecast_errors_are_relative_to_the_remaining_wait() -> None:
+    def a_forecast(at: float, expected: float, started: float) -> StartForecast:
         return StartForecast(
             uid="a", made_at=at, expected_at=expected, latest_at=expected, started_at=started
         )
 
-    outcome = an_outcome(forecasts=(told(0, 30, 20), told(10, 20, 20), told(20, 90, 20)))
+    outcome = an_outcome(
+        forecasts=(a_forecast(0, 30, 20), a_forecast(10, 20, 20), a_forecast(20, 90, 20))
+    )
     assert statistics.start_errors(outcome) == [0.0, 0.5]
 
 

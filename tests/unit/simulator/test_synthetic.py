@@ -9,7 +9,7 @@ from drumline.simulator.input.trace import read, write
 EXAMPLE = Path(__file__).parents[3] / "examples" / "simulation"
 
 
-def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
+def test_a_trace_depends_on_its_seed_alone() -> None:
     made = trace(seed=3, jobs=50, gpus=64, queues=["a", "b"])
     assert trace(seed=3, jobs=50, gpus=64, queues=["a", "b"]) == made
     assert trace(seed=4, jobs=50, gpus=64, queues=["a", "b"]) != made
@@ -19,8 +19,8 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another() -> None:
 def test_the_load_is_the_work_over_what_the_cluster_can_do() -> None:
     made = trace(seed=1, jobs=4000, gpus=256, queues=["a"], load=1.5)
     work = sum(job.gpus * job.duration_seconds for job in made)
-    allocation = made[-1].submit_seconds - made[0].submit_seconds
-    assert 1.4 < work / (256 * allocation) < 1.6
+    span = made[-1].submit_seconds - made[0].submit_seconds
+    assert 1.4 < work / (256 * span) < 1.6
 
 
 def test_jobs_fit_the_cluster_and_end_before_their_limit() -> None:

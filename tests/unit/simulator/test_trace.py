@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drumline.simulator.input.conversion import to_arrivals
@@ -44,7 +46,7 @@ def test_what_is_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (["submit_seconds,gpus,user"], "t.csv, line 1, field duration_seconds: this column is"),
         ([HEADER + ",prioriti"], "t.csv, line 1, field prioriti: no such column"),
@@ -60,24 +62,24 @@ def test_what_is_written_is_read_again() -> None:
         ([], "t.csv, line 1, field submit_seconds: this column is missing"),
     ],
 )
-def test_what_is_wrong_is_told_with_line_and_field(lines: list[str], told: str) -> None:
+def test_errors_name_the_line_and_the_field(lines: list[str], message: str) -> None:
     with pytest.raises(InvalidFileError) as caught:
         jobs(*lines)
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)
 
 
-def job(**fields: object) -> TraceJob:
-    plain: dict[str, object] = {"line": 7, "name": "a", "submit_seconds": 100, "gpus": 8}
+def job(**fields: Any) -> TraceJob:
+    plain: dict[str, Any] = {"line": 7, "name": "a", "submit_seconds": 100, "gpus": 8}
     plain |= {"duration_seconds": 60, "user": "ann"} | fields
-    return TraceJob(**plain)  # type: ignore[arg-type]
+    return TraceJob(**plain)
 
 
 @pytest.mark.parametrize(
     ("gpus", "pods"), [(1, (1, 1)), (8, (1, 8)), (12, (2, 6)), (16, (2, 8)), (13, (13, 1))]
 )
 def test_a_job_gets_the_fewest_nodes_that_divide_its_gpus(gpus: int, pods: tuple[int, int]) -> None:
-    (one,) = to_arrivals([job(gpus=gpus)], cluster=a_cluster(), default_queue="q", file="t")
-    assert (one.gang.nodes, one.gang.per_pod.gpus) == pods
+    (arrival,) = to_arrivals([job(gpus=gpus)], cluster=a_cluster(), default_queue="q", file="t")
+    assert (arrival.gang.nodes, arrival.gang.per_pod.gpus) == pods
 
 
 def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> None:
@@ -89,7 +91,7 @@ def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (
             {"gpus": 16, "nodes": 1, "queue": "q"},
@@ -103,7 +105,9 @@ def test_times_count_from_the_first_submission_and_sizes_from_the_smallest() -> 
         ({"queue": "other", "line": None}, "t, job a, field queue: queue 'other'"),
     ],
 )
-def test_a_job_that_no_cluster_could_run_is_refused(fields: dict[str, object], told: str) -> None:
+def test_a_job_that_cannot_run_on_the_cluster_is_rejected(
+    fields: dict[str, object], message: str
+) -> None:
     with pytest.raises(InvalidFileError) as caught:
         to_arrivals([job(**fields)], cluster=a_cluster(), default_queue="", file="t")
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(message)

@@ -23,8 +23,8 @@ def test_a_steady_use_tends_to_its_share_times_the_mean_life() -> None:
 
 def test_looking_often_changes_nothing() -> None:
     once, often = (UsageHistory(half_life_seconds=60, pools={"p": 4}) for _ in range(2))
-    for one in (once, often):
-        one.change(queue="q", pool="p", gpus=3, now=0)
+    for history in (once, often):
+        history.change(queue="q", pool="p", gpus=3, now=0)
     for now in range(1, 100):
         often.at(now)
     assert often.at(100)["q"] == pytest.approx(once.at(100)["q"])
