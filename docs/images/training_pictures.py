@@ -11,7 +11,7 @@ from __future__ import annotations
 from rank_cards import CARD, GAP, KINDS, LEFT, WHOLE, Parts, Picture, numbered, piece
 
 from drumline_trainer.config import Schedule
-from tests.unit.trainer.parallelism.schedule_orders import (
+from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     BACKWARD,
     FORWARD,
     INPUT,

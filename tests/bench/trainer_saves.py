@@ -18,17 +18,17 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
+from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.checkpoint import shard_file
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
-from drumline_trainer.parallelism.assembly import assemble
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 from tests.bench.report import FOLDER, Row
 from tests.layouts.pool import Pool
 

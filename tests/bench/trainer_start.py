@@ -20,9 +20,13 @@ IMPORTS = {
     "torch alone": "torch",
     "torch and its compiler": "torch, torch._dynamo",
     "ours, one rank, ddp, zero, tp": "drumline_trainer.launch.local",
-    "ours, fsdp": "drumline_trainer.launch.local, drumline_trainer.parallelism.fsdp, torch._dynamo",
+    "ours, fsdp": (
+        "drumline_trainer.launch.local, drumline_trainer.parallelism.data_parallel.fsdp"
+        ", torch._dynamo"
+    ),
     "ours, pipeline": (
-        "drumline_trainer.launch.local, drumline_trainer.parallelism.pipeline, torch._dynamo"
+        "drumline_trainer.launch.local, drumline_trainer.parallelism.pipeline_parallel.schedule"
+        ", torch._dynamo"
     ),
 }
 """By layout, what a fresh interpreter imports before its first step."""

@@ -22,10 +22,10 @@ from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.slices import slices_of
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.recovery.tiered_checkpointer import SavePoints
+from drumline_trainer.sharding.slices import slices_of
 from drumline_trainer.train import train
 from tests.bench import trainer_plain as plain
 

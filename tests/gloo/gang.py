@@ -26,8 +26,8 @@ PRELOADED = (
     "pytest",
     "tests.gloo.jobs",
     "drumline_trainer.agent.__main__",
-    "drumline_trainer.parallelism.fsdp",
-    "drumline_trainer.parallelism.pipeline",
+    "drumline_trainer.parallelism.data_parallel.fsdp",
+    "drumline_trainer.parallelism.pipeline_parallel.schedule",
     "torch._dynamo",
 )
 """With pytest: a rank whose job is in a test module imports that, and would import it each time."""

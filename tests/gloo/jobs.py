@@ -12,18 +12,18 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from drumline_trainer.assembly.assemble import Trainee, assemble
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
-from drumline_trainer.parallelism.assembly import Trainee, assemble
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
 from drumline_trainer.rank import exit_code_of, join, run_rank
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
 

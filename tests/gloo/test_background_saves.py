@@ -13,8 +13,8 @@ from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.slices import Slice
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, train_rank, training_state

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.parallelism.share import MicroBatch
+from drumline_trainer.parallelism.batch_shard import MicroBatch
 from drumline_trainer.rank import run_rank
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small

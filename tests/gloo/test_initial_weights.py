@@ -12,8 +12,8 @@ import torch.distributed as dist
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.parallelism.shards import Box
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import joined

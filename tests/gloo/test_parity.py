@@ -18,9 +18,9 @@ from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.gradients import clip_gradients
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.share import Share
+from drumline_trainer.parallelism.batch_shard import Share
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import joined, train_rank

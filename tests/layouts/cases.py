@@ -16,7 +16,7 @@ from drumline_trainer.config import (
     merge,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.legality import least_micro_batches, objections
+from drumline_trainer.layout_validation import least_micro_batches, objections
 
 MOST_RANKS = 8
 STEPS = 20

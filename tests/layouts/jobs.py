@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from torch import Tensor
 
+from drumline_trainer.assembly.assemble import Trainee
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.parallelism.assembly import Trainee
 from drumline_trainer.rank import run_rank
 from drumline_trainer.rank_protocol.heartbeat import Word
 from drumline_trainer.rank_protocol.placement import Placement
@@ -38,7 +38,8 @@ def train_until(placement: Placement, config: TrainerConfig, checkpoint: int) ->
 
 def train_in_small_parts(placement: Placement, config: TrainerConfig) -> None:
     """All steps; of what is offloaded also small activations, and the optimizer in many buckets."""
-    from drumline_trainer.offload import activations, optimizer  # noqa: PLC0415 - seldom
+    from drumline_trainer.memory import offloaded_activations as activations  # noqa: PLC0415 - seldom
+    from drumline_trainer.memory import offloaded_optimizer as optimizer  # noqa: PLC0415 - seldom
 
     with (
         patch.object(activations, "LEAST_BYTES", 256),

@@ -18,9 +18,9 @@ from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, Schedule, TrainerConfig
-from drumline_trainer.legality import Reason, checked_layout, objections
+from drumline_trainer.layout_validation import Reason, checked_layout, objections
 from drumline_trainer.models.build import build_on_meta
-from tests.unit.trainer.parallelism.schedule_orders import (
+from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     BACKWARD,
     FORWARD,
     Replay,

@@ -21,7 +21,7 @@ from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, m
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.launch.launchers import Launched, launched
 from drumline_trainer.launch.preload import preload
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 
 if TYPE_CHECKING:
     from drumline_trainer.launch.local import Work

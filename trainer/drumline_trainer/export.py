@@ -30,7 +30,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.sharding.boxes import Box
 
 _PREFIX = "model."
 """Of weights among a checkpoint's tensors; see `optimization`."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from drumline_trainer.assembly.assemble import Trainee
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.parallelism.assembly import Trainee
-from drumline_trainer.parallelism.share import StepBatch
+from drumline_trainer.parallelism.batch_shard import StepBatch
 from drumline_trainer.rank_protocol.heartbeat import Phase
 
 

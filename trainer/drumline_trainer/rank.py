@@ -24,7 +24,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.agreement import environment_facts, groups_of
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
@@ -41,13 +40,14 @@ from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.parallelism.device import device_of_rank
+from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import Parked, Word
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, interrupt, leave
 from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT, backend_of, join
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError, SavePoints
+from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.train import train
 
 _PEER_LOST_WORDS = (

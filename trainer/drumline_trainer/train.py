@@ -12,25 +12,25 @@ from contextlib import closing
 
 import torch
 
+from drumline_trainer.assembly.assemble import assemble
+from drumline_trainer.assembly.stage_plan import StagePlan
+from drumline_trainer.assembly.workers import Workers
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.prefetch import Prefetch
 from drumline_trainer.data.sources import open_dataset
-from drumline_trainer.first_weights import begin_weights
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.initial_weights import begin_weights
+from drumline_trainer.layout_validation import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.assembly import assemble
-from drumline_trainer.parallelism.share import Share
-from drumline_trainer.parallelism.stage_plan import StagePlan
-from drumline_trainer.parallelism.workers import Workers
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.parallelism.batch_shard import Share
 from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.recovery.tiered_checkpointer import SavePoints
 from drumline_trainer.recovery.train_state import announce, cursor_of, loss_scale_of, trainer_state
+from drumline_trainer.sharding.world import World
 
 
 class NonFiniteLossError(ArithmeticError):

@@ -19,19 +19,23 @@ from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.parallelism.pipeline import MicroBatches, Pipeline, stage_modules
-from drumline_trainer.parallelism.sharded_tensors import local_shard
-from drumline_trainer.parallelism.slices import Slice, slices_of
-from drumline_trainer.parallelism.stages import model_costs, partition
-from drumline_trainer.parallelism.tied import (
+from drumline_trainer.parallelism.pipeline_parallel.partition import model_costs, partition
+from drumline_trainer.parallelism.pipeline_parallel.schedule import (
+    MicroBatches,
+    Pipeline,
+    stage_modules,
+)
+from drumline_trainer.parallelism.pipeline_parallel.tied import (
     refuse_unequal_ends,
     sum_tied_gradients,
     tied_copies,
     tied_ends,
 )
-from drumline_trainer.parallelism.world import World
 from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.dtensor import local_shard
+from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH = 2, 6

@@ -19,14 +19,14 @@ from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.models.mixture import set_loss_scale
-from drumline_trainer.parallelism import tensor_communications as communications
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Cut
-from drumline_trainer.parallelism.tensor import tensor_parallel
-from drumline_trainer.parallelism.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.parallelism.tensor_parallel import collectives as communications
+from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
+from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
 SAMPLES, LENGTH, STEPS, RATE = 3, 8, 3, 0.1

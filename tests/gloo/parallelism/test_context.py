@@ -16,12 +16,12 @@ from drumline_trainer.config import DataParallel, ModelConfig
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.parallelism.context import context_parallel
-from drumline_trainer.parallelism.ring_attention import ring_attention
-from drumline_trainer.parallelism.world import World
-from drumline_trainer.parallelism.zigzag import context_slices
+from drumline_trainer.parallelism.context_parallel.apply import context_parallel
+from drumline_trainer.parallelism.context_parallel.ring_attention import ring_attention
+from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import pytest
 
 from drumline_trainer.config import DataParallel, Precision
 from drumline_trainer.layout import Axis
-from drumline_trainer.parallelism.shards import Box, tiles
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.boxes import Box, tiles
+from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.data_parallel_ranks import (
     CPU,

@@ -13,21 +13,21 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.config import Precision, TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.parallelism.assembly import assemble
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.share import Share
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.parallelism.batch_shard import Share
 from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.world import World
 from tests.gloo.configs import SMALL
 from tests.gloo.gang import GangStarter
 

@@ -17,14 +17,14 @@ from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.models.mixture import Mixture, set_loss_scale
-from drumline_trainer.parallelism.context import context_parallel
-from drumline_trainer.parallelism.expert import expert_names, expert_parallel
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Cut
-from drumline_trainer.parallelism.world import World
-from drumline_trainer.parallelism.zigzag import context_slices
+from drumline_trainer.parallelism.context_parallel.apply import context_parallel
+from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
+from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
 from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 
 CPU = torch.device("cpu")

@@ -9,15 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import LocalSgdConfig, OptimizerConfig, OptimizerKind
 from drumline_trainer.layout import Layout
-from drumline_trainer.optimization.build import build_optimizer
-from drumline_trainer.parallelism.local_sgd import LocalSgd
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU
 

@@ -9,7 +9,7 @@ import pytest
 
 from drumline_trainer.config import DataParallel, Schedule
 from drumline_trainer.layout import Layout
-from drumline_trainer.legality import least_micro_batches
+from drumline_trainer.layout_validation import least_micro_batches
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.pipeline_ranks import (
     Case,

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.parallelism.shards import tiles
+from drumline_trainer.sharding.boxes import tiles
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.tensor_ranks import Case, Held, Outcome, compare, go_back
 

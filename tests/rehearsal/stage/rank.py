@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumline_trainer import rank
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.parallelism.share import MicroBatch
+from drumline_trainer.parallelism.batch_shard import MicroBatch
 from drumline_trainer.rank import exit_code_of, serve_store
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 from tests.unit.trainer.layout_matrix import config, matrix
 
 

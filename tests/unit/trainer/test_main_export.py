@@ -20,7 +20,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
-from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.sharding.boxes import Box
 
 CONFIG = TrainerConfig.from_dict(
     {"model": {"layers": 1, "hidden_size": 8, "heads": 2, "kv_heads": 2, "ffn_size": 16}}

@@ -17,7 +17,7 @@ from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 from drumline_trainer.reference import EXAMPLE, FILE, docstrings, options_of, sections_of, text
 
 ROOT = Path(__file__).parents[3]

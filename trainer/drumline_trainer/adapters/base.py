@@ -22,7 +22,7 @@ from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.hugging_face import load_hugging_face
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.slices import Slice
 
 
 def begin_frozen_and_adapters(

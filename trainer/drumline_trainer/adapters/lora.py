@@ -26,11 +26,11 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
 from drumline_trainer.config import ConfigError, LoraConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Cut, Slice
-from drumline_trainer.parallelism.tensor_communications import replicated
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
+from drumline_trainer.parallelism.tensor_parallel.collectives import replicated
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.world import World
 
 A, B = "lora_a", "lora_b"
 """Parameters beside a layer's `weight`."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_bytes
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.rank_writer import PartWriter, own_parts
 from drumline_trainer.checkpoint.restore import Restored, read_back, restore
 from drumline_trainer.checkpoint.staging import HostCopy
-from drumline_trainer.parallelism.collectives import broadcast_bytes, gather_bytes
-from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.sharding.slices import Slice
 
 
 @dataclass(slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.sharding.boxes import Box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

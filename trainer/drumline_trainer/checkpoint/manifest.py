@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from drumline_trainer.checkpoint.digests import HEX_DIGITS, Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.parallelism.shards import Box, tiles
+from drumline_trainer.sharding.boxes import Box, tiles
 
 MANIFEST_FILE: Final = "manifest.json"
 MANIFEST_DIGEST_FILE: Final = "manifest.sha256"

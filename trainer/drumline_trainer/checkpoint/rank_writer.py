@@ -31,7 +31,7 @@ from drumline_trainer.checkpoint.shard_file import (
     verify_file,
     write_shard_file,
 )
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.slices import Slice
 
 _SAMPLE_BYTES = 64 << 10
 

@@ -39,9 +39,9 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import dtype_name, read_bounded, verify_file
 from drumline_trainer.config import ConfigError
-from drumline_trainer.parallelism.collectives import agree, broadcast_bytes
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.byte_collectives import agree, broadcast_bytes
+from drumline_trainer.sharding.slices import Slice
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from drumline_trainer.checkpoint.shard_file import as_bytes
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.slices import Slice
 
 _ALIGNMENT = 64
 

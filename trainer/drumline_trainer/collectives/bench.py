@@ -17,17 +17,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.agreement import environment_facts
 from drumline_trainer.collectives.measurements import MeasuredAxis, Row, axes_of, nodes_of
 from drumline_trainer.collectives.operations import Groups, Operation, even_size, operations
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.collectives.report import as_json, table
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
-from drumline_trainer.parallelism.device import device_of_rank
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.preflight import environment_facts
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import backend_of, join
+from drumline_trainer.sharding.device import device_of_rank
+from drumline_trainer.sharding.world import World
 
 WARM_UPS = 2
 SMALL = 64 * 1024

@@ -28,11 +28,11 @@ def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
     parallelism = config.parallelism
     modules: list[str] = []
     if parallelism.data_parallel is DataParallel.FSDP and ranks != 1:
-        modules.append("drumline_trainer.parallelism.fsdp")
+        modules.append("drumline_trainer.parallelism.data_parallel.fsdp")
     if parallelism.pipeline > 1:
-        modules.append("drumline_trainer.parallelism.pipeline")
+        modules.append("drumline_trainer.parallelism.pipeline_parallel.schedule")
     if config.memory.recompute is not Recompute.NONE:
-        modules.append("drumline_trainer.parallelism.recompute")
+        modules.append("drumline_trainer.memory.recompute")
     if modules:
         modules.append("torch._dynamo")  # which they use from their first call on
     return modules

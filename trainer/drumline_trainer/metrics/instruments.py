@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.agreement import groups_of
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
@@ -24,6 +23,7 @@ from drumline_trainer.metrics.memory import Memory, MemoryMeter
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.metrics.step_timer import OTHER, Observer, StepTimer, observe, per_step
+from drumline_trainer.preflight import groups_of
 from drumline_trainer.profiling.flight_recorder import (
     FlightRecorder,
     dump_on_signal,

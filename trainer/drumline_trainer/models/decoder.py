@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.seams import Positions, Through, TokenEmbedding
+from drumline_trainer.models.replaceable import Positions, Through, TokenEmbedding
 
 
 class Decoder(nn.Module):

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice, slices_of
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice, slices_of
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9

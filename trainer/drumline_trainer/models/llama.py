@@ -22,7 +22,7 @@ from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import SwiGLU
 from drumline_trainer.models.mixture import Mixture
-from drumline_trainer.models.seams import Attend
+from drumline_trainer.models.replaceable import Attend
 
 
 class Attention(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.gpt2 import Layer
-from drumline_trainer.models.seams import Positions, Through
+from drumline_trainer.models.replaceable import Positions, Through
 
 
 class PatchEmbedding(nn.Module):

@@ -32,7 +32,7 @@ from torch.autograd import Function
 
 from drumline_trainer.config import Fp8Scaling
 from drumline_trainer.config.lora import PROJECTIONS
-from drumline_trainer.parallelism.replaced_linear import ReplacedLinear, replace_projections
+from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
 
 FORWARD = torch.float8_e4m3fn
 BACKWARD = torch.float8_e5m2

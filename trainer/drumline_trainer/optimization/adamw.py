@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from drumline_trainer.config import OptimizerConfig
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)

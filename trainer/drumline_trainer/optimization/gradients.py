@@ -12,8 +12,8 @@ from torch import Tensor
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import part
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,9 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.config import DataParallel
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import part
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

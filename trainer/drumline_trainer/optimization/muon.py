@@ -27,8 +27,8 @@ from torch import Tensor
 from drumline_trainer.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.matrices import matrices_of
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the odd polynomial: steep at 0, and then it keeps values within about 0.7 and 1.2."""

@@ -16,7 +16,7 @@ from torch.optim.sgd import sgd
 
 from drumline_trainer.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import by_decay
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.slices import Slice
 
 
 class ShardedSGD:

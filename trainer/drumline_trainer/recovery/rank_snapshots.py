@@ -24,7 +24,6 @@ import torch
 from drumline_trainer.checkpoint.background_save import in_thread
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import (
@@ -37,6 +36,7 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     snapshot_steps,
     write_snapshot,
 )
+from drumline_trainer.sharding.slices import Slice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.agreement import agree
 from drumline_trainer.contract import Env
 from drumline_trainer.host.cpus import interface_of
+from drumline_trainer.preflight import agree
 from drumline_trainer.rank_protocol.placement import Placement
 
 JOIN_TIMEOUT = timedelta(minutes=5)

@@ -33,14 +33,14 @@ from drumline_trainer.checkpoint.commit import Saved
 from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.reporter import Reporter
-from drumline_trainer.parallelism.collectives import agree, gather_bytes
-from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import NoticeSaved, Phase
 from drumline_trainer.rank_protocol.orders import SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import Snapshots
 from drumline_trainer.recovery.snapshot_interval import Pace
+from drumline_trainer.sharding.byte_collectives import agree, gather_bytes
+from drumline_trainer.sharding.slices import Slice
 
 _READY = 1 << 20
 """A vote of a rank that is ready to go on with a save; one that has a notice adds 1."""

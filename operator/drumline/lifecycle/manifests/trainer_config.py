@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.lifecycle.model.sizes import batch_ranks, legal_sizes
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
-from drumline_trainer.legality import checked_layout
+from drumline_trainer.layout_validation import checked_layout
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec

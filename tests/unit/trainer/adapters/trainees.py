@@ -9,10 +9,10 @@ from torch import Tensor
 
 from drumline_trainer.adapters.base import begin_frozen_and_adapters
 from drumline_trainer.adapters.lora import B
+from drumline_trainer.assembly.assemble import Trainee, assemble
 from drumline_trainer.config import TrainerConfig, merge
 from drumline_trainer.layout import Layout
-from drumline_trainer.parallelism.assembly import Trainee, assemble
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.world import World
 
 SMALL: dict[str, Any] = {
     "model": {

@@ -16,7 +16,7 @@ from drumline_trainer.checkpoint.manifest import (
     TensorRecord,
     digest_line,
 )
-from drumline_trainer.parallelism.shards import Box
+from drumline_trainer.sharding.boxes import Box
 
 
 def manifest() -> Manifest:

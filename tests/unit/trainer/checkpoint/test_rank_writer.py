@@ -21,9 +21,9 @@ from drumline_trainer.checkpoint.shard_file import verify_file
 from drumline_trainer.checkpoint.staging import HostCopy
 from drumline_trainer.config import Schedule
 from drumline_trainer.layout import Layout
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.tied import tied_copies
+from drumline_trainer.parallelism.pipeline_parallel.tied import tied_copies
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
 from tests.gloo.stored import whole_tensors
 
 FILE, STILL = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"

@@ -7,7 +7,7 @@ import pytest
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.launch.preload import modules_of
 
-FSDP = "drumline_trainer.parallelism.fsdp"
+FSDP = "drumline_trainer.parallelism.data_parallel.fsdp"
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ FSDP = "drumline_trainer.parallelism.fsdp"
         (
             {"parallelism": {"data_parallel": "zero1", "pipeline": 2}},
             4,
-            ["drumline_trainer.parallelism.pipeline", "torch._dynamo"],
+            ["drumline_trainer.parallelism.pipeline_parallel.schedule", "torch._dynamo"],
         ),
         (
             {"parallelism": {"data_parallel": "ddp"}, "memory": {"recompute": "full"}},
             2,
-            ["drumline_trainer.parallelism.recompute", "torch._dynamo"],
+            ["drumline_trainer.memory.recompute", "torch._dynamo"],
         ),
     ],
 )

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drumline_trainer.config import Family, ModelConfig, Recompute
+from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents, Meeting, meetings
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.seams import Attend
-from drumline_trainer.parallelism.recompute import recompute
+from drumline_trainer.models.replaceable import Attend
 
 LENGTHS = ((5, 1, 6), (12,), (3, 9))
 """Of the documents of three windows."""

@@ -34,8 +34,8 @@ from drumline_trainer.models.hugging_face import (
 )
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice, slices_of
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice, slices_of
 
 TOKENS_BS = torch.randint(0, 257, (2, 17), generator=torch.Generator().manual_seed(0))
 LLAMA = ModelConfig(

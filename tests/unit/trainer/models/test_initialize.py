@@ -17,8 +17,8 @@ from drumline_trainer.models.initialize import (
     initialize_slices,
 )
 from drumline_trainer.models.llama import Llama
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import slices_of
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import slices_of
 
 
 def filled(box: Box, shape: tuple[int, ...], *, name: str = "w", seed: int = 0) -> torch.Tensor:

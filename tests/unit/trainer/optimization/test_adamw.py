@@ -6,7 +6,7 @@ from drumline_trainer.config import ModelConfig, OptimizerConfig
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.adamw import ShardedAdamW, by_decay, decays
-from drumline_trainer.parallelism.slices import slices_of
+from drumline_trainer.sharding.slices import slices_of
 
 
 def model() -> Llama:

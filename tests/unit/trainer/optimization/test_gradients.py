@@ -9,9 +9,9 @@ import torch
 
 from drumline_trainer.layout import Layout
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 

@@ -4,14 +4,14 @@ import math
 
 import torch
 
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import ModelConfig, OptimizerConfig, OptimizerKind
 from drumline_trainer.layout import Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.optimization.build import build_optimizer
 from drumline_trainer.optimization.muon import is_hidden_matrix, orthogonal
-from drumline_trainer.parallelism.slices import Slice, slices_of
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 CONFIG = OptimizerConfig(kind=OptimizerKind.MUON, momentum=0.9, weight_decay=0.5)

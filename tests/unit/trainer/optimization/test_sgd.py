@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import torch
 
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import OptimizerConfig, OptimizerKind
 from drumline_trainer.layout import Layout
-from drumline_trainer.optimization.build import build_optimizer
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
-from drumline_trainer.parallelism.world import World
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 CONFIG = OptimizerConfig(kind=OptimizerKind.SGD, momentum=0.5, weight_decay=0.5)

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
 from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import (
@@ -22,6 +20,8 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     snapshot_steps,
 )
 from drumline_trainer.recovery.rank_snapshots import Snapshots
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
 
 STATE = {"cursor": 24, "losses": [[3, 2.5]]}
 

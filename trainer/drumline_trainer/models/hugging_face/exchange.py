@@ -23,8 +23,8 @@ from drumline_trainer.models.hugging_face.files import (
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
 from drumline_trainer.models.hugging_face.shapes import to_ours, to_theirs
-from drumline_trainer.parallelism.shards import Box
-from drumline_trainer.parallelism.slices import Slice
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
 
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""

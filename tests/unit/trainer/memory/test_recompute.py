@@ -1,0 +1,82 @@
+"""What each way of recomputing keeps, how often it computes, and that nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig, Recompute
+from drumline_trainer.memory.recompute import recompute
+from drumline_trainer.models.build import build_on_meta, layer_modules
+from tests.unit.trainer.memory.alive import Alive
+
+LAYERS, RUN, TOKENS = 16, 4, 64
+MODEL = ModelConfig(
+    layers=LAYERS, hidden_size=64, ffn_size=128, heads=2, kv_heads=2, vocab_size=256
+)
+INPUT = 4 * TOKENS * MODEL.hidden_size
+"""Bytes of one layer's input."""
+
+
+def model_with(mode: Recompute, *, every: int | None = None) -> nn.Module:
+    model = build_on_meta(MODEL).to_empty(device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2, generator=generator)
+    recompute(model, mode=mode, every=every)
+    return model
+
+
+def backward(model: nn.Module) -> list[Tensor]:
+    """The loss and all gradients."""
+    loss = model(torch.arange(TOKENS).remainder(256).unsqueeze(0)).square().mean()
+    loss.backward()
+    return [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+def most_bytes(mode: Recompute) -> int:
+    """At the worst moment of forward and backward, weights and their gradients left out."""
+    model = model_with(mode)
+    model.requires_grad_(requires_grad=False)
+    model.embedding.requires_grad_()
+    with Alive() as alive:
+        for weight in model.parameters():
+            alive.leave_out(weight)
+        backward(model)
+    return alive.most
+
+
+@pytest.mark.parametrize("every", [None, 1, 3, LAYERS])
+def test_bits_are_those_without(every: int | None) -> None:
+    plain = backward(model_with(Recompute.NONE))
+    for mode in (Recompute.SELECTIVE, Recompute.FULL, Recompute.BLOCKS):
+        again = backward(model_with(mode, every=every if mode is Recompute.BLOCKS else None))
+        assert all(torch.equal(one, other) for one, other in zip(plain, again, strict=True))
+
+
+def test_each_keeps_less_than_the_one_before() -> None:
+    none, selective, full, blocks = map(
+        most_bytes, (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL, Recompute.BLOCKS)
+    )
+    assert none > selective > full > blocks
+    inputs_kept = LAYERS / RUN + RUN - 1
+    assert full - blocks == pytest.approx((LAYERS - inputs_kept) * INPUT, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mode", "times"),
+    [
+        (Recompute.NONE, 1),
+        (Recompute.SELECTIVE, 2),
+        (Recompute.FULL, 2),
+        (Recompute.BLOCKS, 3 - 1 / RUN),
+    ],
+)
+def test_how_often_a_layer_runs_forward(mode: Recompute, times: float) -> None:
+    model = model_with(mode)
+    calls: list[nn.Module] = []
+    for layer in layer_modules(model):
+        layer.register_forward_pre_hook(lambda module, _: calls.append(module))
+    backward(model)
+    assert len(calls) == times * LAYERS

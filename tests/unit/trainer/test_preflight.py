@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from drumline_trainer.layout import Layout
+from drumline_trainer.preflight import (
+    Said,
+    environment_facts,
+    first_difference,
+    first_stranger,
+    groups_of,
+)
+
+SAMENESS = "set it the same on all ranks"
+
+
+def said(rank: int, *, of: int = 4, process: str = "a pid 1", **facts: str) -> Said:
+    return Said(rank=rank, world_size=of, process=process, facts=facts)
+
+
+def test_ranks_that_are_alike_agree() -> None:
+    assert first_difference([said(rank, torch="2.15") for rank in (2, 0, 1, 3)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("all_said", "sentence"),
+    [
+        (
+            [said(3, NCCL_ALGO="Ring"), said(0), said(1), said(2)],
+            f"rank 3 has NCCL_ALGO=Ring and rank 0 has NCCL_ALGO unset; {SAMENESS}",
+        ),
+        (  # the odd one is named first, even where it is rank 0
+            [said(0), said(1, torch="2.15"), said(2, torch="2.15")],
+            "rank 0 has torch unset and rank 1 has torch=2.15; set it the same on all ranks",
+        ),
+        (
+            [said(1, torch="2.11"), said(0, torch="2.15")],
+            "rank 1 has torch=2.11 and rank 0 has torch=2.15; set it the same on all ranks",
+        ),
+        (
+            [said(0, of=4), said(1, of=2)],
+            "rank 1 has world size=2 and rank 0 has world size=4; set it the same on all ranks",
+        ),
+        (
+            [said(1, process="a pid 1"), said(1, process="b pid 2")],
+            "a pid 1 and b pid 2 both say that they are rank 1; give every process its own",
+        ),
+    ],
+)
+def test_the_sentence_names_both_ranks_and_both_values(all_said: list[Said], sentence: str) -> None:
+    assert first_difference(all_said) == sentence
+
+
+def with_groups(rank: int, **groups: str) -> Said:
+    return Said(rank=rank, world_size=4, process="a pid 1", facts={}, groups=groups)
+
+
+def test_the_members_of_a_group_must_agree_on_it() -> None:
+    here = with_groups
+    right = [here(0, tp="0, 1"), here(1, tp="0, 1"), here(2, dp="2, 3"), here(3, dp="2, 3")]
+    assert first_stranger(right) == ""
+    wrong = [here(0, tp="0, 1"), here(1, tp="1, 0")]
+    assert first_stranger(wrong) == (
+        "rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 0"
+    )
+    assert first_stranger([here(0, tp="0, 1"), here(1)]) == (
+        "rank 0 has the ranks 0, 1 in its tp group and rank 1 has no such group"
+    )
+    assert "rank 2 has the ranks 0, 1" in first_stranger([*right[:2], here(2, tp="0, 1")])
+    assert "rank 9 has no such group" in first_stranger([here(0, tp="0, 9")])
+
+
+def test_groups_are_those_of_some_ranks_but_not_of_all() -> None:
+    layout = Layout(shard=2, tensor=2, pipeline=2)
+    assert groups_of(layout, 5)["tp"] == [4, 5]
+    assert groups_of(layout, 5)["pp"] == [1, 5]
+    assert groups_of(Layout(shard=4), 1) == {}
+
+
+def test_facts_are_settings_that_ranks_must_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_ALGO", "Ring")
+    monkeypatch.setenv("TORCH_NCCL_BLOCKING_WAIT", "1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=eth0")  # of this host
+    facts = environment_facts({}, Layout(shard=2), backend="gloo")
+    assert facts["NCCL_ALGO"] == "Ring"
+    assert facts["TORCH_NCCL_BLOCKING_WAIT"] == "1"
+    assert "NCCL_SOCKET_IFNAME" not in facts
+    assert facts.keys() >= {"torch", "cuda", "backend", "configuration"}
+    assert (facts["layout"], facts["backend"]) == ("FSDP2", "gloo")
+    other = environment_facts({"seed": 1}, Layout(shard=2), backend="gloo")
+    differing = {name for name in facts if facts[name] != other[name]}
+    assert differing == {"configuration"}
+
+
+def test_a_setting_of_what_nccl_is_not_used_for_does_not_hide_its_version() -> None:
+    assert "nccl" not in environment_facts({}, Layout(), backend="gloo")
+    assert "." in environment_facts({}, Layout(), backend="nccl")["nccl"]

@@ -1,0 +1,1 @@
+"""A rank's model, optimizer and workers from the configuration: where all parallelisms meet."""

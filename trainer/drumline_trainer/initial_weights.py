@@ -1,0 +1,38 @@
+"""What a run's weights begin as, where no checkpoint or snapshot holds them.
+
+At random by seed and name (`models.initialize`), or from a folder as Hugging Face lays it out, or
+frozen beneath adapters that begin at nothing (`adapters.base`).
+"""
+
+from __future__ import annotations
+
+from drumline_trainer.assembly.assemble import Trainee
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
+
+
+def begin_weights(trainee: Trainee, start: StartingPoint, *, config: TrainerConfig) -> None:
+    """Fill what `start` did not restore; `trainee.weights.publish()` is still to come.
+
+    Raises:
+        ConfigError: the folder of weights is not of this model, or the adapters that were restored
+            belong on another base.
+    """
+    fresh = start.tier is RestoreTier.INITIAL
+    if config.lora is None and config.model_from is None:
+        if fresh:
+            initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+        return
+    from drumline_trainer.adapters.base import (  # noqa: PLC0415 - reads foreign files
+        begin_frozen_and_adapters,
+    )
+
+    begin_frozen_and_adapters(
+        trainee.slices,
+        trainee.weights.frozen,
+        trainee.stages,
+        config=config,
+        restored=None if fresh else start.trainer,
+    )

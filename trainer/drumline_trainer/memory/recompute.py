@@ -1,0 +1,123 @@
+"""Recompute: forget activations in the forward pass and compute them again for the backward.
+
+selective  results of matrix products and of attention are kept, the cheap rest is computed again
+           (Korthikanti et al. 2022)
+full       of each layer only its input is kept; every layer runs forward twice
+blocks     of each run of k layers only the first one's input is kept. A run that is computed again
+           keeps the inputs of its layers, and each layer is computed once more when its turn comes:
+           L / k + k inputs and one layer's activations in all, least with k = sqrt(L) (Chen et al.
+           2016, "Training deep nets with sublinear memory cost"). Layers run forward 3 - 1/k times
+
+Without that second level a run's k layers would have all their activations at once, and of
+transformers, whose layers keep some twenty times their input, that is more than `full` keeps.
+
+Works on whatever a layer has become: layers that tensor parallelism cut repeat their collectives,
+in the same order on all ranks; FSDP gathers their weights for both passes. Same numbers bit for
+bit: dropout takes the same random numbers again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    _CachedTorchDispatchMode,  # pyright: ignore[reportPrivateUsage]
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from drumline_trainer.config import Recompute
+from drumline_trainer.models.build import layer_modules
+from drumline_trainer.models.replaceable import Through
+
+_KEPT = frozenset(
+    {
+        torch.ops.aten.mm.default,
+        torch.ops.aten.addmm.default,
+        torch.ops.aten.bmm.default,
+        torch.ops.aten.baddbmm.default,
+        torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
+    }
+)
+"""What takes long for the memory of its result."""
+
+
+def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
+    """Replace, in place, the way a model or stage goes through its layers.
+
+    Args:
+        model: one of `models`, before or after its layers were cut.
+        mode: what is kept.
+        every: layers of a run, for blocks; None: the square root of this stage's layers.
+    """
+    match mode:
+        case Recompute.NONE:
+            return
+        case Recompute.FULL:
+            model.through = RecomputedRuns(length=1)
+        case Recompute.BLOCKS:
+            layers = len(layer_modules(model))
+            length = every or math.isqrt(layers)
+            each = Through() if length == 1 else RecomputedRuns(length=1)
+            model.through = RecomputedRuns(length=length, inner=each)
+        case Recompute.SELECTIVE:
+            model.through = RecomputedRuns(length=1, context=_keep_products)
+
+
+class RecomputedRuns(nn.Module):
+    """`models.seams.Through`, one run of layers after the other, each forgotten once passed."""
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        inner: nn.Module | None = None,
+        context: Callable[[], Any] | None = None,
+    ) -> None:
+        """Pass runs of `length` layers through `inner`, None for one layer after the other."""
+        super().__init__()
+        self.length = length
+        self.inner = inner or Through()
+        self.context = context
+
+    def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
+        """The last layer's output."""
+        remaining = iter(layers)
+        options: dict[str, Any] = {"use_reentrant": False}
+        if self.context is not None:
+            options["context_fn"] = self.context
+        while run := tuple(itertools.islice(remaining, self.length)):
+            x_BSD = cast("Tensor", checkpoint(self.inner, run, x_BSD, *rest, **options))
+        return x_BSD
+
+
+def _keep_products() -> Any:
+    keep, reuse = create_selective_checkpoint_contexts(_policy)
+    return keep, _Reuse(_policy, reuse.storage, allow_cache_entry_mutation=False)
+
+
+class _Reuse(_CachedTorchDispatchMode):
+    """torch's, that lets other operations be than in the first pass, but for what was kept.
+
+    FSDP may have to gather experts again that were whole in the first pass.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _KEPT:
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
+    if operation in _KEPT:
+        return CheckpointPolicy.MUST_SAVE
+    return CheckpointPolicy.PREFER_RECOMPUTE

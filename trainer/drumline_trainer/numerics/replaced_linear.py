@@ -1,0 +1,56 @@
+"""A linear layer whose product is worked out in another way, cut by the tensor axis or not.
+
+Adapters and fp8 change what a layer does between its input and its bias; the border of the region
+that a `RowLinear` leaves stays as it is. Parameters keep their names. Such a layer sums its own
+input's gradient with the block's, without the overlap that `ColumnLinear` has.
+
+Shapes: B batch, S sequence, I and O this rank's input and output features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from torch import Tensor, nn
+
+from drumline_trainer.parallelism.tensor_parallel.layers import RowLinear
+
+
+class ReplacedLinear(nn.Module):
+    """Takes the place of a linear layer, whose parameters it takes over."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight: Tensor | None = linear.weight
+        self.bias: Tensor | None = linear.bias
+        self.row = isinstance(linear, RowLinear)
+        self.region = linear.region if isinstance(linear, RowLinear) else None
+        self.leaves = isinstance(linear, RowLinear) and linear.leaves
+
+    def product(self, x_BSI: Tensor) -> Tensor:
+        """Shape B S O, without bias; of a row-cut layer this rank's part of the sum."""
+        raise NotImplementedError
+
+    def forward(self, x_BSI: Tensor) -> Tensor:
+        """Shape B S O."""
+        x_BSO = self.product(x_BSI)
+        if self.region is None:
+            return x_BSO if self.bias is None else x_BSO + self.bias
+        if self.leaves:
+            x_BSO = self.region.leave(x_BSO)
+        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)
+
+
+def replace_projections(
+    stage: nn.Module, names: Collection[str], make: Callable[[str, nn.Linear], nn.Module]
+) -> None:
+    """Put `make(full name, layer)` in the place of linear layers that are called so, in place.
+
+    Only inside of the model's layers: the head is called `output` too.
+    """
+    for path, parent in list(stage.named_modules()):
+        if not path.startswith("layers."):
+            continue
+        for name, module in list(parent.named_children()):
+            if name in names and isinstance(module, nn.Linear):
+                setattr(parent, name, make(f"{path}.{name}", module))

@@ -1,0 +1,126 @@
+"""Which samples and which positions of a global batch are this rank's.
+
+Ranks on the data axes see samples that nobody else sees. Those along the tensor and pipeline axes
+work on the same ones, and those along the context axis on different positions of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.layout import Axis
+from drumline_trainer.layout_validation import micro_batches
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
+from drumline_trainer.sharding.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The same for every step of a membership."""
+
+    dataset: Dataset
+    device: torch.device
+    batch: int
+    """Samples of a global batch."""
+    parts: int
+    """Into which it is split over the ranks."""
+    part: int
+    """Which of them is this rank's."""
+    micro_batch: int
+    """Samples of a micro-batch, at most."""
+    positions: Tensor | None
+    """Of each sequence; None for all."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> Share:
+        """What the layout gives this rank."""
+        layout, at = world.layout, world.layout.coordinate(world.rank)
+        parts, positions = micro_batches(layout, config), None
+        if layout.context > 1:
+            held = context_slices(
+                config.data.sequence_length, size=layout.context, index=world.index(Axis.CONTEXT)
+            )
+            positions = torch.from_numpy(held)
+        return cls(
+            dataset=dataset,
+            device=world.device,
+            batch=config.global_batch_size,
+            parts=layout.batch_ranks,
+            part=at.replicate * layout.shard + at.shard,
+            micro_batch=math.ceil(config.global_batch_size // layout.batch_ranks / parts),
+            positions=positions,
+        )
+
+    def load(self, cursor: int) -> StepBatch:
+        """This rank's samples of the global batch at `cursor`, in the memory of the host.
+
+        For another thread than the one that trains. What is far away of the step after that is
+        asked for as well.
+        """
+        self.dataset.ahead(self._samples(cursor + self.batch))
+        micro_batches = self.dataset.micro_batches(
+            cursor, batch=self.batch, rank=self.part, world_size=self.parts, size=self.micro_batch
+        )
+        return StepBatch(
+            targets=self.dataset.target_count(range(cursor, cursor + self.batch)),
+            micro_batches=[self._read(samples) for samples in micro_batches],
+        )
+
+    def _samples(self, cursor: int) -> range:
+        return self.dataset.rank_samples(
+            cursor, batch=self.batch, rank=self.part, world_size=self.parts
+        )
+
+    def _read(self, samples: range) -> MicroBatch:
+        batch = self.dataset.batch(samples)
+        inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
+        if self.positions is not None:
+            inputs, targets = inputs[:, self.positions], targets[:, self.positions]
+        documents = None
+        if batch.documents is not None and batch.positions is not None:
+            documents = Documents.of(batch.documents, batch.positions)
+        if self.device.type == "cuda":  # else the copy would wait for what the GPU is at
+            inputs, targets = inputs.pin_memory(), targets.pin_memory()
+            documents = documents and documents.pinned()
+        return MicroBatch(samples=samples, inputs=inputs, targets=targets, documents=documents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroBatch:
+    """What passes through the model at once."""
+
+    samples: range
+    inputs: Tensor
+    """Shape B S, or of images B C H W."""
+    targets: Tensor
+    """Shape B S, or B."""
+    documents: Documents | None = None
+    """Where they are separate: of the whole windows, whatever part of them the inputs are."""
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor, tuple[Documents, ...]]:
+        """Inputs and targets on the device, for the thread that trains on them.
+
+        And what a model is given besides its inputs.
+        """
+        return (
+            self.inputs.to(device, non_blocking=True),
+            self.targets.to(device, non_blocking=True),
+            () if self.documents is None else (self.documents.to(device),),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """This rank's share of a global batch."""
+
+    targets: int
+    """Predictions that count in the whole global batch."""
+    micro_batches: Sequence[MicroBatch]

@@ -1,0 +1,1 @@
+"""Context parallelism: each rank has some positions of every sequence; attention is a ring."""

@@ -1,0 +1,94 @@
+"""Context parallelism: every sequence is shared by the ranks along the context axis.
+
+A rank embeds, normalizes and projects its own positions only (`zigzag.context_slices`); where
+positions meet, in attention, keys and values travel around the ring (`ring_attention`). The model
+is told nothing but which positions its tokens have. Losses and gradients are parts of sums: those
+of all context ranks together are the whole sequence's.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.mixture import Mixture
+from drumline_trainer.models.replaceable import Attend
+from drumline_trainer.parallelism.context_parallel.ring_attention import ring_attention
+from drumline_trainer.sharding.world import World
+
+
+def context_parallel(model: nn.Module, world: World) -> None:
+    """Replace, in place, what in a model or stage depends on positions that other ranks hold.
+
+    Parameters are not touched. Apply after tensor parallelism, whose sequence parallelism cuts the
+    positions of a context rank once more; attention always sees all of them.
+    """
+    group = world.group(Axis.CONTEXT)
+    if group is None:
+        return
+    for module in list(model.modules()):
+        if isinstance(module, Mixture):
+            module.sequence_counts = SummedCounts(group=group)
+        for name, child in list(module.named_children()):
+            if isinstance(child, Attend):
+                setattr(module, name, RingAttend(group=group, causal=child.causal))
+    model.positions = ZigzagPositions(
+        model.get_submodule("positions"),
+        size=world.size(Axis.CONTEXT),
+        index=world.index(Axis.CONTEXT),
+    )
+
+
+class RingAttend(nn.Module):
+    """`models.seams.Attend` over the positions of all ranks of a group."""
+
+    def __init__(self, *, group: ProcessGroup, causal: bool) -> None:
+        super().__init__()
+        self.group = group
+        self.causal = causal
+
+    def forward(
+        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
+    ) -> Tensor:
+        """Shape B H S E, of this rank's positions."""
+        return ring_attention(
+            q_BHSE, k_BGSE, v_BGSE, group=self.group, causal=self.causal, documents=documents
+        )
+
+
+class ZigzagPositions(nn.Module):
+    """`models.seams.Positions` of the rank at `index`: places in its part become positions."""
+
+    def __init__(self, places: nn.Module, *, size: int, index: int) -> None:
+        super().__init__()
+        self.places = places
+        self.size = size
+        self.index = index
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Positions of shape S, int64, as `zigzag.context_slices` gives them."""
+        places_S = self.places(x_BSD)
+        chunk = len(places_S) // 2
+        first = self.index * chunk
+        last = (2 * self.size - 1 - self.index) * chunk
+        return places_S + torch.where(places_S < chunk, first, last - chunk)
+
+
+class SummedCounts(nn.Module):
+    """The `sequence_counts` of a mixture: choices of the ranks that share the sequences add up."""
+
+    def __init__(self, *, group: ProcessGroup) -> None:
+        super().__init__()
+        self.group = group
+
+    def forward(self, counts_BX: Tensor) -> Tensor:
+        """Counts of the whole sequences, the same on all ranks of the group."""
+        summed_BX = counts_BX.clone()
+        with part("all_reduce", Axis.CONTEXT):
+            dist.all_reduce(summed_BX, group=self.group)
+        return summed_BX

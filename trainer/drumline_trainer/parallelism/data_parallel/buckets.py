@@ -1,0 +1,207 @@
+"""Buckets: gradients that travel together, sent while the backward pass still runs.
+
+Backward computes gradients from the last layer to the first, so parameters are put into buckets of
+some megabytes in reverse order, and a bucket is sent when all of its parameters have had their last
+gradient. Every rank sends the same buckets in the same order, whatever order its gradients came in:
+a full bucket waits for those before it, and what has not been sent when the last backward pass is
+over is sent then (parameters that nothing used count as zeros). So no rank waits for a message that
+another one never sends.
+
+A packed bucket is a matrix of one row for each rank that it is shared out to. Each parameter is cut
+by rows (dimension 0) into equal pieces, the last ones shorter or empty, as everywhere (`shards`);
+all first pieces make the first row, and so on:
+
+        rank 0 │ a[0:2]  b[0:1]  c[0:3] │          a has 4 rows, b has 1, c has 5
+        rank 1 │ a[2:4]    --    c[3:5]-│          -- padding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.sharding.boxes import Box
+
+BUCKET_BYTES = 25 * 1024 * 1024
+"""Of fp32 gradients: large enough for the network's full speed, small enough to start early."""
+
+
+def piece_of(shape: Sequence[int], *, index: int, parts: int) -> Box:
+    """The rows of a tensor that piece `index` of `parts` has: a run of it in memory.
+
+    A tensor of one row (one expert's weight) is cut by what that row consists of.
+    """
+    dim = next((dim for dim, size in enumerate(shape) if size > 1), 0)
+    piece = -(-shape[dim] // parts)
+    start = min(index * piece, shape[dim])
+    rows = min(piece, shape[dim] - start)
+    before, after = shape[:dim], shape[dim + 1 :]
+    return Box(
+        offsets=(*(0 for _ in before), start, *(0 for _ in after)), shape=(*before, rows, *after)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Where each parameter lies in the packed matrix."""
+
+    parameters: tuple[nn.Parameter, ...]
+    parts: int = 1
+    """Rows of the matrix: ranks that it is shared out to."""
+
+    @property
+    def columns(self) -> list[slice]:
+        """Of each parameter's pieces."""
+        columns: list[slice] = []
+        start = 0
+        for parameter in self.parameters:
+            size = piece_of(parameter.shape, index=0, parts=self.parts).elements
+            columns.append(slice(start, start + size))
+            start += size
+        return columns
+
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.columns[-1].stop
+
+    def pack(self, tensors: Iterable[Tensor | None], *, dtype: torch.dtype) -> Tensor:
+        """The matrix of tensors shaped as the parameters; zeros for None, padding is undefined."""
+        device = self.parameters[0].device
+        matrix = torch.empty(self.parts, self.width, dtype=dtype, device=device)
+        for tensor, columns in zip(tensors, self.columns, strict=True):
+            if tensor is None:
+                matrix[:, columns].zero_()
+            else:
+                for there, here in _aligned(matrix[:, columns], tensor.reshape(-1)):
+                    there.copy_(here)
+        return matrix
+
+    def unpack(self, matrix: Tensor) -> None:
+        """Write a packed matrix of weights into the parameters."""
+        for parameter, columns in zip(self.parameters, self.columns, strict=True):
+            for there, here in _aligned(matrix[:, columns], parameter.detach().view(-1)):
+                here.copy_(there)
+
+    def pieces(self, row: Tensor, *, index: int) -> list[Tensor]:
+        """Views of row `index` of the matrix: this piece of each parameter, in its shape."""
+        pieces: list[Tensor] = []
+        for parameter, columns in zip(self.parameters, self.columns, strict=True):
+            box = piece_of(parameter.shape, index=index, parts=self.parts)
+            pieces.append(row[columns][: box.elements].view(box.shape))
+        return pieces
+
+
+def _aligned(block: Tensor, flat: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+    """Pairs of equally shaped views: the block's full rows, then the one that is cut short."""
+    size = block.shape[1]
+    if size:
+        full = len(flat) // size
+        yield block[:full], flat[: full * size].view(full, size)
+        if rest := len(flat) - full * size:
+            yield block[full, :rest], flat[full * size :]
+
+
+def buckets_of(
+    parameters: Sequence[nn.Parameter], *, parts: int = 1, limit: int = BUCKET_BYTES
+) -> list[Bucket]:
+    """Parameters from the last to the first, in buckets of at most `limit` bytes of fp32 or one."""
+    filled: list[list[nn.Parameter]] = []
+    free = 0
+    for parameter in reversed(parameters):
+        size = 4 * parameter.numel()
+        if not filled or size > free:
+            filled.append([])
+            free = limit
+        filled[-1].append(parameter)
+        free -= size
+    return [Bucket(parameters=tuple(bucket), parts=parts) for bucket in filled]
+
+
+class InOrder:
+    """Counts the gradients of a step and sends each bucket once it is full, in order.
+
+    With several rounds a step the buckets travel at the end of each backward pass, otherwise after
+    the last one.
+    """
+
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        *,
+        expected: int,
+        rounds: int = 1,
+        send: Callable[[int], None],
+    ) -> None:
+        """Watch the parameters of the buckets.
+
+        Args:
+            buckets: the same on all ranks of the group.
+            expected: how many gradients each parameter gets in a round.
+            rounds: how often in a step every bucket is sent.
+            send: starts the exchange of the bucket with this number.
+        """
+        self._buckets = buckets
+        self._expected = expected
+        self._rounds = rounds
+        self._send = send
+        self._number_of: dict[Tensor, int] = {
+            parameter: number
+            for number, bucket in enumerate(buckets)
+            for parameter in bucket.parameters
+        }
+        self._finished = 0
+        self._ending = False
+        self._begin_round()
+        for parameter in self._number_of:
+            parameter.register_post_accumulate_grad_hook(self._count)
+
+    def finish(self) -> None:
+        """Send what has not been sent. The backward passes of the step are over."""
+        while self._finished < self._rounds:
+            self._end_round()
+        self._finished = 0
+        self._begin_round()
+
+    def complete(self, parameters: Iterable[Tensor]) -> None:
+        """These have all their gradients of this round, though autograd may not have said so."""
+        for parameter in parameters:
+            if self._missing.get(parameter):
+                self._missing[parameter] = 0
+                self._open[self._number_of[parameter]] -= 1
+        self._send_full()
+
+    def _count(self, parameter: Tensor) -> None:
+        if not self._missing[parameter] or self._finished == self._rounds:
+            raise RuntimeError("more backward passes than were announced: a gradient came too late")
+        self._missing[parameter] -= 1
+        if self._rounds > 1 and not self._ending:
+            self._ending = True
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does
+            engine.queue_callback(self._end_round)
+        if not self._missing[parameter]:
+            self._open[self._number_of[parameter]] -= 1
+            self._send_full()
+
+    def _send_full(self) -> None:
+        while self._next < len(self._open) and not self._open[self._next]:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        self._send(self._next)
+        self._next += 1
+
+    def _begin_round(self) -> None:
+        self._next = 0
+        self._missing = dict.fromkeys(self._number_of, self._expected)
+        self._open = [len(bucket.parameters) for bucket in self._buckets]
+
+    def _end_round(self) -> None:
+        while self._next < len(self._open):
+            self._send_next()
+        self._ending = False
+        self._finished += 1
+        self._begin_round()

@@ -1,0 +1,209 @@
+"""Fully sharded data parallelism (FSDP2, ZeRO-3): nobody holds everything.
+
+Every layer, and what is left at the root of a stage, is one unit. Weights, gradients and the
+optimizer's state stay fp32 and sharded by rows (dimension 0) over the axis `fsdp`; a unit is
+gathered for its forward and backward only. With a low precision the gathered copy and the
+activations are of that type, gradients are reduced in fp32. Experts are units of their own, over
+the ranks that hold the same experts.
+
+HSDP (`replicate` above 1): copies of such groups. Weights are gathered within a copy, where the
+network is fast, and the shards' gradients summed over the copies.
+
+    bytes for each parameter, n ranks: 16/n, and the gathered units at work
+    traffic of a rank in a step: weights twice for each micro-batch, gradients once (fp32)
+
+Gradients are sums, not means: the loss is divided by the tokens of the global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
+from torch.distributed.tensor import Shard
+
+from drumline_trainer.config import MemoryConfig, Offload, Precision
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.fsdp_timing import time_fsdp
+from drumline_trainer.models.build import layer_modules
+from drumline_trainer.parallelism.data_parallel.precision import (
+    compute_type,
+    frozen_to_compute_type,
+)
+from drumline_trainer.parallelism.data_parallel.weights import Weight, weights_of
+from drumline_trainer.sharding.dtensor import local_box, local_shard
+from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.world import World
+
+if TYPE_CHECKING:
+    from drumline_trainer.memory.offload_store import Home
+
+
+class ShardedStages:
+    """Stages whose weights are sharded."""
+
+    def __init__(
+        self,
+        stages: Sequence[nn.Module],
+        *,
+        world: World,
+        cuts: Mapping[str, Cut],
+        precision: Precision,
+        backwards: int,
+        experts: Collection[str] = (),
+        memory: MemoryConfig | None = None,
+    ) -> None:
+        """Shard stages on the meta device and give them storage; see `data_parallel`."""
+        away = memory is not None and memory.offload_parameters is not Offload.NONE
+        for stage in stages:
+            frozen_to_compute_type(stage, precision)
+            shard_stage(
+                stage,
+                world=world,
+                precision=precision,
+                experts=experts,
+                offload=memory.offload_parameters if memory else Offload.NONE,
+            )
+            time_fsdp(stage, device=world.device)
+            if not away:
+                stage.to_empty(device=world.device)
+        self._home = _at_home(stages, memory, world) if memory and away else None
+        weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
+        self._units = [m for stage in stages for m in stage.modules() if isinstance(m, FSDPModule)]
+        self._parameters = [w.parameter for w in weights if w.parameter.requires_grad]
+        self.slices = tuple(_shard(w, world) for w in weights if w.parameter.requires_grad)
+        self.frozen = tuple(_shard(w, world) for w in weights if not w.parameter.requires_grad)
+        self.stage_done = None
+        self._backwards = backwards
+        self._forwards = 0
+        if world.layout.pipeline == 1:  # torch's pipeline schedules say themselves when to reduce
+            for stage in stages:
+                stage.register_forward_pre_hook(self._reduce_after_the_last)
+
+    def gradients(self) -> list[Tensor]:
+        """Of the slices, summed. Once a step, after the last backward pass."""
+        self._forwards = 0
+        return [
+            torch.zeros_like(part.tensor) if parameter.grad is None else local_shard(parameter.grad)
+            for parameter, part in zip(self._parameters, self.slices, strict=True)
+        ]
+
+    def publish(self) -> None:
+        """Forget gathered copies of what has been written into the slices."""
+        for unit in self._units:
+            unit.reshard()
+        if self._home is not None:
+            self._home.let_go([part.tensor for part in self.slices])
+
+    def zero(self) -> None:
+        """Drop the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _reduce_after_the_last(self, stage: nn.Module, _: Any) -> None:
+        """Keep whole gradients on this rank until the last micro-batch's backward pass."""
+        if torch.is_grad_enabled():
+            self._forwards += 1
+            last = self._forwards == self._backwards
+            cast("FSDPModule", stage).set_requires_gradient_sync(last)
+
+
+def _at_home(stages: Sequence[nn.Module], memory: MemoryConfig, world: World) -> Home:
+    from drumline_trainer.memory.offloaded_parameters import (  # noqa: PLC0415 - seldom
+        ReadAhead,
+        give_storage_at_home,
+    )
+
+    place = give_storage_at_home(stages, memory, device=world.device)
+    if memory.offload_parameters is Offload.NVME:
+        for stage in stages:
+            ReadAhead([one for one in layer_modules(stage) if isinstance(one, FSDPModule)], place)
+    return place
+
+
+def shard_stage(
+    stage: nn.Module,
+    *,
+    world: World,
+    precision: Precision,
+    experts: Collection[str] = (),
+    offload: Offload = Offload.NONE,
+) -> None:
+    """Shard in place: experts, each layer, then what is left at the root."""
+    mesh = _mesh(world, Axis.FSDP)
+    shard = partial(
+        fully_shard,
+        mp_policy=_mixed_precision(precision),
+        reshard_after_forward=False if world.layout.keeps_gathered else None,  # None: torch's own
+        offload_policy=_offload_policy(offload, world),
+    )
+    expert_modules = list(_expert_modules(stage, "", experts))
+    if expert_modules:
+        expert_mesh = _mesh(world, Axis.EXPERT_FSDP)
+        by_fewer = partial(_experts_placement, ranks=world.size(Axis.EXPERT_FSDP))
+        for module in expert_modules:
+            shard(module, mesh=expert_mesh, shard_placement_fn=by_fewer)
+    for layer in cast("nn.ModuleDict", stage.layers).values():
+        shard(layer, mesh=mesh)
+    shard(stage, mesh=mesh)
+    for unit in stage.modules():
+        if isinstance(unit, FSDPModule):
+            unit.set_gradient_divide_factor(1.0)
+            # without this a factor is a reduction of NCCL's own, which Gloo does not have
+            unit.set_force_sum_reduction_for_comms(True)
+
+
+def _expert_modules(
+    module: nn.Module, prefix: str, experts: Collection[str]
+) -> Iterator[nn.Module]:
+    """The outermost modules that have parameters of experts only."""
+    for name, child in module.named_children():
+        names = [f"{prefix}{name}.{inner}" for inner, _ in child.named_parameters()]
+        if names and all(inner in experts for inner in names):
+            yield child
+        else:
+            yield from _expert_modules(child, f"{prefix}{name}.", experts)
+
+
+def _experts_placement(parameter: nn.Parameter, *, ranks: int) -> Shard | None:
+    """By experts (None), or by their rows where most ranks would get padding instead of experts."""
+    few = parameter.dim() > 2 and parameter.shape[0] < ranks
+    return Shard(1) if few and parameter.shape[1] % ranks == 0 else None
+
+
+def _mesh(world: World, axis: Axis) -> DeviceMesh:
+    return world.mesh(Axis.REPLICATE, axis) if world.layout.replicate > 1 else world.mesh(axis)
+
+
+def _shard(weight: Weight, world: World) -> Slice:
+    """This rank's rows of it; ranks of other copies have the same."""
+    return weight.part(
+        local_shard(weight.parameter.detach()),
+        box=local_box(weight.parameter),
+        copies=world.size(Axis.REPLICATE),
+        copy=world.index(Axis.REPLICATE),
+    )
+
+
+def _mixed_precision(precision: Precision) -> MixedPrecisionPolicy:
+    if precision is Precision.FP32:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=compute_type(precision), reduce_dtype=torch.float32)
+
+
+def _offload_policy(offload: Offload, world: World) -> OffloadPolicy:
+    if offload is Offload.NONE:
+        return OffloadPolicy()
+    pinned = offload is Offload.CPU and world.device.type == "cuda"
+    return CPUOffloadPolicy(pin_memory=pinned)

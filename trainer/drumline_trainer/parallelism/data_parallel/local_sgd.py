@@ -1,0 +1,152 @@
+"""Local SGD and DiLoCo: copies of the model train alone and meet every H steps.
+
+Between two meetings no gradient and no weight travels from copy to copy: each makes H steps of the
+inner optimizer on samples of its own, with a norm, moments and a batch of its own. When they meet,
+what they have moved on average since the last time is taken for a gradient (Douillard et al. 2023):
+
+    d = c - mean of w                              c: the weights they had in common
+    m = momentum · m + d                           an outer step of SGD with Nesterov's momentum
+    c = c - rate · (d + momentum · m)              and w = c on all of them
+
+With a rate of 1 and no momentum c is the mean: local SGD (Stich 2018), with H = 1 and SGD inside
+the same as summing gradients.
+
+    bytes for each parameter beside a copy's own: 4, with momentum 8
+    traffic of a rank in H steps: 2 · 4 · shard · (n - 1) / n for n copies, once
+
+Right after a meeting weights and m are equal everywhere, so a checkpoint has them once; the inner
+optimizer's moments are each copy's own and are saved for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.assembly.optimizer import Optimizer
+from drumline_trainer.config import LocalSgdConfig
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
+from drumline_trainer.parallelism.pipeline_parallel.tied import TIED
+from drumline_trainer.sharding.slices import Slice
+
+
+class LocalSgd:
+    """An optimizer whose every H-th step ends with a meeting; see the module."""
+
+    def __init__(
+        self,
+        inner: Optimizer,
+        slices: Sequence[Slice],
+        config: LocalSgdConfig,
+        *,
+        copies: ProcessGroup | None,
+        steps: int,
+    ) -> None:
+        """Meet after every `config.every_steps` steps and after the last one.
+
+        Args:
+            inner: of this copy of the model, over `slices`.
+            slices: fp32 weights of this rank, written in place.
+            config: of the outer step.
+            copies: the ranks that hold the same slices, one in each copy; None where there is one.
+            steps: of the whole run.
+        """
+        self._inner = inner
+        self._weights = tuple(slices)
+        self._config = config
+        self._copies = copies
+        self._steps = steps
+        self._finished = 0
+        self._common = [torch.empty_like(one.tensor) for one in slices]
+        self._momenta = [torch.zeros_like(one.tensor) for one in slices]
+
+    def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
+        """A step of the inner optimizer; at the end of a round the outer one. Collective then."""
+        self._inner.update(gradients, rate=rate)
+        self._finished += 1
+        if self._finished % self._config.every_steps == 0 or self._finished == self._steps:
+            self._meet()
+
+    def set_finished_steps(self, steps: int) -> None:
+        """How many there were, the last of them with a meeting: the weights are those in common."""
+        self._inner.set_finished_steps(steps)
+        self._finished = steps
+        self._remember()
+
+    def slices(self) -> list[Slice]:
+        """Weights and momentum once, the state of the inner optimizer for each copy."""
+        count, number = (self._copies.size(), self._copies.rank()) if self._copies else (1, 0)
+        saved: list[Slice] = []
+        for one in self._inner.slices():
+            if one.name.startswith("model."):
+                saved.append(_of_all(one, count=count, number=number))
+            else:
+                saved.append(replace(one, name=f"copy-{number}.{one.name}"))
+        if self._config.outer_momentum:
+            for one, momentum in zip(self._weights, self._momenta, strict=True):
+                like = one.like(momentum, prefix="outer.momentum")
+                saved.append(_of_all(like, count=count, number=number))
+        return saved
+
+    @torch.no_grad()
+    def _meet(self) -> None:
+        """The outer step, a few megabytes at a time."""
+        for places in _runs(self._weights, limit=BUCKET_BYTES):
+            moved = [self._common[p] - self._weights[p].tensor for p in places]
+            if self._copies is not None:
+                row = torch.cat([each.view(-1) for each in moved])
+                with part("all_reduce", Axis.REPLICATE):
+                    dist.all_reduce(row, group=self._copies)
+                row /= self._copies.size()
+                means = row.split([each.numel() for each in moved])
+                moved = [mean.view_as(each) for mean, each in zip(means, moved, strict=True)]
+            for place, mean in zip(places, moved, strict=True):
+                outer_step(
+                    self._common[place],
+                    mean,
+                    self._momenta[place],
+                    rate=self._config.outer_learning_rate,
+                    momentum=self._config.outer_momentum,
+                )
+                self._weights[place].tensor.copy_(self._common[place])
+
+    def _remember(self) -> None:
+        for common, one in zip(self._common, self._weights, strict=True):
+            common.copy_(one.tensor)
+
+
+def outer_step(
+    common: Tensor, moved: Tensor, velocity: Tensor, *, rate: float, momentum: float
+) -> None:
+    """One step of SGD with Nesterov's momentum, in place; `moved` is the gradient."""
+    velocity.mul_(momentum).add_(moved)
+    common.sub_(moved, alpha=rate).sub_(velocity, alpha=rate * momentum)
+
+
+def _of_all(one: Slice, *, count: int, number: int) -> Slice:
+    """The same slice in every copy of the model."""
+    return replace(one, copies=one.copies * count, copy=number * one.copies + one.copy)
+
+
+def _runs(slices: Sequence[Slice], *, limit: int) -> Iterator[range]:
+    """Places one after the other whose bytes add up to at most `limit`, or one place.
+
+    An embedding goes alone: in which order copies of a number are added depends on its place in the
+    row, and two ends of a pipeline that are tied must get the same bits.
+    """
+    start, total = 0, 0
+    for place, one in enumerate(slices):
+        size = limit if one.name == TIED else one.tensor.nbytes
+        if place > start and total + size > limit:
+            yield range(start, place)
+            start, total = place, 0
+        total += size
+    if slices:
+        yield range(start, len(slices))

@@ -1,0 +1,145 @@
+"""Who serves, and what: rows of every weight, in the memory of hosts.
+
+Copies of the model are workers; with `copies_per_node` above 1 the copies of a node are one worker,
+whose first rank, its leader, pushes and pulls for all (hierarchical). Each parameter is cut by rows
+into a piece for each server, so all have equally many bytes, and all pieces of a server travel as
+one row of numbers. Servers are leaders themselves, spread evenly: of 8 leaders 3 servers are the
+first, third and sixth.
+
+    leaders     0     1     2     3     4     5     6     7
+    servers     0           1                 2
+
+Leaders talk in a Gloo group of their own, whatever carries the collectives of the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.config import ServerConfig
+from drumline_trainer.layout import Axis
+from drumline_trainer.parallelism.data_parallel.buckets import piece_of
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.world import World
+
+
+def server_places(leaders: int, servers: int) -> list[int]:
+    """Which of the leaders serve."""
+    return [number * leaders // servers for number in range(servers)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """Of the ranks that hold the same parts of the model.
+
+    Its tensor and pipeline neighbours have servers of their own.
+    """
+
+    rank: int
+    leaders: tuple[int, ...]
+    """A rank of each worker, all ranks counted."""
+    servers: tuple[int, ...]
+    group: ProcessGroup | None
+    """Of the leaders; None on other ranks, and where there is one."""
+    node: ProcessGroup | None
+    """Of the ranks of this worker; None where there is one."""
+    leader: int
+    """Of this worker."""
+
+    @classmethod
+    def of(cls, config: ServerConfig, *, whole: World, worker: World) -> Servers:
+        """Of all ranks and those of this rank's worker. Collective over all ranks."""
+        together = worker.size(Axis.DATA)
+        sets = [ranks[::together] for ranks in whole.layout.groups(Axis.DATA)]
+        group = whole.split(sets, backend="gloo") if len(sets[0]) > 1 else None
+        leaders = whole.layout.group_of(Axis.DATA, whole.rank)[::together]
+        places = server_places(len(leaders), config.servers)
+        own = worker.global_ranks(worker.layout.group_of(Axis.DATA, worker.rank))
+        return cls(
+            rank=whole.rank,
+            leaders=leaders,
+            servers=tuple(leaders[place] for place in places),
+            group=group,
+            node=worker.group(Axis.DATA),
+            leader=own[0],
+        )
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank pushes and pulls."""
+        return self.rank == self.leader
+
+    @property
+    def number(self) -> int:
+        """Of the server that this rank is; beyond the last for others, whose pieces are empty."""
+        return self.servers.index(self.rank) if self.rank in self.servers else len(self.servers)
+
+    def give_node(self, row: Tensor) -> None:
+        """The leader's on all ranks of the worker."""
+        if self.node is not None:
+            dist.broadcast(row, src=self.leader, group=self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Slices of a worker, and which part of each lies on which server."""
+
+    slices: tuple[Slice, ...]
+    servers: int
+
+    def pieces(self, server: int) -> list[Box]:
+        """Of each slice, within it."""
+        return [piece_of(s.tensor.shape, index=server, parts=self.servers) for s in self.slices]
+
+    def size(self, server: int) -> int:
+        """Numbers in a row of this server."""
+        return sum(piece.elements for piece in self.pieces(server))
+
+    def pack(self, tensors: Sequence[Tensor], server: int) -> Tensor:
+        """The server's row of tensors that are shaped as the slices, in the host's memory."""
+        parts = zip(tensors, self.pieces(server), strict=True)
+        return torch.cat([_of(tensor, piece).reshape(-1) for tensor, piece in parts]).cpu()
+
+    def unpack(self, row: Tensor, server: int) -> list[Tensor]:
+        """A row as pieces of the tensors: views."""
+        pieces = self.pieces(server)
+        parts = row.split([piece.elements for piece in pieces])
+        return [part.view(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
+
+    @torch.no_grad()
+    def write(self, row: Tensor, server: int) -> None:
+        """A server's row of weights into the slices."""
+        parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
+        for one, piece, part in parts:
+            _of(one.tensor, piece).copy_(part)
+
+    def held(self, row: Tensor, server: int, *, copies: int) -> tuple[Slice, ...]:
+        """The slices that a server has in this row, where `copies` ranks have each of the worker's.
+
+        What is left of the copies are those on other servers, of tensor neighbours.
+        """
+        parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
+        return tuple(
+            replace(
+                one,
+                box=Box(
+                    offsets=tuple(map(sum, zip(one.box.offsets, piece.offsets, strict=True))),
+                    shape=piece.shape,
+                ),
+                tensor=part,
+                copies=one.copies // copies,
+                copy=one.copy % (one.copies // copies),
+            )
+            for one, piece, part in parts
+        )
+
+
+def _of(tensor: Tensor, piece: Box) -> Tensor:
+    return tensor[tuple(map(slice, piece.offsets, piece.ends))]

@@ -1,0 +1,98 @@
+"""Synchronous parameter servers: one update a step, from the sum of all pushes.
+
+Every worker cuts its gradients into a row for each server and sends them all at once; a server adds
+what comes in the order of the workers, so the same ranks give the same bits. The loop then updates
+the slices that lie on servers, other ranks have none, and servers send their rows to all.
+
+    bytes for each parameter: a worker 4 + 4, in bf16 2 more; a server of k 16/k in host memory
+    traffic in a step: a worker pushes and pulls its gradients once, a server of k for n workers
+    receives (n - 1) / k of them and sends weights to all
+
+Results are those of `ddp` to rounding, and the busiest link is k times less busy with k servers;
+with as many servers as workers it is `zero1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from drumline_trainer.config import ServerConfig
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel
+from drumline_trainer.parallelism.data_parallel.parameter_server.servers import Rows, Servers
+from drumline_trainer.sharding.world import World
+
+
+class SynchronousServers:
+    """A worker's model, and the slices that this rank serves; see `data_parallel`."""
+
+    def __init__(
+        self, own: DataParallelModel, config: ServerConfig, *, whole: World, worker: World
+    ) -> None:
+        """Serve the weights of `own`, which sums over the ranks of one worker. Collective."""
+        self._own = own
+        self._who = Servers.of(config, whole=whole, worker=worker)
+        self._rows = Rows(slices=own.slices, servers=len(self._who.servers))
+        self._weights = torch.empty(self._rows.size(self._who.number))
+        self.slices = self._rows.held(
+            self._weights, self._who.number, copies=worker.size(Axis.DATA)
+        )
+        self.frozen = own.frozen
+
+    @property
+    def stage_done(self) -> Callable[[nn.Module], None] | None:
+        """Of the worker's model."""
+        return self._own.stage_done
+
+    def gradients(self) -> list[Tensor]:
+        """Push, and on a server add up."""
+        who, gradients = self._who, self._own.gradients()
+        if not who.leads:
+            return self._rows.unpack(torch.empty(0), who.number)
+        rows = [self._rows.pack(gradients, server) for server in range(len(who.servers))]
+        pushes = [
+            dist.isend(row, dst=server, group=who.group)
+            for row, server in zip(rows, who.servers, strict=True)
+            if server != who.rank
+        ]
+        total = torch.empty(0)
+        if who.rank in who.servers:
+            total = self._sum(rows[who.number])
+        with part("send", "servers"):
+            for push in pushes:
+                assert push is not None  # noqa: S101 - this rank is in the group
+                push.wait()
+        return self._rows.unpack(total, who.number)
+
+    def publish(self) -> None:
+        """Pull: all ranks get what has been written into the servers' slices."""
+        who = self._who
+        for number, server in enumerate(who.servers):
+            row = self._weights if server == who.rank else torch.empty(self._rows.size(number))
+            if who.group is not None:
+                with part("broadcast", "servers"):
+                    dist.broadcast(row, src=server, group=who.group)
+            row = row.to(self._rows.slices[0].tensor.device)
+            who.give_node(row)
+            self._rows.write(row, number)
+        self._own.publish()
+
+    def zero(self) -> None:
+        """Drop the worker's gradients."""
+        self._own.zero()
+
+    def _sum(self, own: Tensor) -> Tensor:
+        """Of all workers' rows, in the order of the workers."""
+        who = self._who
+        total, pushed = torch.zeros_like(own), torch.empty_like(own)
+        for leader in who.leaders:
+            if leader != who.rank:
+                with part("recv", "servers"):
+                    dist.recv(pushed, src=leader, group=who.group)
+            total += own if leader == who.rank else pushed
+        return total

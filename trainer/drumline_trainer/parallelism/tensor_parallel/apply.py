@@ -1,0 +1,176 @@
+"""Tensor parallelism: every layer's weights shared out over the ranks of one axis.
+
+`tensor_parallel` goes through a model or pipeline stage and replaces layers by their cut
+counterparts (`tensor_layers`, `vocabulary`), chosen by a layer's type and by what it is called in
+its block, so a new kind of block needs a line in a table here. Names of parameters stay; what a
+rank then holds of each global tensor is its `Cut`. The model's code knows nothing of it.
+
+Attention is cut by heads, feed-forward layers and experts by their inner features, embedding and
+head by words. Norms, biases of row-cut layers, routers and learned positions are held by all ranks,
+and after backward all have the same, whole gradient of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.layout import Axis
+from drumline_trainer.models.mixture import Experts, Mixture
+from drumline_trainer.parallelism.tensor_parallel.layers import (
+    ColumnLinear,
+    Region,
+    RowLinear,
+    SplitLayerNorm,
+    SplitRMSNorm,
+    enter_block,
+    own_piece,
+)
+from drumline_trainer.parallelism.tensor_parallel.vocabulary import VocabularyEmbedding
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import Cut
+from drumline_trainer.sharding.world import World
+
+_COLUMNS = (
+    *("attention.query", "attention.key", "attention.value"),
+    *("feed_forward.gate", "feed_forward.up", "shared.gate", "shared.up"),
+    ".output",
+)
+_ROWS = ("attention.output", "feed_forward.down")
+_PARTIAL_ROWS = ("shared.down",)
+"""What a mixture adds to its experts' output before the sum over the ranks."""
+_BLOCKS = ("attention", "feed_forward")
+"""Blocks that work inside of the region: what they are given enters it once for all layers."""
+_HEAD_NORMS = ("attention.query_norm", "attention.key_norm")
+"""Norms inside of the region: each rank applies them to its own heads."""
+_CUT: dict[type[nn.Module], dict[str, int]] = {
+    ColumnLinear: {"weight": 0, "bias": 0},
+    RowLinear: {"weight": 1},
+    VocabularyEmbedding: {"weight": 0},
+    Experts: {"gate": 1, "up": 1, "down": 2},
+}
+"""Parameter -> the dimension along which it is cut; all ranks have the whole of others."""
+
+
+def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) -> dict[str, Cut]:
+    """Cut a model or pipeline stage, on the meta device or with values, in place.
+
+    Args:
+        model: single-device; parts of it may be missing.
+        world: gives the tensor axis; where that is one rank nothing happens.
+        sequence_parallel: between blocks each rank holds its part of the positions, in equal parts.
+
+    Returns:
+        What this rank holds of every parameter, by name; empty where nothing was cut.
+    """
+    group = world.group(Axis.TENSOR)
+    if group is None:
+        return {}
+    splits_backward = world.layout.pipeline > 1 and world.layout.schedule.splits_backward
+    region = Region(group=group, sequence_parallel=sequence_parallel, overlap=not splits_backward)
+    whole = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    for parent_name, parent in list(model.named_modules()):
+        block = parent_name.rpartition(".")[2]
+        for name, module in list(parent.named_children()):
+            setattr(parent, name, _replacement(f"{block}.{name}", module, region))
+    _mark_borders(model, region)
+    if sequence_parallel and hasattr(model, "positions"):
+        model.positions = GatheredPositions(region)
+    return dict(_cuts(model, whole, region))
+
+
+class GatheredPositions(nn.Module):
+    """Positions of all tokens of a sequence that the ranks share out by position."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__()
+        self.ranks = region.group.size()
+
+    def forward(self, x_BSD: Tensor) -> Tensor:
+        """Positions of shape S · ranks, int64: what attention sees."""
+        return torch.arange(x_BSD.shape[1] * self.ranks, device=x_BSD.device)
+
+
+def _replacement(name: str, module: nn.Module, region: Region) -> nn.Module:
+    """What takes the place of a module, itself often; `name` is the block's and its own."""
+    match module:
+        case nn.Linear() if name in _COLUMNS:
+            return ColumnLinear(module, region)
+        case nn.Linear() if name in _ROWS or name in _PARTIAL_ROWS:
+            return RowLinear(module, region, leaves=name in _ROWS)
+        case nn.Embedding() if name == ".embedding":
+            return VocabularyEmbedding(module, region)
+        case nn.RMSNorm() if region.sequence_parallel or name in _HEAD_NORMS:
+            return SplitRMSNorm(module, region.group)
+        case nn.LayerNorm() if region.sequence_parallel:
+            return SplitLayerNorm(module, region.group)
+        case Experts():
+            for weight, dimension in _CUT[Experts].items():
+                setattr(module, weight, own_piece(getattr(module, weight), dimension, region))
+            return module
+        case _:
+            return module
+
+
+def _mark_borders(model: nn.Module, region: Region) -> None:
+    """Where activations enter the region and leave it, beside what cut layers do themselves.
+
+    A router works alike on all ranks on behalf of experts that differ: what comes back to it is a
+    part of its gradient and is summed, so of the balance loss each rank must add a part only.
+    """
+    for path, module in model.named_modules():
+        name = path.rpartition(".")[2]
+        if name in _BLOCKS:
+            module.register_forward_pre_hook(partial(_enter, region=region))
+        if isinstance(module, Mixture):
+            module.router.register_forward_pre_hook(partial(_before, region.alike))
+            module.router.register_forward_hook(partial(_after, region.sum_back))
+            module.balance_weight /= region.group.size()
+            module.register_forward_hook(partial(_after, region.leave))
+        if path == "norm":
+            module.register_forward_hook(partial(_after, region.enter))
+        if path == "position_embedding" or (
+            path == "embedding" and not isinstance(module, VocabularyEmbedding)
+        ):
+            module.register_forward_hook(partial(_after, region.own))
+
+
+def _enter(block: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
+    """A hook that lets the first of a block's inputs enter."""
+    return (enter_block(block, inputs[0], region), *inputs[1:])
+
+
+def _before(change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any) -> tuple[Any, ...]:
+    """A hook that changes the first of a module's inputs."""
+    del module
+    return (change(inputs[0]), *inputs[1:])
+
+
+def _after(
+    change: Callable[[Tensor], Tensor], module: nn.Module, inputs: Any, out: Tensor
+) -> Tensor:
+    """A hook that changes a module's output."""
+    del module, inputs
+    return change(out)
+
+
+def _cuts(
+    model: nn.Module, whole: Mapping[str, tuple[int, ...]], region: Region
+) -> Iterator[tuple[str, Cut]]:
+    ranks, rank = region.group.size(), region.group.rank()
+    for path, module in model.named_modules():
+        cut = _CUT.get(type(module), {})
+        for name, parameter in module.named_parameters(prefix=path, recurse=False):
+            dimension = cut.get(name.rpartition(".")[2])
+            offsets = [0] * parameter.dim()
+            if dimension is not None:
+                offsets[dimension] = region.piece(whole[name][dimension]).start
+            box = Box(offsets=tuple(offsets), shape=tuple(parameter.shape))
+            if dimension is None:
+                yield name, Cut(shape=whole[name], box=box, copies=ranks, copy=rank)
+            else:
+                yield name, Cut(shape=whole[name], box=box)

@@ -1,0 +1,171 @@
+"""Layers of which each rank of the tensor axis holds a part (Shoeybi et al. 2019).
+
+Between blocks, ranks hold the same activations, or with sequence parallelism each its positions of
+them (Korthikanti et al. 2022). Inside a block they hold all positions of their own features: it is
+entered by a `ColumnLinear`, which has some of the output features, and left by a `RowLinear`, which
+has some of the input features: collectives at its ends and in between none. `Region` is the
+border, with one meaning for both ways of holding activations.
+
+All keep the parameters' names. Shapes: B batch, S sequence, D hidden, I and O input and output
+features of a linear layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.parallelism.tensor_parallel.collectives import (
+    gathered,
+    own_positions,
+    replicated,
+    scattered_total,
+    shared_gradient,
+    total,
+)
+from drumline_trainer.parallelism.tensor_parallel.overlap import enter_with_slips, linear_by_slip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """The inside of blocks, where every rank works on all positions with its own features."""
+
+    group: ProcessGroup
+    sequence_parallel: bool
+    """Whether outside of it a rank holds its own positions only."""
+    overlap: bool = True
+    """Whether going back into it sums while weights' gradients are worked out."""
+
+    def enter(self, x_BSD: Tensor) -> Tensor:
+        """All positions, for work that differs by rank."""
+        if self.sequence_parallel:
+            return gathered(x_BSD, self.group)
+        return replicated(x_BSD, self.group)
+
+    def leave(self, x_BSD: Tensor) -> Tensor:
+        """The sum of what the ranks worked out."""
+        if self.sequence_parallel:
+            return scattered_total(x_BSD, self.group)
+        return total(x_BSD, self.group)
+
+    def own(self, x_BSD: Tensor) -> Tensor:
+        """What stays outside, of a tensor that was made alike on every rank."""
+        return own_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
+
+    def alike(self, x_BSD: Tensor) -> Tensor:
+        """Inside, for work that is the same on every rank."""
+        return shared_gradient(x_BSD, self.group)
+
+    def sum_back(self, x_BSD: Tensor) -> Tensor:
+        """Inside, what was made alike on every rank, for work that differs by rank."""
+        return replicated(x_BSD, self.group)
+
+    def outside(self, weight: Tensor) -> Tensor:
+        """A weight that all ranks hold, for use outside: its gradient is a sum over positions."""
+        return replicated(weight, self.group) if self.sequence_parallel else weight
+
+    def piece(self, size: int) -> range:
+        """Which of so many features or rows are this rank's; the ranks' numbers differ by one."""
+        ranks, rank = self.group.size(), self.group.rank()
+        return range(size * rank // ranks, size * (rank + 1) // ranks)
+
+
+def own_piece(parameter: Tensor, dimension: int, region: Region) -> nn.Parameter:
+    """This rank's part of a weight; without storage where the weight is."""
+    piece = region.piece(parameter.shape[dimension])
+    part = parameter.detach().narrow(dimension, piece.start, len(piece))
+    # of the memory format that is kept by default the meta device asks sympy: 0.5 s to import
+    own = part.clone(memory_format=torch.contiguous_format)
+    return nn.Parameter(own, requires_grad=parameter.requires_grad)
+
+
+class ColumnLinear(nn.Linear):
+    """A linear layer with this rank's output features, inside of a region."""
+
+    def __init__(self, linear: nn.Linear, region: Region) -> None:
+        features = len(region.piece(linear.out_features))
+        super().__init__(linear.in_features, features, bias=False, device="meta")
+        self.weight = own_piece(linear.weight, 0, region)
+        if linear.bias is not None:
+            self.bias = own_piece(linear.bias, 0, region)
+        self.slip: Tensor | None = None
+        """Left by `enter_block`, for this forward pass and for its recomputation."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
+        """Shape B S O, of this rank's O."""
+        if self.slip is None:
+            return F.linear(input, self.weight, self.bias)
+        x_BSO = linear_by_slip(input, self.weight, self.slip)
+        return x_BSO if self.bias is None else x_BSO + self.bias
+
+
+def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
+    """Enter the region for all column-cut layers that are a block's own and learn."""
+    columns = [layer for layer in block.children() if type(layer) is ColumnLinear]
+    for layer in columns:
+        layer.slip = None
+    learning = [layer for layer in columns if layer.weight.requires_grad]
+    if not (learning and region.overlap and torch.is_grad_enabled()):
+        return region.enter(x_BSD)
+    entered, slips = enter_with_slips(
+        x_BSD,
+        [layer.weight for layer in learning],
+        group=region.group,
+        by_position=region.sequence_parallel,
+    )
+    for layer, slip in zip(learning, slips, strict=True):
+        layer.slip = slip
+    return entered
+
+
+class RowLinear(nn.Linear):
+    """A linear layer with this rank's input features; the sum over the ranks leaves the region."""
+
+    def __init__(self, linear: nn.Linear, region: Region, *, leaves: bool) -> None:
+        """Take this rank's part of a layer; not `leaves`: somebody else sums over the ranks."""
+        features = len(region.piece(linear.in_features))
+        super().__init__(features, linear.out_features, bias=False, device="meta")
+        self.region = region
+        self.leaves = leaves
+        self.weight = own_piece(linear.weight, 1, region)
+        self.bias = linear.bias
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
+        """Shape B S O, of all O; every rank adds the bias to what it keeps of the sum."""
+        x_BSO = F.linear(input, self.weight)
+        if self.leaves:
+            x_BSO = self.region.leave(x_BSO)
+        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)
+
+
+class SplitRMSNorm(nn.RMSNorm):
+    """A norm whose ranks see different positions or heads: its gradient is summed over them."""
+
+    def __init__(self, norm: nn.RMSNorm, group: ProcessGroup) -> None:
+        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")
+        self.group = group
+        self.weight = norm.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of any shape that ends in the norm's."""
+        return F.rms_norm(x, self.normalized_shape, replicated(self.weight, self.group), self.eps)
+
+
+class SplitLayerNorm(nn.LayerNorm):
+    """A norm whose ranks see different positions: its gradients are summed over them."""
+
+    def __init__(self, norm: nn.LayerNorm, group: ProcessGroup) -> None:
+        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")
+        self.group = group
+        self.weight = norm.weight
+        self.bias = norm.bias
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.LayerNorm's
+        """Of any shape that ends in the norm's."""
+        bias = None if self.bias is None else replicated(self.bias, self.group)
+        weight = replicated(self.weight, self.group)
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)

@@ -1,0 +1,102 @@
+"""The vocabulary cut over the tensor axis: embedding, head and cross entropy.
+
+Each rank holds the vectors of its words (some ranks one more than others) and works out its
+words' logits only. The loss needs three numbers of each token from all ranks: the
+largest logit, the sum of exponentials and the target's logit. Logits never leave their rank.
+
+Shapes: B batch, S sequence, D hidden, V words of this rank, N tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.distributed import ProcessGroup
+
+from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piece
+
+
+class VocabularyEmbedding(nn.Module):
+    """The vectors of this rank's words; where embeddings are tied also the head."""
+
+    def __init__(self, embedding: nn.Embedding, region: Region) -> None:
+        super().__init__()
+        self.region = region
+        self.words = region.piece(embedding.num_embeddings)
+        self.weight = own_piece(embedding.weight, 0, region)
+
+    def forward(self, tokens_BS: Tensor) -> Tensor:
+        """Shape B S D, outside of the region: every word's vector comes from its rank."""
+        rows_BS, here_BS = rows_of(tokens_BS, self.words)
+        x_BSD = F.embedding(rows_BS, self.weight)
+        return self.region.leave(x_BSD.masked_fill(~here_BS.unsqueeze(-1), 0.0))
+
+    def logits(self, x_BSD: Tensor) -> Tensor:
+        """Shape B S V, of this rank's words; inside of the region."""
+        return F.linear(x_BSD, self.weight)
+
+
+def vocabulary_parallel_loss(
+    logits_BSV: Tensor, targets_BS: Tensor, *, group: ProcessGroup, vocabulary: int
+) -> Tensor:
+    """Cross entropy summed over all positions in fp32, from this rank's words' logits.
+
+    The same number on every rank, and that of `models.loss.token_losses_sum` on whole logits. A
+    target of `IGNORED` has no loss, as there.
+    Costs two all-reduces of 4 and 8 bytes a token; keeps the logits in their own type for backward.
+
+    Args:
+        logits_BSV: of this rank's words, for all positions.
+        targets_BS: words, the same on all ranks.
+        group: the ranks of the tensor axis.
+        vocabulary: number of words of all ranks.
+    """
+    words = Region(group=group, sequence_parallel=False).piece(vocabulary)
+    return cast(
+        "Tensor",
+        _CrossEntropySum.apply(logits_BSV.flatten(0, -2), targets_BS.flatten(), words, group),
+    )
+
+
+def rows_of(tokens: Tensor, words: range) -> tuple[Tensor, Tensor]:
+    """Each token's row on the rank with these words, and whether it has one; row 0 where not."""
+    here = (tokens >= words.start) & (tokens < words.stop)
+    return (tokens - words.start).masked_fill(~here, 0), here
+
+
+class _CrossEntropySum(Function):
+    """-log softmax(logits)[target], with the softmax over the words of all ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits_NV: Tensor, targets_N: Tensor, words: range, group: ProcessGroup
+    ) -> Tensor:
+        rows_N, here_N = rows_of(targets_N, words)
+        largest_N = logits_NV.amax(dim=-1).float()
+        with part("all_reduce", Axis.TENSOR):
+            dist.all_reduce(largest_N, op=dist.ReduceOp.MAX, group=group)
+        shifted_NV = logits_NV.float() - largest_N.unsqueeze(-1)
+        of_target_N = shifted_NV.gather(-1, rows_N.unsqueeze(-1)).squeeze(-1)
+        sums_2N = torch.stack((shifted_NV.exp_().sum(dim=-1), of_target_N.masked_fill(~here_N, 0)))
+        with part("all_reduce", Axis.TENSOR):
+            dist.all_reduce(sums_2N, group=group)
+        log_sum_N = sums_2N[0].log()
+        counted_N = targets_N != IGNORED
+        ctx.save_for_backward(logits_NV, largest_N + log_sum_N, rows_N, here_N, counted_N)
+        return (log_sum_N - sums_2N[1]).masked_fill(~counted_N, 0).sum()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        logits_NV, log_partition_N, rows_N, here_N, counted_N = ctx.saved_tensors
+        slopes_NV = (logits_NV.float() - log_partition_N.unsqueeze(-1)).exp_()
+        slopes_NV.scatter_add_(-1, rows_N.unsqueeze(-1), -here_N.float().unsqueeze(-1))
+        slopes_NV.mul_(gradients[0] * counted_N.unsqueeze(-1))
+        return slopes_NV.to(logits_NV.dtype), None, None, None

@@ -1,0 +1,41 @@
+"""Which interval of a global tensor this rank holds, where torch's own wrapper (FSDP2) has cut it.
+
+DTensor's `Shard` placements cut a dimension into ceil(n / parts) pieces, the last ones shorter or
+empty. Importing them takes half a second, so only what is about FSDP2 imports this.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from drumline_trainer.sharding.boxes import Box
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """This rank's own part of a sharded tensor: same storage, may have no elements."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def local_box(tensor: Tensor) -> Box:
+    """What this rank holds of a tensor; the whole of it where it is not sharded.
+
+    Raises:
+        ValueError: a placement that is neither Shard nor Replicate (strided or partial).
+    """
+    offsets, shape = [0] * tensor.dim(), list(tensor.shape)
+    if isinstance(tensor, DTensor):
+        coordinate = tensor.device_mesh.get_coordinate()
+        if coordinate is None:
+            raise ValueError("this rank is no part of the tensor's mesh")
+        for axis, placement in enumerate(tensor.placements):
+            if type(placement) is Replicate:
+                continue
+            if type(placement) is not Shard:
+                raise ValueError(f"cannot tell the interval of placement {placement}")
+            dim, parts = placement.dim, tensor.device_mesh.size(axis)
+            piece = -(-shape[dim] // parts)
+            start = min(coordinate[axis] * piece, shape[dim])
+            shape[dim] = min(piece, shape[dim] - start)
+            offsets[dim] += start
+    return Box(offsets=tuple(offsets), shape=tuple(shape))
