@@ -7,7 +7,7 @@ from typing import Any
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import Member, members_of
+from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodEnd, PodFacts
 from drumline_trainer.contract import FinalReport, Progress, pod_name
 
@@ -87,8 +87,8 @@ def running(job: Job, *, at: float = T0) -> Job:
 def a_pod(job: Job, index: int, *, generation: int | None = None, **facts: Any) -> PodFacts:
     """The pod of a member that has just been created; another generation's is a stray."""
     members = {member.index: member for member in members_of(job.status)}
-    member = members.get(index, Member(index=index, node="node-a", birth=1))
-    born = generation if generation is not None else member.birth
+    member = members.get(index, GangMember(index=index, node="node-a", pod_generation=1))
+    born = generation if generation is not None else member.pod_generation
     return PodFacts(
         name=pod_name(job.name, index, born),
         uid=f"pod-{index}-{born}",

@@ -18,21 +18,21 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
-from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
+    DeleteGenerations,
     DeleteJob,
     DeletePods,
-    DeleteStrays,
+    JobPlan,
     Notify,
-    Plan,
     ProtectMembers,
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.eligibility import is_queued
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World
 
@@ -105,7 +105,7 @@ class Model(World):
         except Conflict:
             return
 
-    def planned(self) -> Plan:
+    def planned(self) -> JobPlan:
         """What the operator would do now, from what it sees and remembers."""
         self.memory.unseen = {
             name: since
@@ -125,13 +125,15 @@ class Model(World):
             protected=self.memory.protected,
             expected_pods=frozenset(self.memory.unseen),
             silent=frozenset(silent),
-            threats=tuple(self.threatened[node] for node in sorted(mine & self.threatened.keys())),
+            node_disruptions=tuple(
+                self.threatened[node] for node in sorted(mine & self.threatened.keys())
+            ),
             incidents=self.incidents,
             notice=self.notice,
             notified=self.memory.notified,
             withdrawn=self.memory.withdrawn,
         )
-        return plan(self.seen_job, seen, now=self.now, epoch=self.epoch)
+        return plan_job(self.seen_job, seen, now=self.now, epoch=self.epoch)
 
     def _write_status(self, status: TrainingJobStatus) -> None:
         if self.seen_job.resource_version != self.job.resource_version:
@@ -156,11 +158,11 @@ class Model(World):
         match action:
             case CreateMembers(indices=indices):
                 self._create(indices)
-            case DeletePods(generations=generations):
+            case DeleteGenerations(generations=generations):
                 self._die_before()
                 self._delete([p for p in self.pods.values() if p.generation in generations])
                 self._done("delete")
-            case DeleteStrays(pods=pods):
+            case DeletePods(pods=pods):
                 self._die_before()
                 names = {pod.name for pod in pods if self.pods.get(pod.name, pod).uid == pod.uid}
                 self._delete([pod for pod in self.pods.values() if pod.name in names])
@@ -179,7 +181,7 @@ class Model(World):
     def _delete(self, pods: list[PodFacts]) -> None:
         status = self.seen_job.status
         lost = set((status.assignment.lost if status.assignment else None) or ())
-        kept = {(m.index, m.birth) for m in members_of(status) if m.index not in lost}
+        kept = {(m.index, m.pod_generation) for m in members_of(status) if m.index not in lost}
         for pod in pods:
             over = self.seen_job.finished
             assert over or (pod.index, pod.generation) not in kept, "a member's pod is deleted"
@@ -193,7 +195,7 @@ class Model(World):
             self.memory.children = True
         members = {member.index: member for member in members_of(self.seen_job.status)}
         for member in (members[index] for index in indices):
-            name = pod_name(self.job.name, member.index, member.birth)
+            name = pod_name(self.job.name, member.index, member.pod_generation)
             self._die_before()
             if member.index == self.uncreatable:
                 continue
@@ -207,7 +209,7 @@ class Model(World):
                 name=name,
                 uid=f"uid-{self._uids}",
                 index=member.index,
-                generation=member.birth,
+                generation=member.pod_generation,
                 node=member.node,
             )
             self.memory.unseen[name] = self.now
@@ -257,7 +259,7 @@ class Model(World):
 
     def _placed(self, nodes: tuple[str, ...], *, grow: bool) -> TrainingJobStatus | None:
         job, now, epoch = self.seen_job, self.now, self.epoch
-        sizes = legal_sizes(job.spec)
+        sizes = allowed_sizes(job.spec)
         if is_queued(job):
             size = max((size for size in sizes if size <= len(nodes)), default=0)
             if not size:
@@ -273,7 +275,9 @@ class Model(World):
         if lost and len(free) >= len(lost):
             chosen = dict(zip(sorted(lost), free, strict=False))
             places = [chosen.get(at, member.node) for at, member in enumerate(members)]
-            return transitions.replaced(job, nodes=places, replaced=lost, epoch=epoch, now=now)
+            return transitions.members_replaced(
+                job, nodes=places, replaced=lost, epoch=epoch, now=now
+            )
         if lost:
             size = max((size for size in sizes if size <= len(kept)), default=0)
             if not size:
@@ -306,7 +310,9 @@ class Model(World):
         """The job of more importance is gone."""
         disruption = self.seen_job.status.disruption
         if disruption is not None and disruption.kind is DisruptionKind.PREEMPTION:
-            self._decide(transitions.withdrawn(self.seen_job, message="not needed", now=self.now))
+            self._decide(
+                transitions.disruption_withdrawn(self.seen_job, message="not needed", now=self.now)
+            )
 
     def _decide(self, status: TrainingJobStatus) -> None:
         try:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from drumline.api.conditions import DisruptionKind
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import PodEnd, PodFacts, Threat
+from drumline.lifecycle.model.observed import NodeDisruption, PodEnd, PodFacts
 from drumline_trainer.contract import (
     ExitCode,
     FaultClass,
@@ -38,7 +38,7 @@ class World:
         self.pods: dict[str, PodFacts] = {}
         self.dead: set[str] = set()
         """Nodes that do nothing any more."""
-        self.threatened: dict[str, Threat] = {}
+        self.threatened: dict[str, NodeDisruption] = {}
         self.record: GenerationRecord | None = None
         """What the agents know of each other."""
         self.notice: NoticeAnswer | None = None
@@ -210,7 +210,7 @@ class World:
 
     def threaten(self, node: str, *, deadline: float | None) -> None:
         """Somebody announces the node's end."""
-        self.threatened[node] = Threat(
+        self.threatened[node] = NodeDisruption(
             node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=deadline
         )
 

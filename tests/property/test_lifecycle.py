@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from drumline.api.conditions import Phase
 from drumline.lifecycle.model.observed import PodFacts
-from drumline.lifecycle.plan.actions import Plan
+from drumline.lifecycle.plan.actions import JobPlan
 from drumline_trainer.contract import ExitCode, FaultClass
 from tests.builders import a_job
 from tests.property.lifecycle_model import Model
@@ -219,7 +219,7 @@ class Faults(RuleBasedStateMachine):
         assert self.model.job.status.phase is Phase.SUCCEEDED
         writes = self.model.writes.copy()
         self.model.settle()
-        assert self.model.planned() == Plan()
+        assert self.model.planned() == JobPlan()
         assert self.model.writes == writes
 
 

@@ -17,7 +17,7 @@ ObjectName = Annotated[str, Field(max_length=253)]
 Indices = Annotated[list[int], Field(max_length=10_000)]
 
 
-class Places(ApiModel):
+class PoolNodes(ApiModel):
     """Nodes for a gang, one a position: `prefix + nodes[position]`."""
 
     gpu_pool: ObjectName
@@ -32,7 +32,7 @@ class Places(ApiModel):
         return tuple(self.prefix + rest for rest in self.nodes)
 
 
-class Renewal(ApiModel):
+class ReplacedMembers(ApiModel):
     """Members whose pods were created in a later generation than the others'."""
 
     generation: int
@@ -41,13 +41,14 @@ class Renewal(ApiModel):
     """Their pod indices."""
 
 
-class Assignment(Places):
+class Assignment(PoolNodes):
     """Which node each member of the gang got, and which pod stands for it."""
 
     generation: int | None = None
     """Generation in which the pods were created that replaced does not list."""
     replaced: Annotated[
-        list[Renewal] | None, Field(max_length=10_000, json_schema_extra=keyed_by("generation"))
+        list[ReplacedMembers] | None,
+        Field(max_length=10_000, json_schema_extra=keyed_by("generation")),
     ] = None
     """Members replaced since then."""
     absent: Indices | None = None

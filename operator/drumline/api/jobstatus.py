@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from drumline.api.assignment import Assignment, Indices, ObjectName, Places
+from drumline.api.assignment import Assignment, Indices, ObjectName, PoolNodes
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline.api.conditions import Condition, DisruptionKind, Phase
 from drumline.api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
@@ -61,7 +61,7 @@ class TrainingJobStatus(ApiModel):
     """Number of the operator's leadership that wrote the generation."""
     assignment: Assignment | None = None
     """Nodes and pods of the current generation."""
-    nominated: Places | None = None
+    nominated: PoolNodes | None = None
     """Nodes that jobs of less importance give up for this one: held against all others."""
     disruption: DisruptionStatus | None = None
     """What the agents were asked to save for; absent once the members are gone."""

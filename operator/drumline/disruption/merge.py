@@ -12,7 +12,7 @@ from dataclasses import replace
 from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import Disruption
 
-Announced = dict[tuple[str, DisruptionKind], Disruption]
+AnnouncedDisruptions = dict[tuple[str, DisruptionKind], Disruption]
 """What is announced about one node, by source and kind."""
 
 _TELLING = (
@@ -26,7 +26,7 @@ _TELLING = (
 """Best explanation first: a cordon is part of most of the others."""
 
 
-def verdict_of(announced: Iterable[Disruption]) -> Disruption | None:
+def merged(announced: Iterable[Disruption]) -> Disruption | None:
     """The one disruption of a node; None where nothing is announced.
 
     The surest announcements alone decide: its kind, its source, and the earliest deadline.
@@ -41,7 +41,9 @@ def verdict_of(announced: Iterable[Disruption]) -> Disruption | None:
     return replace(chief, deadline=min(deadlines, default=None))
 
 
-def held(before: Announced, seen: Iterable[Disruption]) -> Announced:
+def keep_earliest_deadlines(
+    before: AnnouncedDisruptions, seen: Iterable[Disruption]
+) -> AnnouncedDisruptions:
     """What is announced now, each with the earliest deadline it ever had.
 
     A deadline worked out from the time of looking would move with every look.
@@ -50,7 +52,7 @@ def held(before: Announced, seen: Iterable[Disruption]) -> Announced:
         before: what `held` returned at the last look at this node.
         seen: what `signals_of` says now.
     """
-    kept: Announced = {}
+    kept: AnnouncedDisruptions = {}
     for one in seen:
         key = (one.source, one.kind)
         known = before.get(key)

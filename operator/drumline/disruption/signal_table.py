@@ -18,7 +18,7 @@ from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import Confidence
 
 
-class Mark(StrEnum):
+class Carrier(StrEnum):
     """What of a node carries a signal."""
 
     TAINT = "taint"
@@ -30,7 +30,7 @@ class Mark(StrEnum):
 class Signal:
     """One row: a mark of a node and what it announces."""
 
-    mark: Mark
+    carrier: Carrier
     name: str
     """Key of the taint or label, type of the condition."""
     kind: DisruptionKind
@@ -53,62 +53,66 @@ KARPENTER_REPAIR_SECONDS = 1800.0
 
 _AWS = (
     Signal(
-        mark=Mark.TAINT,
+        carrier=Carrier.TAINT,
         name=f"{NTH}/spot-itn",
         kind=DisruptionKind.SPOT_RECLAIM,
         notice_seconds=AWS_SPOT_SECONDS,
     ),
     Signal(  # a reclaim may follow in minutes, in hours or never
-        mark=Mark.TAINT,
+        carrier=Carrier.TAINT,
         name=f"{NTH}/rebalance-recommendation",
         kind=DisruptionKind.SPOT_RECLAIM,
         confidence=Confidence.LIKELY,
     ),
-    Signal(mark=Mark.TAINT, name=f"{NTH}/scheduled-maintenance", kind=DisruptionKind.MAINTENANCE),
     Signal(
-        mark=Mark.TAINT, name=f"{NTH}/asg-lifecycle-termination", kind=DisruptionKind.SCALE_DOWN
+        carrier=Carrier.TAINT, name=f"{NTH}/scheduled-maintenance", kind=DisruptionKind.MAINTENANCE
+    ),
+    Signal(
+        carrier=Carrier.TAINT,
+        name=f"{NTH}/asg-lifecycle-termination",
+        kind=DisruptionKind.SCALE_DOWN,
     ),
     Signal(  # set when a reboot is expected, and taken away after it
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{NTH}/action",
         value="UncordonAfterReboot",
         kind=DisruptionKind.MAINTENANCE,
     ),
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{HYPERPOD}/node-health-status",
         value="Unschedulable",
         kind=DisruptionKind.UNHEALTHY,
         confidence=Confidence.LIKELY,
     ),
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{HYPERPOD}/node-health-status",
         value="UnschedulablePendingReplacement",
         kind=DisruptionKind.HARDWARE,
     ),
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{HYPERPOD}/node-health-status",
         value="UnschedulablePendingReboot",
         kind=DisruptionKind.UNHEALTHY,
     ),
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{HYPERPOD}/deep-health-check-status",
         value="InProgress",
         kind=DisruptionKind.MAINTENANCE,
         confidence=Confidence.LIKELY,
     ),
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name=f"{HYPERPOD}/deep-health-check-status",
         value="Failed",
         kind=DisruptionKind.HARDWARE,
     ),
     *(
         Signal(
-            mark=Mark.CONDITION,
+            carrier=Carrier.CONDITION,
             name=name,
             value="False",
             kind=DisruptionKind.UNHEALTHY,
@@ -120,7 +124,7 @@ _AWS = (
 
 _GOOGLE = (
     Signal(
-        mark=Mark.LABEL,
+        carrier=Carrier.LABEL,
         name="cloud.google.com/active-node-maintenance",
         value="ONGOING",
         kind=DisruptionKind.MAINTENANCE,
@@ -130,33 +134,33 @@ _GOOGLE = (
 
 _AZURE = (
     Signal(
-        mark=Mark.TAINT,
+        carrier=Carrier.TAINT,
         name="remediator.kubernetes.azure.com/unschedulable",
         kind=DisruptionKind.UNHEALTHY,
     ),
     Signal(
-        mark=Mark.CONDITION,
+        carrier=Carrier.CONDITION,
         name="TerminateScheduled",
         value="True",
         kind=DisruptionKind.SCALE_DOWN,
         notice_seconds=AZURE_TERMINATE_SECONDS,
     ),
     Signal(
-        mark=Mark.CONDITION,
+        carrier=Carrier.CONDITION,
         name="RedeployScheduled",
         value="True",
         kind=DisruptionKind.MAINTENANCE,
         notice_seconds=AZURE_REDEPLOY_SECONDS,
     ),
     Signal(
-        mark=Mark.CONDITION,
+        carrier=Carrier.CONDITION,
         name="RebootScheduled",
         value="True",
         kind=DisruptionKind.MAINTENANCE,
         notice_seconds=AZURE_REBOOT_SECONDS,
     ),
     Signal(  # a pause of seconds: nobody has to leave for it
-        mark=Mark.CONDITION,
+        carrier=Carrier.CONDITION,
         name="FreezeScheduled",
         value="True",
         kind=DisruptionKind.MAINTENANCE,
@@ -167,7 +171,7 @@ _AZURE = (
 
 _AUTOSCALER = (
     Signal(  # idle enough to go; the mark is taken back when it is used again
-        mark=Mark.TAINT,
+        carrier=Carrier.TAINT,
         name="DeletionCandidateOfClusterAutoscaler",
         kind=DisruptionKind.SCALE_DOWN,
         confidence=Confidence.POSSIBLE,
@@ -176,12 +180,12 @@ _AUTOSCALER = (
 
 _PROBLEM_DETECTOR = (
     *(
-        Signal(mark=Mark.CONDITION, name=name, value="True", kind=DisruptionKind.UNHEALTHY)
+        Signal(carrier=Carrier.CONDITION, name=name, value="True", kind=DisruptionKind.UNHEALTHY)
         for name in ("KernelDeadlock", "ReadonlyFilesystem", "CorruptDockerOverlay2")
     ),
     *(
         Signal(  # bad for new pods; what runs already does not notice
-            mark=Mark.CONDITION,
+            carrier=Carrier.CONDITION,
             name=name,
             value="True",
             kind=DisruptionKind.UNHEALTHY,
@@ -198,10 +202,10 @@ _PROBLEM_DETECTOR = (
 )
 
 _NVSENTINEL = (
-    Signal(mark=Mark.TAINT, name="nvidia.com/gpu-xid-error", kind=DisruptionKind.HARDWARE),
+    Signal(carrier=Carrier.TAINT, name="nvidia.com/gpu-xid-error", kind=DisruptionKind.HARDWARE),
     *(
         Signal(
-            mark=Mark.LABEL,
+            carrier=Carrier.LABEL,
             name="dgxc.nvidia.com/nvsentinel-state",
             value=value,
             kind=DisruptionKind.UNHEALTHY,

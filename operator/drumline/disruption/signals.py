@@ -19,7 +19,7 @@ from drumline.disruption.model import (
     NodeFacts,
     TaintFact,
 )
-from drumline.disruption.signal_table import AWS_SPOT_SECONDS, NTH, TABLE, Mark, Signal
+from drumline.disruption.signal_table import AWS_SPOT_SECONDS, NTH, TABLE, Carrier, Signal
 
 AUTOSCALER_SECONDS = 600.0
 """cluster-autoscaler's max-graceful-termination-sec as it comes."""
@@ -50,7 +50,7 @@ GPU_CONDITIONS = frozenset(
 )
 
 
-def signals_of(node: NodeFacts, *, now: float) -> tuple[Disruption, ...]:
+def announced_disruptions(node: NodeFacts, *, now: float) -> tuple[Disruption, ...]:
     """Every disruption announced for this node, in no particular order.
 
     Args:
@@ -82,16 +82,16 @@ def _read(signal: Signal, node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
     """The times of the marks of this signal that the node carries."""
-    match signal.mark:
-        case Mark.TAINT:
+    match signal.carrier:
+        case Carrier.TAINT:
             for taint in node.taints:
                 if taint.key == signal.name and signal.value in {None, taint.value}:
                     yield taint.added_at
-        case Mark.LABEL:
+        case Carrier.LABEL:
             value = node.labels.get(signal.name)
             if value is not None and signal.value in {None, value}:
                 yield None
-        case Mark.CONDITION:
+        case Carrier.CONDITION:
             for condition in node.conditions:
                 if condition.type == signal.name and signal.value in {None, condition.status}:
                     yield condition.since

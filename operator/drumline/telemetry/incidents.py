@@ -20,7 +20,7 @@ PHASES = ("detect", "decide", "replace", "rendezvous", "restore", "first_step")
 STATES = ("starting", "productive", "repeated", "recovering")
 
 
-class Ledger:
+class IncidentCounters:
     """Counts what status writes say.
 
     Args:
@@ -32,7 +32,7 @@ class Ledger:
         self._true: dict[str, int] = defaultdict(int)
         self._shown: dict[str, int] = defaultdict(int)
 
-    def became(self, before: TrainingJobStatus, after: TrainingJobStatus) -> None:
+    def observe(self, before: TrainingJobStatus, after: TrainingJobStatus) -> None:
         """Count what is true of a job now and was not before."""
         known = {number for number, _ in _over(before)}
         for number, incident in _over(after):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from drumline.api.conditions import DisruptionKind
-from drumline.disruption.merge import held, verdict_of
+from drumline.disruption.merge import keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption, NodeFacts, TaintFact
-from drumline.disruption.signals import signals_of
+from drumline.disruption.signals import announced_disruptions
 
 NOW = 1_800_000_000.0
 
@@ -21,21 +21,19 @@ def announced(
 
 
 def test_nothing_announced_is_no_disruption() -> None:
-    assert verdict_of([]) is None
+    assert merged([]) is None
 
 
 def test_a_reclaim_with_its_cordon_is_one_reclaim() -> None:
     reclaim = announced(DisruptionKind.SPOT_RECLAIM, deadline=NOW + 120, source="taint")
     cordon = announced(DisruptionKind.DRAIN, source="cordon")
-    assert verdict_of([cordon, reclaim]) == reclaim == verdict_of([reclaim, cordon])
+    assert merged([cordon, reclaim]) == reclaim == merged([reclaim, cordon])
 
 
 def test_the_earliest_deadline_counts_whoever_states_it() -> None:
     reclaim = announced(DisruptionKind.SPOT_RECLAIM, deadline=NOW + 120)
     shutdown = announced(DisruptionKind.MAINTENANCE, deadline=NOW + 15, source="b")
-    assert verdict_of([reclaim, shutdown]) == announced(
-        DisruptionKind.SPOT_RECLAIM, deadline=NOW + 15
-    )
+    assert merged([reclaim, shutdown]) == announced(DisruptionKind.SPOT_RECLAIM, deadline=NOW + 15)
 
 
 def test_a_mere_possibility_sets_no_deadline_for_a_certainty() -> None:
@@ -43,17 +41,17 @@ def test_a_mere_possibility_sets_no_deadline_for_a_certainty() -> None:
     freeze = announced(
         DisruptionKind.MAINTENANCE, deadline=NOW + 900, confidence=Confidence.POSSIBLE
     )
-    assert verdict_of([drain, freeze]) == drain
+    assert merged([drain, freeze]) == drain
 
 
 def test_a_deadline_counted_from_the_time_of_looking_does_not_move_with_it() -> None:
     taint = TaintFact(key="aws-node-termination-handler/spot-itn", effect="NoSchedule")
     node = NodeFacts(name="n", taints=(taint,))
-    first = held({}, signals_of(node, now=NOW))
-    later = held(first, signals_of(node, now=NOW + 60))
+    first = keep_earliest_deadlines({}, announced_disruptions(node, now=NOW))
+    later = keep_earliest_deadlines(first, announced_disruptions(node, now=NOW + 60))
     assert [one.deadline for one in later.values()] == [NOW + 120]
 
 
 def test_what_is_announced_no_more_is_forgotten() -> None:
-    before = held({}, [announced(DisruptionKind.DRAIN)])
-    assert held(before, []) == {}
+    before = keep_earliest_deadlines({}, [announced(DisruptionKind.DRAIN)])
+    assert keep_earliest_deadlines(before, []) == {}

@@ -12,7 +12,7 @@ from drumline.disruption.model import (
     NodeFacts,
     TaintFact,
 )
-from drumline.disruption.signals import GPU_CONDITIONS, out_of_service, signals_of
+from drumline.disruption.signals import GPU_CONDITIONS, announced_disruptions, out_of_service
 
 NOW = 1_800_000_000.0
 NTH = "aws-node-termination-handler"
@@ -194,7 +194,7 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
 def test_a_signal(
     node: NodeFacts, kind: DisruptionKind, deadline: float | None, confidence: Confidence
 ) -> None:
-    (found,) = signals_of(node, now=NOW)
+    (found,) = announced_disruptions(node, now=NOW)
     assert (found.kind, found.deadline, found.confidence) == (kind, deadline, confidence)
     assert (found.node, bool(found.source)) == ("n", True)
 
@@ -218,19 +218,19 @@ INNOCENT: dict[str, NodeFacts] = {
 
 @pytest.mark.parametrize("node", INNOCENT.values(), ids=INNOCENT.keys())
 def test_what_is_no_disruption(node: NodeFacts) -> None:
-    assert signals_of(node, now=NOW) == ()
+    assert announced_disruptions(node, now=NOW) == ()
 
 
 def test_a_cordon_by_the_termination_handler_that_does_not_taint_has_its_two_minutes() -> None:
     labels = {f"{NTH}/event-id": "spot-itn-0a1b"}
-    found = signals_of(NodeFacts(name="n", unschedulable=True, labels=labels), now=NOW)
+    found = announced_disruptions(NodeFacts(name="n", unschedulable=True, labels=labels), now=NOW)
     spot = Disruption(node="n", kind=SPOT, source=f"{NTH}/event-id", deadline=NOW + 120)
     assert set(found) == {spot, Disruption(node="n", kind=DRAIN, source="spec.unschedulable")}
 
 
 def test_the_time_left_counts_from_the_mark() -> None:
     taint = TaintFact(key=f"{NTH}/spot-itn", effect="NoSchedule", added_at=NOW - 100)
-    (found,) = signals_of(NodeFacts(name="n", taints=(taint,)), now=NOW)
+    (found,) = announced_disruptions(NodeFacts(name="n", taints=(taint,)), now=NOW)
     assert found.deadline == NOW + 20
 
 

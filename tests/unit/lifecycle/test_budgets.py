@@ -17,7 +17,7 @@ APPLICATION = FaultClass.APPLICATION
 def charged(*times: float, fault_class: FaultClass = APPLICATION) -> TrainingJobStatus:
     status = TrainingJobStatus()
     for time in times:
-        status = budgets.charged(status, RECOVERY, fault_class, at=time)
+        status = budgets.with_charge(status, RECOVERY, fault_class, at=time)
     return status
 
 
@@ -31,18 +31,18 @@ def test_faults_fall_out_of_the_window_and_stay_in_the_sum() -> None:
 
 def test_each_class_has_a_budget_of_its_own() -> None:
     status = charged(T0, T0 + 1, fault_class=FaultClass.HANG)
-    status = budgets.charged(status, RECOVERY, APPLICATION, at=T0 + 2)
-    assert budgets.left(status, RECOVERY, at=T0 + 2) == {
+    status = budgets.with_charge(status, RECOVERY, APPLICATION, at=T0 + 2)
+    assert budgets.remaining(status, RECOVERY, at=T0 + 2) == {
         "Application": 2,
         "OutOfMemory": 1,
         "Hang": 1,
     }
-    assert budgets.left(status, RECOVERY, at=T0 + 500)["Hang"] == 3
+    assert budgets.remaining(status, RECOVERY, at=T0 + 500)["Hang"] == 3
 
 
 def test_what_is_left_never_falls_below_zero() -> None:
     status = charged(T0, T0, T0, T0, T0)
-    assert budgets.left(status, RECOVERY, at=T0)["Application"] == 0
+    assert budgets.remaining(status, RECOVERY, at=T0)["Application"] == 0
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,14 @@ def test_nominated_places_are_durable_until_the_job_has_places() -> None:
     assert (job.status.phase, job.status.reason) == (Phase.PENDING, "WaitingForVictims")
     assert transitions.waiting(job, now=T0 + 9, **WAITS) == job.status
     assert admitted(job, nodes=nodes).status.nominated is None
-    assert transitions.not_nominated(job) == job.status.model_copy(update={"nominated": None})
+    assert transitions.nomination_cleared(job) == job.status.model_copy(update={"nominated": None})
 
 
 def test_a_lost_place_that_waits_for_others_keeps_the_gang() -> None:
     job = running(admitted(a_job()))
-    lost = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    lost = transitions.members_lost(
+        job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1
+    )
     job = with_status(job, lost)
     status = transitions.waiting(job, reason="InsufficientGpus", message="0 of 2 free", now=T0 + 2)
     assert (status.phase, status.reason) == (Phase.RECOVERING, "InsufficientGpus")
@@ -37,7 +39,9 @@ def test_a_lost_place_that_waits_for_others_keeps_the_gang() -> None:
 def waits_for_victims() -> Job:
     """A gang that lost a place and is promised another one."""
     job = running(admitted(a_job(), nodes=("gpu-1", "gpu-2")))
-    lost = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    lost = transitions.members_lost(
+        job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1
+    )
     job = with_status(job, lost)
     return with_status(
         job, transitions.nominated(job, pool="h100", nodes=("gpu-1", "gpu-3"), now=T0 + 2, **WAITS)

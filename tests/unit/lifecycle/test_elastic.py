@@ -13,17 +13,17 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import Observed, Threat
+from drumline.lifecycle.model.observed import NodeDisruption, Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
-    DeletePods,
+    DeleteGenerations,
+    JobPlan,
     Notify,
-    Plan,
     ProtectMembers,
     PushRecord,
 )
-from drumline.lifecycle.plan.elastic import notice_id
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.elastic import growth_notice_id
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
@@ -57,8 +57,8 @@ def a_growing_gang() -> Job:
     return with_status(job, status)
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 6) -> Plan:
-    return plan(job, seen, now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed, *, now: float = T0 + 6) -> JobPlan:
+    return plan_job(job, seen, now=now, epoch=EPOCH)
 
 
 def decided(job: Job, seen: Observed, *, now: float = T0 + 6) -> TrainingJobStatus:
@@ -107,19 +107,19 @@ def test_while_new_members_come_up_the_others_train_on() -> None:
     assert not is_true(job.status, ConditionType.RECOVERING)
     old = ready_pods(job)[:2]
     result = planned(job, observed(*old))
-    assert result == Plan(actions=(CreateMembers(indices=(2, 3)),), requeue_at=DEADLINE)
+    assert result == JobPlan(actions=(CreateMembers(indices=(2, 3)),), requeue_at=DEADLINE)
     new = [a_pod(job, 2), a_pod(job, 3)]
-    assert planned(job, observed(*old, *new)) == Plan(requeue_at=DEADLINE)
+    assert planned(job, observed(*old, *new)) == JobPlan(requeue_at=DEADLINE)
 
 
 def test_they_save_when_the_new_ones_stand_and_only_then_all_are_told() -> None:
     job = a_growing_gang()
     pods = ready_pods(job)
-    notice = Notice(job_uid=job.uid, id=notice_id(job), deadline=DEADLINE, leave=False)
+    notice = Notice(job_uid=job.uid, id=growth_notice_id(job), deadline=DEADLINE, leave=False)
     assert planned(job, observed(*pods)).actions == (Notify(notice=notice),)
-    assert planned(job, observed(*pods, notified=notice.id)) == Plan(requeue_at=DEADLINE)
+    assert planned(job, observed(*pods, notified=notice.id)) == JobPlan(requeue_at=DEADLINE)
     under_way = NoticeAnswer(id=notice.id)
-    assert planned(job, observed(*pods, notice=under_way)) == Plan(requeue_at=DEADLINE)
+    assert planned(job, observed(*pods, notice=under_way)) == JobPlan(requeue_at=DEADLINE)
     saved = observed(*pods, notice=replace(under_way, step=42, digest="abc"))
     job = with_status(job, decided(job, saved))
     assert job.status.checkpoint == CheckpointStatus(step=42, digest="abc")
@@ -144,7 +144,7 @@ def test_growing_that_comes_to_nothing_costs_nothing(why: str) -> None:
         pods[3], now = a_pod(job, 3), DEADLINE
     seen = observed(*pods)
     if why == "unsaved":
-        answer = NoticeAnswer(id=notice_id(job), error="disk full")
+        answer = NoticeAnswer(id=growth_notice_id(job), error="disk full")
         seen = observed(*pods, notice=answer)
     status = decided(job, seen, now=now)
     assert (indices(status), status.phase, status.restarts) == ([0, 1], Phase.RUNNING, 0)
@@ -152,27 +152,31 @@ def test_growing_that_comes_to_nothing_costs_nothing(why: str) -> None:
     job = with_status(job, status)
     result = planned(job, seen, now=now)
     assert result.status is None
-    assert DeletePods(generations=(2,)) in result.actions
+    assert DeleteGenerations(generations=(2,)) in result.actions
 
 
 @pytest.mark.parametrize("node", ["a", "d"])
 def test_the_announced_end_of_a_node_comes_before_growing(node: str) -> None:
     job = a_growing_gang()
-    threat = Threat(node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=T0 + 20)
+    threat = NodeDisruption(
+        node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=T0 + 20
+    )
     old = ready_pods(job)[:2]
-    status = decided(job, observed(*old, threats=(threat,)))
+    status = decided(job, observed(*old, node_disruptions=(threat,)))
     assert (indices(status), status.phase, status.restarts) == ([0, 1], Phase.RUNNING, 0)
     assert f"node {node} is about to go" in (status.message or "")
     if node == "a":
-        status = decided(with_status(job, status), observed(*old, threats=(threat,)))
+        status = decided(with_status(job, status), observed(*old, node_disruptions=(threat,)))
         assert status.disruption is not None
         assert status.disruption.indices == [0]
 
 
 def test_a_gang_that_was_told_of_its_new_members_first_takes_them_in() -> None:
     job = a_growing_gang()
-    threat = Threat(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
-    told = observed(*ready_pods(job), threats=(threat,), acknowledged_generation=2, protected=True)
+    threat = NodeDisruption(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
+    told = observed(
+        *ready_pods(job), node_disruptions=(threat,), acknowledged_generation=2, protected=True
+    )
     status = decided(job, told)
     assert (indices(status), status.disruption) == ([0, 1, 2, 3], None)
     status = decided(with_status(job, status), told)
@@ -196,5 +200,5 @@ def test_new_members_take_the_indices_that_are_free() -> None:
     status = transitions.resized(job, kept=[0, 2, 3], added=(), epoch=EPOCH, now=T0 + 7)
     job = running(with_status(job, status))
     status = transitions.resized(job, kept=[0, 1, 2], added=["e"], epoch=EPOCH, now=T0 + 9)
-    found = [(member.index, member.node, member.birth) for member in members_of(status)]
+    found = [(member.index, member.node, member.pod_generation) for member in members_of(status)]
     assert found == [(0, "a", 1), (1, "e", 3), (2, "c", 1), (3, "d", 1)]

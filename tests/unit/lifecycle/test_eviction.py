@@ -12,11 +12,11 @@ from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed, Threat
-from drumline.lifecycle.model.timestamps import seconds, timestamp
-from drumline.lifecycle.plan.actions import DeletePods, Notify, Plan
+from drumline.lifecycle.model.observed import NodeDisruption, Observed
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify
 from drumline.lifecycle.plan.eligibility import is_queued
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
 from tests.builders import (
     EPOCH,
@@ -55,8 +55,8 @@ def preempted(job: Job, *, at: float = T0 + 10) -> Job:
     return with_status(job, status)
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 11) -> Plan:
-    return plan(job, seen, now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed, *, now: float = T0 + 11) -> JobPlan:
+    return plan_job(job, seen, now=now, epoch=EPOCH)
 
 
 def notice_of(job: Job) -> str:
@@ -89,10 +89,10 @@ def test_the_agents_are_asked_to_save_and_go_once() -> None:
     job = preempted(a_running_job())
     pods = ready_pods(job)
     notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=True)
-    asked = Plan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    asked = JobPlan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
     assert planned(job, observed(*pods)) == asked
     assert planned(job, observed(*pods, notice=NoticeAnswer(id="other", step=3))) == asked
-    waits = Plan(requeue_at=DEADLINE)
+    waits = JobPlan(requeue_at=DEADLINE)
     assert planned(job, observed(*pods, notified=notice.id)) == waits
     assert planned(job, observed(*pods, notice=NoticeAnswer(id=notice.id))) == waits
 
@@ -114,7 +114,7 @@ def test_saved_it_gives_everything_back_and_keeps_its_place_in_the_queue() -> No
     assert (last.fault_class, last.steps_lost) == (FaultClass.PREEMPTION, 0)
     released = with_status(job, status)
     assert is_queued(released)
-    assert planned(released, observed(*pods)).actions == (DeletePods(generations=(1,)),)
+    assert planned(released, observed(*pods)).actions == (DeleteGenerations(generations=(1,)),)
 
 
 def test_last_words_count_as_an_answer() -> None:
@@ -122,7 +122,7 @@ def test_last_words_count_as_an_answer() -> None:
     words = report(step=42, checkpoint_step=42, checkpoint_digest="abc")
     left = ended(exit_code=ExitCode.PREEMPTED, message=words)
     first = observed(a_pod(job, 0, end=left), ready_pods(job)[1], notified=notice_of(job))
-    assert planned(job, first) == Plan(requeue_at=DEADLINE)
+    assert planned(job, first) == JobPlan(requeue_at=DEADLINE)
     both = observed(a_pod(job, 0, end=left), a_pod(job, 1, end=left))
     status = decided(job, both)
     assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
@@ -141,7 +141,7 @@ def test_at_the_deadline_the_last_verified_checkpoint_counts() -> None:
     known = {"checkpoint": CheckpointStatus(step=30, digest="d"), "step": 41}
     job = preempted(with_status(job, job.status.model_copy(update=known)))
     seen = observed(*ready_pods(job), notified=notice_of(job))
-    assert planned(job, seen, now=DEADLINE - 1) == Plan(requeue_at=DEADLINE)
+    assert planned(job, seen, now=DEADLINE - 1) == JobPlan(requeue_at=DEADLINE)
     status = decided(job, seen, now=DEADLINE)
     assert (status.assignment, status.checkpoint) == (None, known["checkpoint"])
     assert "step 30 is saved; its agents did not save on request" in (status.message or "")
@@ -185,7 +185,9 @@ def test_a_job_that_ends_meanwhile_has_succeeded() -> None:
 def test_a_notice_nobody_wants_any_more_is_taken_back_once() -> None:
     job = preempted(a_running_job())
     name = notice_of(job)
-    job = with_status(job, transitions.withdrawn(job, message="team/urgent is gone", now=T0 + 12))
+    job = with_status(
+        job, transitions.disruption_withdrawn(job, message="team/urgent is gone", now=T0 + 12)
+    )
     assert not is_true(job.status, ConditionType.DISRUPTED)
     pods = ready_pods(job)
     back = Notice(job_uid=job.uid, id=name, deadline=0.0, leave=False, withdraw=True)
@@ -218,7 +220,7 @@ def test_an_elastic_job_saves_gives_its_surplus_up_and_goes_on() -> None:
     job = asked_for_its_surplus(a_running_job(minNodes=1))
     seen = observed(*ready_pods(job))
     notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=False)
-    assert planned(job, seen) == Plan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    assert planned(job, seen) == JobPlan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
     saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42, digest="abc"))
     status = decided(job, saved)
     assert status.assignment is not None
@@ -245,7 +247,9 @@ def test_a_member_that_dies_first_is_lost_and_nobody_gives_anything_up() -> None
 
 def test_a_job_that_moves_waits_for_its_new_places_once_it_has_saved() -> None:
     job = preempted(a_running_job())
-    job = with_status(job, transitions.moving(job.status, pool="a100", nodes=("x", "y")))
+    job = with_status(
+        job, transitions.nominated_for_move(job.status, pool="a100", nodes=("x", "y"))
+    )
     answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
     status = decided(job, observed(*ready_pods(job), notice=answer))
     assert status.assignment is None
@@ -256,32 +260,36 @@ def test_a_job_that_moves_waits_for_its_new_places_once_it_has_saved() -> None:
 
 def test_a_job_that_need_not_move_gives_its_new_places_back() -> None:
     job = preempted(a_running_job())
-    job = with_status(job, transitions.moving(job.status, pool="a100", nodes=("x", "y")))
-    status = transitions.withdrawn(job, message="nobody needs it any more", now=T0 + 12)
+    job = with_status(
+        job, transitions.nominated_for_move(job.status, pool="a100", nodes=("x", "y"))
+    )
+    status = transitions.disruption_withdrawn(job, message="nobody needs it any more", now=T0 + 12)
     assert (status.nominated, status.disruption) == (None, None)
 
 
 def test_places_that_were_kept_for_a_repair_are_given_back_with_it() -> None:
-    broken = transitions.lost(
+    broken = transitions.members_lost(
         a_running_job(), indices=[1], reason=Reason.NODE_LOST, message="", now=T0
     )
     job = with_status(a_running_job(), broken)
     kept = transitions.nominated(
         job, pool="h100", nodes=("node-a", "x"), reason="WaitingForVictims", message="", now=T0
     )
-    repaired = transitions.replaced(
+    repaired = transitions.members_replaced(
         with_status(job, kept), nodes=("node-a", "x"), replaced=[1], epoch=EPOCH, now=T0 + 1
     )
     assert (kept.nominated is None, repaired.nominated) == (False, None)
 
 
-def threat(node: str = "node-b", *, deadline: float | None = T0 + 130) -> Threat:
+def threat(node: str = "node-b", *, deadline: float | None = T0 + 130) -> NodeDisruption:
     kind = DisruptionKind.SPOT_RECLAIM
-    return Threat(node=node, kind=kind, source="aws-node-termination-handler", deadline=deadline)
+    return NodeDisruption(
+        node=node, kind=kind, source="aws-node-termination-handler", deadline=deadline
+    )
 
 
-def disrupted(job: Job, *threats: Threat) -> Job:
-    seen = observed(*ready_pods(job), threats=threats or (threat(),))
+def disrupted(job: Job, *threats: NodeDisruption) -> Job:
+    seen = observed(*ready_pods(job), node_disruptions=threats or (threat(),))
     return with_status(job, decided(job, seen, now=T0 + 10))
 
 
@@ -290,7 +298,7 @@ def test_members_on_a_node_that_goes_are_named_with_kind_and_time() -> None:
     disruption = job.status.disruption
     assert disruption is not None
     assert (disruption.kind, disruption.indices) == (DisruptionKind.SPOT_RECLAIM, [1])
-    assert seconds(disruption.deadline) == T0 + 130
+    assert parse_timestamp(disruption.deadline) == T0 + 130
     assert job.status.message == (
         "SpotReclaim of node node-b (aws-node-termination-handler, 120 s left)"
     )
@@ -299,9 +307,9 @@ def test_members_on_a_node_that_goes_are_named_with_kind_and_time() -> None:
 
 def test_all_save_and_train_on_until_the_members_there_move() -> None:
     job = disrupted(a_running_job())
-    seen = observed(*ready_pods(job), threats=(threat(),))
+    seen = observed(*ready_pods(job), node_disruptions=(threat(),))
     notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=T0 + 130, leave=False)
-    assert planned(job, seen) == Plan(actions=(Notify(notice=notice),), requeue_at=T0 + 130)
+    assert planned(job, seen) == JobPlan(actions=(Notify(notice=notice),), requeue_at=T0 + 130)
     saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42, digest="abc"))
     status = decided(job, saved)
     assert status.assignment is not None
@@ -319,7 +327,7 @@ def test_out_of_time_or_luck_they_move_unsaved(rest: dict[str, Any], now: float)
     job = disrupted(a_running_job())
     if "notice" in rest:
         rest = {"notice": replace(rest["notice"], id=notice_of(job))}
-    status = decided(job, observed(*ready_pods(job), threats=(threat(),), **rest), now=now)
+    status = decided(job, observed(*ready_pods(job), node_disruptions=(threat(),), **rest), now=now)
     assert status.assignment is not None
     assert status.assignment.lost == [1]
     assert "was not saved in time" in (status.message or "")
@@ -327,7 +335,7 @@ def test_out_of_time_or_luck_they_move_unsaved(rest: dict[str, Any], now: float)
 
 def test_without_durable_storage_they_move_at_once() -> None:
     job = disrupted(running(admitted(a_job())))
-    status = decided(job, observed(*ready_pods(job), threats=(threat(),)))
+    status = decided(job, observed(*ready_pods(job), node_disruptions=(threat(),)))
     assert status.assignment is not None
     assert status.assignment.lost == [1]
 
@@ -335,22 +343,24 @@ def test_without_durable_storage_they_move_at_once() -> None:
 def test_a_cordon_without_a_deadline_waits_five_minutes_for_the_save() -> None:
     job = disrupted(a_running_job(), threat(deadline=None))
     assert job.status.disruption is not None
-    assert seconds(job.status.disruption.deadline) == T0 + 310
+    assert parse_timestamp(job.status.disruption.deadline) == T0 + 310
 
 
 def test_what_a_cordon_was_the_first_sign_of_is_said_when_it_is_known() -> None:
-    cordon = Threat(node="node-b", kind=DisruptionKind.DRAIN, source="cordon")
+    cordon = NodeDisruption(node="node-b", kind=DisruptionKind.DRAIN, source="cordon")
     job = disrupted(a_running_job(), cordon)
     first = job.status.disruption
-    seen = observed(*ready_pods(job), threats=(threat(),))
+    seen = observed(*ready_pods(job), node_disruptions=(threat(),))
     job = with_status(job, decided(job, seen))
     second = job.status.disruption
     assert first is not None
     assert second is not None
     assert (second.id, second.kind) == (first.id, DisruptionKind.SPOT_RECLAIM)
-    assert seconds(second.deadline) == T0 + 130
-    later = observed(*ready_pods(job), threats=(threat(deadline=T0 + 400),), notified=first.id)
-    assert planned(job, later) == Plan(requeue_at=T0 + 130)
+    assert parse_timestamp(second.deadline) == T0 + 130
+    later = observed(
+        *ready_pods(job), node_disruptions=(threat(deadline=T0 + 400),), notified=first.id
+    )
+    assert planned(job, later) == JobPlan(requeue_at=T0 + 130)
 
 
 def test_another_node_joins_the_disruption_and_its_notice() -> None:
@@ -358,19 +368,19 @@ def test_another_node_joins_the_disruption_and_its_notice() -> None:
         running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c"))), threat("b")
     )
     first = job.status.disruption
-    seen = observed(*ready_pods(job), threats=(threat("b"), threat("c", deadline=T0 + 60)))
+    seen = observed(*ready_pods(job), node_disruptions=(threat("b"), threat("c", deadline=T0 + 60)))
     second = decided(job, seen, now=T0 + 20).disruption
     assert first is not None
     assert second is not None
     assert (second.id, second.indices) == (first.id, [1, 2])
     assert second.requested_at == first.requested_at
-    assert seconds(second.deadline) == T0 + 60
+    assert parse_timestamp(second.deadline) == T0 + 60
 
 
 def test_of_two_announcements_one_is_taken_back_and_its_member_stays() -> None:
     job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
     job = disrupted(job, threat("b"), threat("c"))
-    seen = observed(*ready_pods(job), threats=(threat("c"),))
+    seen = observed(*ready_pods(job), node_disruptions=(threat("c"),))
     job = with_status(job, decided(job, seen))
     answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
     status = decided(job, replace(seen, notice=answer))
@@ -382,7 +392,7 @@ def test_when_every_node_goes_the_job_queues_again() -> None:
     job = disrupted(a_running_job(), threat("node-a"), threat("node-b"))
     answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
     threats = (threat("node-a"), threat("node-b"))
-    status = decided(job, observed(*ready_pods(job), threats=threats, notice=answer))
+    status = decided(job, observed(*ready_pods(job), node_disruptions=threats, notice=answer))
     assert (status.assignment, status.reason) == (None, Reason.NODE_DISRUPTED)
     assert status.queued_at == job.status.queued_at
 
@@ -392,7 +402,7 @@ def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() ->
     job = disrupted(job, threat("b"))
     pods = list(ready_pods(job))
     pods[2] = replace(pods[2], terminating=True)
-    status = decided(job, observed(*pods, threats=(threat("b"),)))
+    status = decided(job, observed(*pods, node_disruptions=(threat("b"),)))
     assert status.assignment is not None
     assert (status.assignment.lost, status.disruption) == ([1, 2], None)
 
@@ -400,7 +410,7 @@ def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() ->
 def test_in_the_next_generation_what_is_about_to_go_is_announced_anew() -> None:
     job = disrupted(a_running_job())
     pods = [a_pod(job, 0, end=ended(exit_code=1)), ready_pods(job)[1]]
-    again = with_status(job, decided(job, observed(*pods, threats=(threat(),))))
+    again = with_status(job, decided(job, observed(*pods, node_disruptions=(threat(),))))
     assert (again.status.generation, again.status.disruption) == (2, None)
     assert not is_true(again.status, ConditionType.DISRUPTED)
     again = disrupted(running(again))
@@ -416,4 +426,4 @@ def test_an_announcement_that_is_taken_back_costs_nothing() -> None:
 
 def test_the_pods_of_a_template_of_ones_own_are_left_to_the_kubelet() -> None:
     job = a_running_job(template=TEMPLATE)
-    assert planned(job, observed(*ready_pods(job), threats=(threat(),))) == Plan()
+    assert planned(job, observed(*ready_pods(job), node_disruptions=(threat(),))) == JobPlan()

@@ -12,16 +12,16 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import Member, members_of
+from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
+    DeleteGenerations,
     DeletePods,
-    DeleteStrays,
-    Plan,
+    JobPlan,
     PushRecord,
 )
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, FinalReport, Incident, Progress
 from tests.builders import (
     EPOCH,
@@ -45,8 +45,8 @@ def a_gang(**spec: Any) -> Job:
     return running(admitted(a_job(nodes=3, trainer={"globalBatchSize": 12}, **spec), nodes=NODES))
 
 
-def planned(job: Job, seen: Observed, *, now: float = T0 + 1) -> Plan:
-    return plan(job, seen, now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed, *, now: float = T0 + 1) -> JobPlan:
+    return plan_job(job, seen, now=now, epoch=EPOCH)
 
 
 def decided(job: Job, seen: Observed, *, now: float = T0 + 1) -> TrainingJobStatus:
@@ -135,23 +135,23 @@ def test_a_lost_pod_is_deleted_once_by_name_and_never_by_force() -> None:
     job = with_status(job, decided(job, observed(*ready_pods(job), silent=silent)))
     pods = ready_pods(job)
     first = planned(job, observed(*pods, silent=silent))
-    assert first == Plan(actions=(DeleteStrays(pods=(pods[1],)),), requeue_at=T0 + 601)
+    assert first == JobPlan(actions=(DeletePods(pods=(pods[1],)),), requeue_at=T0 + 601)
     going = [replace(pod, terminating=pod.index == 1) for pod in pods]
-    assert planned(job, observed(*going, silent=silent)) == Plan(requeue_at=T0 + 601)
+    assert planned(job, observed(*going, silent=silent)) == JobPlan(requeue_at=T0 + 601)
 
 
 def a_replaced_gang(*, node: str = "node-d") -> Job:
     job = a_gang()
     job = with_status(job, decided(job, standing_with(job, 1, terminating=True)))
     nodes = ["node-a", node, "node-c"]
-    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 2)
+    status = transitions.members_replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 2)
     return with_status(job, status)
 
 
 def test_only_the_lost_member_gets_a_new_pod() -> None:
     job = a_replaced_gang()
     assert job.status.generation == 2
-    assert members_of(job.status)[1] == Member(index=1, node="node-d", birth=2)
+    assert members_of(job.status)[1] == GangMember(index=1, node="node-d", pod_generation=2)
     old = a_pod(job, 1, generation=1, node="node-b", terminating=True)
     survivors = [pod for pod in ready_pods(job) if pod.index != 1]
     result = planned(job, observed(*survivors, old), now=T0 + 3)
@@ -237,7 +237,7 @@ def test_a_lost_place_that_is_not_filled_releases_all_at_the_deadline() -> None:
     job = a_gang(startDeadlineSeconds=60)
     job = with_status(job, decided(job, standing_with(job, 1, terminating=True), now=T0 + 500))
     pods = [pod for pod in ready_pods(job) if pod.index != 1]
-    assert planned(job, observed(*pods), now=T0 + 559) == Plan(requeue_at=T0 + 560)
+    assert planned(job, observed(*pods), now=T0 + 559) == JobPlan(requeue_at=T0 + 560)
     status = decided(job, observed(*pods), now=T0 + 560)
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
     assert "1 lost members found no other place" in (status.message or "")
@@ -259,14 +259,14 @@ def test_a_member_that_failed_by_itself_gets_a_new_pod_where_it_was() -> None:
     job = a_gang()
     end = ended(exit_code=1, message=words(error="rank 2: ValueError: boom"))
     status = decided(job, standing_with(job, 1, end=end))
-    births = [(member.node, member.birth) for member in members_of(status)]
+    births = [(member.node, member.pod_generation) for member in members_of(status)]
     assert births == [("node-a", 1), ("node-b", 2), ("node-c", 1)]
     assert (status.generation, status.restarts, status.reason) == (2, 1, Reason.POD_FAILED)
     job = with_status(job, status)
     survivors = [pod for pod in ready_pods(job) if pod.index != 1]
     old = a_pod(job, 1, generation=1, end=end)
     result = planned(job, observed(*survivors, old))
-    assert result.actions == (DeleteStrays(pods=(old,)), CreateMembers(indices=(1,)))
+    assert result.actions == (DeletePods(pods=(old,)), CreateMembers(indices=(1,)))
 
 
 def test_all_that_ended_get_new_pods() -> None:
@@ -277,9 +277,9 @@ def test_all_that_ended_get_new_pods() -> None:
         a_pod(job, 2, end=ended(exit_code=ExitCode.PEER_LOST)),
     ]
     status = decided(job, observed(*pods))
-    assert {member.birth for member in members_of(status)} == {2}
+    assert {member.pod_generation for member in members_of(status)} == {2}
     result = planned(with_status(job, status), observed(*pods))
-    assert result.actions == (DeletePods(generations=(1,)), CreateMembers(indices=(0, 1, 2)))
+    assert result.actions == (DeleteGenerations(generations=(1,)), CreateMembers(indices=(0, 1, 2)))
 
 
 def test_what_the_agents_gave_up_on_is_one_restart_of_all_however_late_the_others_show_it() -> None:
@@ -288,12 +288,12 @@ def test_what_the_agents_gave_up_on_is_one_restart_of_all_however_late_the_other
     culprit = a_pod(job, 1, end=ended(exit_code=1, message=words(**gave_up)))
     up = ready_pods(job)
     status = decided(job, observed(up[0], culprit, up[2]))
-    assert {member.birth for member in members_of(status)} == {2}
+    assert {member.pod_generation for member in members_of(status)} == {2}
     job = with_status(job, status)
     end = ended(exit_code=ExitCode.PEER_LOST, message=words(**gave_up))
     late = replace(up[0], ready=False, end=end)
     result = planned(job, observed(late, culprit, up[2]), now=T0 + 30)
-    assert result.actions == (DeletePods(generations=(1,)), CreateMembers(indices=(0, 1)))
+    assert result.actions == (DeleteGenerations(generations=(1,)), CreateMembers(indices=(0, 1)))
     assert used(job.status) == {"Application": 1}
 
 
@@ -305,7 +305,7 @@ def test_members_that_join_are_not_known_to_agents_that_give_up() -> None:
     job = with_status(job, grown)
     end = ended(exit_code=1, message=words(error="boom", fault_class=FaultClass.APPLICATION))
     status = decided(job, standing_with(job, 0, end=end))
-    assert [member.birth for member in members_of(status)] == [3, 3, 2]
+    assert [member.pod_generation for member in members_of(status)] == [3, 3, 2]
 
 
 @pytest.mark.parametrize(
@@ -406,14 +406,14 @@ def test_members_without_an_end_that_others_blame_are_lost_after_a_while() -> No
     job = a_gang()
     lost = ended(exit_code=ExitCode.PEER_LOST, at=T0)
     seen = observed(a_pod(job, 0, end=lost), a_pod(job, 1, end=lost), ready_pods(job)[2])
-    assert planned(job, seen, now=T0 + 9) == Plan(requeue_at=T0 + 10)
+    assert planned(job, seen, now=T0 + 9) == JobPlan(requeue_at=T0 + 10)
     status = decided(job, seen, now=T0 + 10)
     assert (lost_of(status), status.reason) == ([2], Reason.MEMBER_SILENT)
     assert used(status) == {"Infrastructure": 1}
     incident, job = status.last_incident, with_status(job, status)
     status = decided(job, seen, now=T0 + 10)
     assert lost_of(status) == [2]
-    assert [member.birth for member in members_of(status)] == [2, 2, 1]
+    assert [member.pod_generation for member in members_of(status)] == [2, 2, 1]
     assert used(status) == {"Infrastructure": 1}
     assert incident is not None
     assert status.last_incident is not None
@@ -442,7 +442,7 @@ def test_what_is_but_a_consequence_counts_against_the_class_of_its_cause(
     job = a_gang()
     status = decided(job, observed(*(a_pod(job, n, end=peers_lost(told)) for n in range(3))))
     assert (used(status), lost_of(status)) == ({charged: 1}, None)
-    assert {member.birth for member in members_of(status)} == {2}
+    assert {member.pod_generation for member in members_of(status)} == {2}
     assert status.last_incident is not None
     assert status.last_incident.fault_class == charged
 
@@ -502,10 +502,10 @@ def test_who_ended_well_too_early_gets_a_new_pod_when_the_gang_comes_together_ag
     early = ended(message=report(step=99))
     job = with_status(job, decided(job, observed(a_pod(job, 0, end=early), *ready_pods(job)[1:2])))
     nodes = [*NODES[:2], "node-d"]
-    status = transitions.replaced(job, nodes=nodes, replaced=[2], epoch=EPOCH, now=T0 + 2)
+    status = transitions.members_replaced(job, nodes=nodes, replaced=[2], epoch=EPOCH, now=T0 + 2)
     job = with_status(job, status)
     status = decided(job, observed(a_pod(job, 0, end=early), *ready_pods(job)[1:]), now=T0 + 3)
-    assert [member.birth for member in members_of(status)] == [3, 1, 2]
+    assert [member.pod_generation for member in members_of(status)] == [3, 1, 2]
     assert used(status) == used(job.status)
 
 
@@ -514,7 +514,7 @@ def test_a_gang_with_a_template_of_its_own_starts_again_as_a_whole(facts: dict[s
     job = running(admitted(a_job(nodes=3, template=TEMPLATE), nodes=NODES))
     status = decided(job, standing_with(job, 1, **facts))
     if "end" in facts:
-        assert {member.birth for member in members_of(status)} == {2}
+        assert {member.pod_generation for member in members_of(status)} == {2}
     else:
         assert status.assignment is None
 

@@ -62,8 +62,11 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": ended(exit_code=1)}, FailureClass.APPLICATION),
         ({"end": ended(exit_code=137)}, FailureClass.APPLICATION),
         ({"end": ended(exit_code=137, reason="OOMKilled")}, FailureClass.OUT_OF_MEMORY),
-        ({"end": ended(exit_code=ExitCode.PREEMPTED)}, FailureClass.LEFT),
-        ({"end": ended(exit_code=ExitCode.PREEMPTED), "terminating": True}, FailureClass.LEFT),
+        ({"end": ended(exit_code=ExitCode.PREEMPTED)}, FailureClass.LEFT_ON_REQUEST),
+        (
+            {"end": ended(exit_code=ExitCode.PREEMPTED), "terminating": True},
+            FailureClass.LEFT_ON_REQUEST,
+        ),
         ({"end": ended(exit_code=139)}, FailureClass.APPLICATION),
     ],
 )
@@ -71,7 +74,7 @@ def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureCl
     found = failure_of(**facts)
     assert found is not None
     assert found.failure_class is failure_class
-    assert found.sentence.startswith("pod llama-0-g1 on node-a ")
+    assert found.message.startswith("pod llama-0-g1 on node-a ")
 
 
 @pytest.mark.parametrize(
@@ -91,21 +94,21 @@ def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureCl
 def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:
     found = failure_of(end=end)
     assert found is not None
-    assert found.sentence == f"pod llama-0-g1 on node-a {said}"
+    assert found.message == f"pod llama-0-g1 on node-a {said}"
 
 
 def test_last_words_are_bounded_whatever_they_are() -> None:
     found = failure_of(end=ended(exit_code=None, reason="x", message="y" * 4000))
     assert found is not None
-    assert len(found.sentence) == 1500
+    assert len(found.message) == 1500
 
 
 def test_half_a_character_in_the_last_words_is_replaced() -> None:
     words = '{"progress": {"step": 1, "total_steps": 2}, "error": "bad \\ud800 text"}'
     found = failure_of(end=ended(exit_code=1, message=words))
     assert found is not None
-    assert found.sentence.endswith("exited with 1: bad ? text")
-    assert found.sentence.encode()
+    assert found.message.endswith("exited with 1: bad ? text")
+    assert found.message.encode()
 
 
 @pytest.mark.parametrize("message", ["", "no json", "[]", '{"progress": 3}', "{" * 5000])

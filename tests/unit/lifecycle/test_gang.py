@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from tests.builders import (
     EPOCH,
@@ -29,13 +29,15 @@ def a_gang() -> Job:
 
 
 def asked(job: Job, *, known: int) -> list[int]:
-    return [pod.index for pod in agents_of(job.status, ready_pods(job), known=known)]
+    return [pod.index for pod in reachable_agents(job.status, ready_pods(job), known=known)]
 
 
 @pytest.mark.parametrize(("known", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [0, 1, 2])])
 def test_a_new_pod_is_asked_last_until_the_others_know_it(known: int, order: list[int]) -> None:
     nodes = ["d", "b", "c"]
-    status = transitions.replaced(a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1)
+    status = transitions.members_replaced(
+        a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1
+    )
     job = with_status(a_gang(), status)
     assert asked(job, known=known) == order
 
@@ -61,4 +63,4 @@ def test_nobody_is_asked_who_cannot_answer_or_is_no_member() -> None:
         replace(a_pod(job, 2, generation=4), ip="10.0.0.9"),
         third,
     ]
-    assert agents_of(job.status, pods, known=1) == [third]
+    assert reachable_agents(job.status, pods, known=1) == [third]

@@ -9,7 +9,7 @@ import pytest
 from drumline.api.conditions import Reason
 from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents.gpu_seconds import rebooked
+from drumline.lifecycle.incidents.gpu_seconds import reclassified
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import EPOCH, T0, a_job, admitted, with_status
@@ -36,7 +36,9 @@ def total(job: Job) -> int:
 
 def lost(job: Job, *, now: float) -> Job:
     message = "gone"
-    status = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message=message, now=now)
+    status = transitions.members_lost(
+        job, indices={1}, reason=Reason.POD_LOST, message=message, now=now
+    )
     return with_status(job, status)
 
 
@@ -45,7 +47,7 @@ def test_each_second_is_booked_where_it_belongs() -> None:
     job = with_status(job, transitions.running(job, now=T0 + 10))
     job = lost(job, now=T0 + 30)
     nodes = ["node-a", "node-e", "node-c", "node-d"]
-    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 31)
+    status = transitions.members_replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 31)
     job = with_status(job, status)
     job = with_status(job, transitions.running(job, now=T0 + 36))
     job = with_status(job, transitions.succeeded(job, progress=None, now=T0 + 40))
@@ -69,7 +71,7 @@ def test_members_that_join_start_while_the_others_produce() -> None:
 
 def test_a_job_that_waits_holds_nothing() -> None:
     job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
-    status = transitions.released(job, reason=Reason.POD_LOST, message="", now=T0 + 5)
+    status = transitions.requeued(job, reason=Reason.POD_LOST, message="", now=T0 + 5)
     job = with_status(job, status)
     job = admitted(job, nodes=FOUR, at=T0 + 500)
     job = with_status(job, transitions.running(job, now=T0 + 501))
@@ -92,7 +94,7 @@ def test_the_sum_is_what_was_held_whatever_happened(seed: int) -> None:
             status = transitions.running(job, now=now)
         else:
             gone = {choose.randrange(1, 4)}
-            status = transitions.lost(
+            status = transitions.members_lost(
                 job, indices=gone, reason=Reason.POD_LOST, message="", now=now
             )
         job = with_status(job, status)
@@ -103,8 +105,8 @@ def test_what_turned_out_to_be_no_progress_is_moved_and_nothing_else() -> None:
     job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
     job = with_status(job, transitions.running(job, now=T0))
     job = with_status(job, transitions.succeeded(job, progress=None, now=T0 + 100))
-    job = with_status(job, rebooked(job.status, recovering=30.4, repeated=100.0))
+    job = with_status(job, reclassified(job.status, recovering=30.4, repeated=100.0))
     counted = account(job)
     assert (counted.productive, counted.recovering, counted.repeated) == (670, 30, 100)
-    job = with_status(job, rebooked(job.status, recovering=10_000.0, repeated=5.0))
+    job = with_status(job, reclassified(job.status, recovering=10_000.0, repeated=5.0))
     assert (account(job).productive, total(job)) == (0, 800)

@@ -54,7 +54,9 @@ def a_running_job(**status: Any) -> Job:
 
 
 def folded(job: Job, *log: Incident, every: bool = False) -> Job:
-    return with_status(job, ledger.folded(job, observed(incidents=log), now=NOW, every=every))
+    return with_status(
+        job, ledger.with_agent_incidents(job, observed(incidents=log), now=NOW, every=every)
+    )
 
 
 def used(job: Job) -> dict[str, int]:
@@ -91,7 +93,7 @@ def test_one_recovery_counts_once_against_each_class_it_recovers_from() -> None:
 def test_what_another_loss_interrupted_is_counted_and_stays_behind_that() -> None:
     job = a_running_job()
     entry = opening(cause="pod llama-1-g1 on node-b vanished")
-    opened = ledger.opened(job.status, entry).model_copy(update={"generation": 2})
+    opened = ledger.with_incident(job.status, entry).model_copy(update={"generation": 2})
     job = folded(with_status(job, opened), in_place(1, over=False))
     assert (used(job), causes(job)) == ({"Application": 1}, [0, 1])
     done = folded(job, in_place(1, over=False), in_place(0, generation=2))
@@ -128,7 +130,7 @@ def test_only_the_last_eight_are_kept() -> None:
 def test_the_operator_s_incident_is_completed_by_the_agents_and_not_charged_again() -> None:
     job = a_running_job()
     entry = opening(cause="pod llama-1-g1 on node-b vanished", detect_milliseconds=1000)
-    status = ledger.opened(job.status, entry)
+    status = ledger.with_incident(job.status, entry)
     job = with_status(job, status.model_copy(update={"generation": 2}))
     theirs = in_place(0, generation=2, failed_step=7, restored_step=7)
     assert folded(job, in_place(0, generation=2, over=False)) == job
@@ -180,11 +182,11 @@ def test_faults_of_the_program_without_a_step_between_them_are_a_row(
 def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incident() -> None:
     job = a_running_job(checkpoint=CheckpointStatus(step=8, digest="d"))
     entry = opening(cause="boom", fault_class=FaultClass.APPLICATION, failed_step=10)
-    opened = ledger.opened(job.status, entry)
-    assert ledger.stepped(job, opened, 9, now=NOW) == opened
-    status = ledger.passed(opened, incidents.REPLACED, now=T0 + 5)
-    assert ledger.stepped(job, status, 8, now=NOW) == status
-    last = ledger.stepped(job, status, 9, now=NOW).last_incident
+    opened = ledger.with_incident(job.status, entry)
+    assert ledger.with_step_seen(job, opened, 9, now=NOW) == opened
+    status = ledger.with_boundary_passed(opened, incidents.REPLACED, now=T0 + 5)
+    assert ledger.with_step_seen(job, status, 8, now=NOW) == status
+    last = ledger.with_step_seen(job, status, 9, now=NOW).last_incident
     assert last is not None
     assert (last.restored_step, last.steps_lost) == (8, 2)
     assert incidents.total_milliseconds(last) == 100_000
@@ -192,11 +194,13 @@ def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incide
 
 def test_boundaries_are_noted_in_the_transitions_themselves() -> None:
     job = a_running_job()
-    lost = transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+    lost = transitions.members_lost(
+        job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1
+    )
     entry = opening(cause="gone", detect_milliseconds=1000)
-    job = with_status(job, ledger.opened(lost, entry))
+    job = with_status(job, ledger.with_incident(lost, entry))
     nodes = ["node-a", "node-c"]
-    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 3)
+    status = transitions.members_replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0 + 3)
     job = with_status(job, status)
     job = with_status(job, transitions.running(job, now=T0 + 7))
     last = job.status.last_incident

@@ -8,22 +8,22 @@ import pytest
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.members import (
-    Member,
+    GangMember,
     assignment_of,
-    compress,
     lost_positions,
     members_of,
-    moved,
-    renewed,
-    resized,
+    pool_nodes,
+    resized_members,
+    with_new_nodes,
+    with_new_pods,
 )
 
 
-def member(index: int, *, node: str | None = None, birth: int = 1) -> Member:
-    return Member(index=index, node=node or f"node-{index}", birth=birth)
+def member(index: int, *, node: str | None = None, birth: int = 1) -> GangMember:
+    return GangMember(index=index, node=node or f"node-{index}", pod_generation=birth)
 
 
-def status_of(*members: Member, **rest: tuple[int, ...]) -> TrainingJobStatus:
+def status_of(*members: GangMember, **rest: tuple[int, ...]) -> TrainingJobStatus:
     return TrainingJobStatus(generation=9, assignment=assignment_of("h100", members, **rest))
 
 
@@ -38,7 +38,7 @@ def status_of(*members: Member, **rest: tuple[int, ...]) -> TrainingJobStatus:
         (member(7),),
     ],
 )
-def test_an_assignment_holds_its_members_without_loss(members: tuple[Member, ...]) -> None:
+def test_an_assignment_holds_its_members_without_loss(members: tuple[GangMember, ...]) -> None:
     status = status_of(*members)
     assert members_of(status) == members
     assert members_of(TrainingJobStatus.model_validate_json(status.model_dump_json())) == members
@@ -71,15 +71,15 @@ def test_lost_members_are_found_by_position() -> None:
 
 def test_members_are_renewed_moved_and_resized_one_by_one() -> None:
     gang = [member(0), member(2), member(3)]
-    assert renewed(gang, {2}, birth=4) == [member(0), member(2, birth=4), member(3)]
+    assert with_new_pods(gang, {2}, pod_generation=4) == [member(0), member(2, birth=4), member(3)]
     places = ["node-0", "spare", "node-3"]
-    assert moved(gang, places, {1}, birth=4) == [
+    assert with_new_nodes(gang, places, {1}, pod_generation=4) == [
         member(0),
         member(2, node="spare", birth=4),
         member(3),
     ]
-    assert resized(gang, kept={0, 2}, added=(), birth=4) == [member(0), member(3)]
-    assert resized(gang, kept={0, 1, 2}, added=("x", "y"), birth=4) == [
+    assert resized_members(gang, kept={0, 2}, added=(), pod_generation=4) == [member(0), member(3)]
+    assert resized_members(gang, kept={0, 1, 2}, added=("x", "y"), pod_generation=4) == [
         member(0),
         member(1, node="x", birth=4),
         member(2),
@@ -93,7 +93,7 @@ def test_members_are_renewed_moved_and_resized_one_by_one() -> None:
     [["gpu-a"], ["gpu-a", "gpu-b"], ["a", "b"], ["rack-1-n10", "rack-1-n1", "rack-1-n10"], ["x"]],
 )
 def test_places_are_compressed_without_loss(nodes: list[str]) -> None:
-    places = compress("h100", nodes)
+    places = pool_nodes("h100", nodes)
     assert places.node_names() == tuple(nodes)
     assert places.gpu_pool == "h100"
     assert len(json.dumps(places.nodes)) <= len(json.dumps(nodes))

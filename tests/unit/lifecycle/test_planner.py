@@ -11,13 +11,13 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
+    DeleteGenerations,
     DeleteJob,
     DeletePods,
-    DeleteStrays,
-    Plan,
+    JobPlan,
 )
 from drumline.lifecycle.plan.eligibility import is_queued
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (
     EPOCH,
@@ -35,8 +35,8 @@ from tests.builders import (
 )
 
 
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> Plan:
-    return plan(job, seen or observed(), now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
+    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
 
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
@@ -45,13 +45,13 @@ TEMPLATE = {"image": "any:1", "command": ["true"]}
 def test_a_new_job_waits_for_the_scheduler() -> None:
     job = a_job()
     assert is_queued(job)
-    assert planned(job) == Plan()
+    assert planned(job) == JobPlan()
 
 
 def test_a_job_managed_by_another_controller_is_left_alone() -> None:
     job = a_job(managedBy="kueue.x-k8s.io/multikueue")
     assert not is_queued(job)
-    assert planned(admitted(job)) == Plan()
+    assert planned(admitted(job)) == JobPlan()
 
 
 def test_success_takes_step_and_loss_from_the_first_pods_last_words() -> None:
@@ -80,7 +80,7 @@ def test_suspending_gives_everything_back_and_resuming_queues_behind() -> None:
     assert (status.phase, status.assignment) == (Phase.SUSPENDED, None)
     job = with_status(job, status)
     assert not is_queued(job)
-    assert planned(job, observed(*pods)).actions == (DeletePods(generations=(1,)),)
+    assert planned(job, observed(*pods)).actions == (DeleteGenerations(generations=(1,)),)
     job = with_spec(job, suspend=False)
     assert not is_queued(job)
     job = with_status(job, planned(job, now=T0 + 500).status)
@@ -96,7 +96,7 @@ def test_the_active_deadline_ends_the_job_and_its_pods() -> None:
     assert status is not None
     assert status.reason == Reason.ACTIVE_DEADLINE_EXCEEDED
     assert planned(with_status(job, status), observed(*pods)).actions == (
-        DeletePods(generations=(1,)),
+        DeleteGenerations(generations=(1,)),
     )
 
 
@@ -104,7 +104,7 @@ def test_a_finished_job_keeps_its_ended_pods_until_the_ttl() -> None:
     job = running(admitted(a_job(ttlSecondsAfterFinished=60)))
     pods = [a_pod(job, i, end=ended()) for i in (0, 1)]
     job = with_status(job, planned(job, observed(*pods), now=T0).status)
-    assert planned(job, observed(*pods), now=T0 + 1) == Plan(requeue_at=T0 + 60)
+    assert planned(job, observed(*pods), now=T0 + 1) == JobPlan(requeue_at=T0 + 60)
     assert planned(job, observed(*pods), now=T0 + 60).actions == (DeleteJob(),)
 
 
@@ -116,9 +116,9 @@ def test_of_a_failed_job_only_the_pods_go_that_still_run() -> None:
     assert job.status.phase is Phase.FAILED
     going = replace(third, terminating=True)
     result = planned(job, observed(refused, second, going))
-    assert result.actions == (DeleteStrays(pods=(second,)),)
+    assert result.actions == (DeletePods(pods=(second,)),)
     result = planned(job, observed(second, going))
-    assert result.actions == (DeletePods(generations=(1,)),)
+    assert result.actions == (DeleteGenerations(generations=(1,)),)
 
 
 def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
@@ -128,7 +128,7 @@ def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
     assert status is not None
     assert is_true(status, ConditionType.INVALID_CONFIG)
     assert "did you mean 'learning_rate'?" in (status.message or "")
-    assert planned(with_status(job, status)) == Plan()
+    assert planned(with_status(job, status)) == JobPlan()
     mended = with_spec(with_status(job, status), trainer=a_job().spec.trainer)
     assert planned(mended).status is not None
     assert is_queued(mended)
@@ -136,7 +136,7 @@ def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
 
 def test_a_new_leader_marks_an_active_job_before_it_touches_it() -> None:
     job = running(admitted(a_job()))
-    result = plan(job, observed(*ready_pods(job)), now=T0, epoch=EPOCH + 1)
+    result = plan_job(job, observed(*ready_pods(job)), now=T0, epoch=EPOCH + 1)
     assert result.actions == ()
     assert result.status == job.status.model_copy(update={"epoch": EPOCH + 1})
 
@@ -164,7 +164,7 @@ def test_a_reported_checkpoint_never_goes_back() -> None:
 def test_leftovers_of_a_released_job_are_deleted() -> None:
     job = a_job()
     stray = a_pod(job, 0, generation=1, ready=True)
-    assert planned(job, observed(stray)).actions == (DeletePods(generations=(1,)),)
+    assert planned(job, observed(stray)).actions == (DeleteGenerations(generations=(1,)),)
 
 
 @pytest.mark.parametrize("suspend", [False, True])
@@ -183,7 +183,9 @@ def test_a_job_that_is_over_or_paused_recovers_no_longer(suspend: bool) -> None:
 
 def test_a_deleted_job_that_somebody_s_finalizer_holds_gives_its_nodes_back() -> None:
     job = replace(running(admitted(a_job())), deleting=True)
-    assert planned(job, observed(*ready_pods(job))).actions == (DeletePods(generations=(1,)),)
+    assert planned(job, observed(*ready_pods(job))).actions == (
+        DeleteGenerations(generations=(1,)),
+    )
 
 
 def test_restarts_in_place_are_counted_while_training_goes_on() -> None:
@@ -203,4 +205,4 @@ def test_restarts_in_place_are_counted_while_training_goes_on() -> None:
     assert (status.phase, status.restarts) == (Phase.RUNNING, 1)
     assert status.last_incident is not None
     assert status.last_incident.cause == "rank 1 stood still"
-    assert planned(with_status(job, status), seen) == Plan()
+    assert planned(with_status(job, status), seen) == JobPlan()

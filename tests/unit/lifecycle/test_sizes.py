@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.lifecycle.model.sizes import legal_sizes
+from drumline.lifecycle.model.sizes import allowed_sizes
 from tests.builders import a_job
 
 TEMPLATE = {"image": "any:1"}
@@ -26,11 +26,11 @@ def test_sizes_are_within_the_range_and_split_the_batch(
 ) -> None:
     trainer = {"globalBatchSize": batch}
     job = a_job(nodes=nodes, gpusPerNode=gpus, minNodes=min_nodes, trainer=trainer)
-    assert legal_sizes(job.spec) == sizes
+    assert allowed_sizes(job.spec) == sizes
 
 
 def test_a_template_has_one_size() -> None:
-    assert legal_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
+    assert allowed_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
 
 
 def test_no_size_cuts_a_slice_and_the_smaller_ones_lie_within_the_largest() -> None:
@@ -42,12 +42,12 @@ def test_no_size_cuts_a_slice_and_the_smaller_ones_lie_within_the_largest() -> N
         topology={"slices": slices},
         trainer={"globalBatchSize": 48},
     )
-    assert legal_sizes(job.spec) == (4, 8, 12)
+    assert allowed_sizes(job.spec) == (4, 8, 12)
 
 
 def test_every_size_holds_whole_sets_of_ranks_that_work_together() -> None:
     trainer = {"globalBatchSize": 24, "parallelism": {"tensor": 2, "pipeline": 2}}
     job = a_job(nodes=6, gpusPerNode=2, minNodes=1, trainer=trainer)
-    assert legal_sizes(job.spec) == (2, 4, 6)
+    assert allowed_sizes(job.spec) == (2, 4, 6)
     trainer["parallelism"]["replicate"] = 2
-    assert legal_sizes(a_job(nodes=8, gpusPerNode=2, minNodes=1, trainer=trainer).spec) == (4, 8)
+    assert allowed_sizes(a_job(nodes=8, gpusPerNode=2, minNodes=1, trainer=trainer).spec) == (4, 8)

@@ -14,13 +14,13 @@ from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
-    DeletePods,
-    Plan,
+    DeleteGenerations,
+    JobPlan,
     ProtectMembers,
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import restart_backoff_seconds
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from tests.builders import (
     EPOCH,
     T0,
@@ -35,8 +35,8 @@ from tests.builders import (
 )
 
 
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> Plan:
-    return plan(job, seen or observed(), now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
+    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
 
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
@@ -112,7 +112,7 @@ def test_the_next_generation_waits_until_the_last_one_gave_its_devices_back() ->
     failed = [a_pod(job, 0, ready=True, ip="1.1.1.1"), a_pod(job, 1, ready=True, ip="1.1.1.2")]
     ill = [failed[0], a_pod(job, 1, end=ended(exit_code=1))]
     job = with_status(job, planned(job, observed(*ill)).status)
-    assert planned(job, observed(*failed)).actions == (DeletePods(generations=(1,)),)
+    assert planned(job, observed(*failed)).actions == (DeleteGenerations(generations=(1,)),)
     leaving = a_pod(job, 0, generation=1, terminating=True)
     assert planned(job, observed(leaving)).actions == (CreateMembers(indices=(1,)),)
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
@@ -124,7 +124,7 @@ def test_restarts_back_off_but_the_first_does_not() -> None:
     for _ in range(2):
         pods = [a_pod(job, 0, end=ended(exit_code=1)), a_pod(job, 1, end=ended(exit_code=1))]
         job = with_status(job, planned(job, observed(*pods), now=T0).status)
-    assert planned(job, now=T0 + 4) == Plan(requeue_at=T0 + 5)
+    assert planned(job, now=T0 + 4) == JobPlan(requeue_at=T0 + 5)
     assert planned(job, now=T0 + 5).actions == (CreateMembers(indices=(0, 1)),)
 
 
@@ -154,7 +154,7 @@ def test_a_slow_start_says_what_it_waits_for() -> None:
 def test_a_slow_start_that_nobody_explains_is_told_later() -> None:
     job = admitted(a_job())
     seen = observed(ready_pods(job)[0], a_pod(job, 1))
-    assert planned(job, seen, now=T0 + 10) == Plan(requeue_at=T0 + 30)
+    assert planned(job, seen, now=T0 + 10) == JobPlan(requeue_at=T0 + 30)
     status = planned(job, seen, now=T0 + 30).status
     assert status is not None
     assert (status.reason, status.ready) == (Reason.WAITING_FOR_AGENTS, "1/2")
@@ -164,7 +164,7 @@ def test_a_slow_start_that_nobody_explains_is_told_later() -> None:
 def test_a_start_deadline_is_not_slept_through() -> None:
     job = admitted(a_job(startDeadlineSeconds=20))
     seen = observed(ready_pods(job)[0], a_pod(job, 1))
-    assert planned(job, seen, now=T0 + 1) == Plan(requeue_at=T0 + 20)
+    assert planned(job, seen, now=T0 + 1) == JobPlan(requeue_at=T0 + 20)
 
 
 @pytest.mark.parametrize("expected", [frozenset[str](), frozenset({"llama-1-g1"})])
@@ -184,7 +184,7 @@ def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() 
     job = admitted(running(admitted(a_job(startDeadlineSeconds=60))))
     stuck = a_pod(job, 0, generation=1, terminating=True)
     other = ready_pods(job)[1]
-    assert planned(job, observed(stuck, other)) == Plan(requeue_at=T0 + 60)
+    assert planned(job, observed(stuck, other)) == JobPlan(requeue_at=T0 + 60)
     status = planned(job, observed(stuck, other), now=T0 + 60).status
     assert status is not None
     assert status.assignment is None
@@ -202,7 +202,7 @@ def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:
 def test_a_pod_of_the_last_generation_that_was_not_shown_yet_is_waited_for() -> None:
     job = admitted(running(admitted(a_job())))
     unshown = observed(expected_pods=frozenset({"llama-1-g1"}))
-    assert planned(job, unshown) == Plan(requeue_at=T0 + 600)
+    assert planned(job, unshown) == JobPlan(requeue_at=T0 + 600)
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
 
 
@@ -213,7 +213,7 @@ def test_agents_that_know_other_members_of_a_generation_get_the_next_one() -> No
     status = planned(job, seen).status
     assert status is not None
     assert (status.generation, status.reason) == (2, Reason.MEMBERS_CHANGED)
-    assert [member.birth for member in members_of(status)] == [1, 1]
+    assert [member.pod_generation for member in members_of(status)] == [1, 1]
     assert (status.restarts, status.budgets) == (0, None)
     job = with_status(job, status)
     (push,) = planned(job, observed(*ready_pods(job))).actions
@@ -226,14 +226,14 @@ def test_a_template_of_ones_own_begins_anew_as_a_whole_then() -> None:
     pods = [a_pod(job, i, ip=f"10.0.0.{i}", joining=True) for i in (0, 1)]
     status = planned(job, observed(*pods, contradicted_generation=1)).status
     assert status is not None
-    assert [member.birth for member in members_of(status)] == [2, 2]
+    assert [member.pod_generation for member in members_of(status)] == [2, 2]
 
 
 def test_a_slow_recovery_stays_one() -> None:
     job = running(admitted(a_job()))
     job = with_status(job, planned(job, observed(*ready_pods(job)[:1])).status)
     nodes = ["node-a", "node-c"]
-    status = transitions.replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0)
+    status = transitions.members_replaced(job, nodes=nodes, replaced=[1], epoch=EPOCH, now=T0)
     job = with_status(job, status)
     seen = observed(ready_pods(job)[0], a_pod(job, 1, waiting="ErrImagePull: no such host"))
     late = planned(job, seen, now=T0 + 10).status

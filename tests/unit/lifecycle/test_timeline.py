@@ -52,7 +52,7 @@ def phases(entry: IncidentStatus) -> list[int | None]:
 
 
 def entry_of(incident: Incident, *, now: float = T0 + 3) -> IncidentStatus:
-    return of.entry_from(incident, job=JOB, members=MEMBERS, now=now)
+    return of.agent_incident(incident, job=JOB, members=MEMBERS, now=now)
 
 
 def test_a_restart_in_place_is_told_with_culprit_phases_and_steps() -> None:
@@ -103,10 +103,10 @@ def test_phases_add_up_to_the_last_boundary_and_any_time_fits_the_api(
     incident = told(fault_at=times[0] or 0.0, detected_at=times[1] or 0.0, **facts)
     entry = entry_of(incident)
     IncidentStatus.model_validate(json.loads(entry.model_dump_json(by_alias=True)))
-    bounds = [time for time in of.boundaries_of(incident, now=T0 + 3) if time is not None]
+    bounds = [time for time in of.agent_boundary_times(incident, now=T0 + 3) if time is not None]
     assert of.total_milliseconds(entry) == pytest.approx((max(bounds) - bounds[0]) * 1000, abs=1)
     assert all(length is None or length >= 0 for length in phases(entry))
-    again = [time for time in of.times_of(entry) if time is not None]
+    again = [time for time in of.boundary_times(entry) if time is not None]
     assert again[-1] == pytest.approx(max(bounds), abs=0.01)
 
 
@@ -115,7 +115,7 @@ def test_the_operator_opens_an_incident_with_what_the_pod_said_last() -> None:
     pod = a_pod(JOB, 1, end=ended(exit_code=1, message=words, at=T0 + 5))
     failure = classify(pod)
     assert failure is not None
-    entry = of.entry_of(failure, job=JOB, fault_class=FaultClass.APPLICATION, now=T0 + 6.5)
+    entry = of.operator_incident(failure, job=JOB, fault_class=FaultClass.APPLICATION, now=T0 + 6.5)
     assert (entry.generation, entry.attempt) == (2, 0)
     assert (entry.index, entry.pod, entry.node) == (1, "llama-1-g1", "node-b")
     assert (entry.fault_at, entry.detect_milliseconds) == (precise_timestamp(T0 + 5), 1500)
@@ -127,9 +127,9 @@ def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> 
     pod = a_pod(JOB, 1, terminating=True)
     failure = classify(pod)
     assert failure is not None
-    ours = of.entry_of(failure, job=JOB, fault_class=FaultClass.INFRASTRUCTURE, now=T0 + 2)
-    ours = of.boundary(ours, of.DECIDED, at=T0 + 4)
-    ours = of.boundary(ours, of.REPLACED, at=T0 + 9)
+    ours = of.operator_incident(failure, job=JOB, fault_class=FaultClass.INFRASTRUCTURE, now=T0 + 2)
+    ours = of.with_boundary(ours, of.DECIDED, at=T0 + 4)
+    ours = of.with_boundary(ours, of.REPLACED, at=T0 + 9)
     theirs = told(
         generation=2,
         attempt=0,
@@ -144,7 +144,7 @@ def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> 
         restored_step=30,
         tier=RestoreTier.MEMORY,
     )
-    entry = of.completed(ours, theirs, now=T0 + 13)
+    entry = of.merged_with_agents(ours, theirs, now=T0 + 13)
     assert phases(entry) == [1000, 2000, 4000, 2000, 1000, 1000]
     assert (entry.cause, entry.fault_class) == (ours.cause, FaultClass.INFRASTRUCTURE)
     assert (entry.failed_step, entry.steps_lost, entry.tier) == (30, 0, RestoreTier.MEMORY)
@@ -152,4 +152,4 @@ def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> 
 
 def test_a_boundary_that_is_known_stays() -> None:
     entry = entry_of(told(decided_at=T0 + 2))
-    assert of.boundary(entry, of.DECIDED, at=T0 + 9) == entry
+    assert of.with_boundary(entry, of.DECIDED, at=T0 + 9) == entry

@@ -12,7 +12,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.timestamps import seconds, timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_trainer.contract import Progress
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
@@ -31,11 +31,11 @@ def since(status: TrainingJobStatus, kind: ConditionType) -> str:
 
 
 def released(job: Job) -> TrainingJobStatus:
-    return transitions.released(job, reason=Reason.POD_LOST, message="gone", now=LATER)
+    return transitions.requeued(job, reason=Reason.POD_LOST, message="gone", now=LATER)
 
 
 def restarting(job: Job) -> TrainingJobStatus:
-    return transitions.restarting(
+    return transitions.restarted(
         job, indices=(0, 1), reason=Reason.POD_FAILED, message="boom", epoch=9, now=LATER
     )
 
@@ -211,19 +211,21 @@ def test_a_new_leader_changes_the_epoch_and_nothing_else() -> None:
 
 def test_long_texts_are_cut_to_what_the_api_allows() -> None:
     job = running(admitted(a_job()))
-    status = transitions.released(job, reason=Reason.API_REFUSED, message="x" * 9000, now=LATER)
+    status = transitions.requeued(job, reason=Reason.API_REFUSED, message="x" * 9000, now=LATER)
     TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
     assert (len(status.message or ""), len(status.incident or "")) == (2048, 8192)
 
 
 def test_times_are_written_as_kubernetes_writes_them() -> None:
     assert timestamp(T0 + 0.9) == "2023-11-14T22:13:20Z"
-    assert seconds("2023-11-14T22:13:20Z") == T0
-    assert seconds("2023-11-14T22:13:20.5Z") == T0 + 0.5
+    assert parse_timestamp("2023-11-14T22:13:20Z") == T0
+    assert parse_timestamp("2023-11-14T22:13:20.5Z") == T0 + 0.5
 
 
 def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
-    waits = with_status(a_job(), transitions.expecting(a_job().status, start=T0 + 60, by=T0 + 90.7))
+    waits = with_status(
+        a_job(), transitions.with_expected_start(a_job().status, start=T0 + 60, by=T0 + 90.7)
+    )
     told = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
     assert (waits.status.expected_start, waits.status.expected_start_by) == told
     placed = transitions.admitted(

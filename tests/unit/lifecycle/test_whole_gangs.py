@@ -10,11 +10,11 @@ from drumline.api.conditions import Phase, Reason
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.actions import (
-    DeletePods,
-    Plan,
+    DeleteGenerations,
+    JobPlan,
 )
 from drumline.lifecycle.plan.eligibility import is_queued
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode
 from tests.builders import (
     EPOCH,
@@ -30,8 +30,8 @@ from tests.builders import (
 )
 
 
-def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> Plan:
-    return plan(job, seen or observed(), now=now, epoch=EPOCH)
+def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
+    return plan_job(job, seen or observed(), now=now, epoch=EPOCH)
 
 
 TEMPLATE = {"image": "any:1", "command": ["true"]}
@@ -57,7 +57,7 @@ def test_members_that_lost_a_peer_wait_for_that_peers_own_end() -> None:
     job = running(admitted(a_job()))
     lost = ended(exit_code=ExitCode.PEER_LOST, at=T0)
     pods = [a_pod(job, 0, end=lost), a_pod(job, 1, ready=True, ip="10.0.0.2")]
-    assert planned(job, observed(*pods), now=T0 + 9) == Plan(requeue_at=T0 + 10)
+    assert planned(job, observed(*pods), now=T0 + 9) == JobPlan(requeue_at=T0 + 10)
     assert planned(job, observed(*pods), now=T0 + 10).status is not None
 
 
@@ -108,7 +108,7 @@ def test_a_lost_or_refused_pod_places_a_gang_of_ones_own_anew_and_costs_no_resta
     assert (status.assignment, status.restarts, status.reason) == (None, 0, reason)
     released = with_status(job, status)
     assert is_queued(released)
-    assert planned(released, observed(pods[0])).actions == (DeletePods(generations=(1,)),)
+    assert planned(released, observed(pods[0])).actions == (DeleteGenerations(generations=(1,)),)
 
 
 def test_a_pod_that_vanished_while_running_is_a_lost_pod() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.telemetry.incidents import Ledger
+from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 
 AT = "2026-01-01T00:00:00Z"
@@ -48,7 +48,7 @@ def status(*incidents: dict[str, Any], **gpu_seconds: int) -> TrainingJobStatus:
 class Counted:
     def __init__(self) -> None:
         self.metrics = Metrics()
-        self.ledger = Ledger(self.metrics)
+        self.ledger = IncidentCounters(self.metrics)
 
     def __call__(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
@@ -61,10 +61,10 @@ def counted() -> Counted:
 
 def test_an_incident_counts_once_when_its_recovery_is_over(counted: Counted) -> None:
     begun, over = status(incident(1)), status(incident(1, **OVER))
-    counted.ledger.became(NOTHING, begun)
+    counted.ledger.observe(NOTHING, begun)
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 0
-    counted.ledger.became(begun, over)
-    counted.ledger.became(over, over)
+    counted.ledger.observe(begun, over)
+    counted.ledger.observe(over, over)
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 1
     assert counted("drumline_incident_steps_lost_total", **{"class": "Hang"}) == 2
     phases = {
@@ -76,8 +76,8 @@ def test_an_incident_counts_once_when_its_recovery_is_over(counted: Counted) -> 
 
 def test_incidents_that_were_folded_together_count_each(counted: Counted) -> None:
     both = status(incident(2, **OVER), incident(1, **OVER))
-    counted.ledger.became(status(incident(1)), both)
-    counted.ledger.became(both, status(incident(3), incident(2, **OVER), incident(1, **OVER)))
+    counted.ledger.observe(status(incident(1)), both)
+    counted.ledger.observe(both, status(incident(3), incident(2, **OVER), incident(1, **OVER)))
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 2
 
 
@@ -88,14 +88,14 @@ def test_gpu_seconds_that_move_to_another_state_are_counted_there_and_never_twic
         return counted("drumline_job_gpu_seconds_total", state="productive")
 
     first = status(productive=100)
-    counted.ledger.became(NOTHING, first)
+    counted.ledger.observe(NOTHING, first)
     moved = status(productive=60, recovering=40)
-    counted.ledger.became(first, moved)
+    counted.ledger.observe(first, moved)
     assert (productive(), counted("drumline_job_gpu_seconds_total", state="recovering")) == (
         100,
         40,
     )
-    counted.ledger.became(moved, status(productive=90, recovering=40))
+    counted.ledger.observe(moved, status(productive=90, recovering=40))
     assert productive() == 100
-    counted.ledger.became(status(productive=90), status(productive=130))
+    counted.ledger.observe(status(productive=90), status(productive=130))
     assert productive() == 130

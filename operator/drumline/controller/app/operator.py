@@ -45,7 +45,7 @@ from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.manifests.pods import PodSettings
 from drumline.telemetry import http, logs
-from drumline.telemetry.incidents import Ledger
+from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Operator:
                 epoch=epoch,
                 progress_seconds=self._settings.progress_seconds,
                 metrics=self._metrics,
-                ledger=Ledger(self._metrics),
+                ledger=IncidentCounters(self._metrics),
                 notices=notices,
                 clock=time.time,
             )

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import node_facts_of, node_of, resources_of
-from drumline.disruption.merge import Announced, held, verdict_of
+from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
-from drumline.disruption.signals import out_of_service, signals_of
-from drumline.lifecycle.model.observed import Threat
+from drumline.disruption.signals import announced_disruptions, out_of_service
+from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
 
@@ -50,7 +50,7 @@ class NodeBook:
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
         self._out_of_service: set[str] = set()
-        self._announced: dict[str, Announced] = {}
+        self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
 
@@ -102,7 +102,9 @@ class NodeBook:
         changes: list[NodeChange] = []
         for name in list(self._announced):
             offer, fate = self._offer(name), self._fate(name)
-            self._announce(name, signals_of(node_facts_of(self._views[name]), now=self._clock()))
+            self._announce(
+                name, announced_disruptions(node_facts_of(self._views[name]), now=self._clock())
+            )
             changes.append(self._changed(name, offer, fate))
         return [change for change in changes if change != NodeChange()]
 
@@ -117,11 +119,11 @@ class NodeBook:
         view = self._views.get(name)
         return view is not None and view.ready
 
-    def threats(self, names: Iterable[str]) -> tuple[Threat, ...]:
+    def threats(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
         """Of these nodes, those that will certainly stop to serve."""
         found = [self._verdicts[name] for name in names if name in self._verdicts]
         return tuple(
-            Threat(node=one.node, kind=one.kind, source=one.source, deadline=one.deadline)
+            NodeDisruption(node=one.node, kind=one.kind, source=one.source, deadline=one.deadline)
             for one in found
             if one.confidence is Confidence.CERTAIN
         )
@@ -158,7 +160,7 @@ class NodeBook:
         facts = node_facts_of(view)
         if out_of_service(facts):
             self._out_of_service.add(name)
-        self._announce(name, signals_of(facts, now=self._clock()))
+        self._announce(name, announced_disruptions(facts, now=self._clock()))
 
     def _value(
         self,
@@ -187,8 +189,8 @@ class NodeBook:
         return f"{verdict.kind} ({verdict.source})"
 
     def _announce(self, name: str, seen: Iterable[Disruption]) -> None:
-        announced = held(self._announced.pop(name, {}), seen)
-        verdict = verdict_of(announced.values())
+        announced = keep_earliest_deadlines(self._announced.pop(name, {}), seen)
+        verdict = merged(announced.values())
         self._verdicts.pop(name, None)
         if verdict is not None:
             self._announced[name] = announced

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from drumline.lifecycle.model.timestamps import seconds, timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.scheduling.shares.fairshare import decay, dominant_shares
 
 if TYPE_CHECKING:
@@ -82,6 +82,6 @@ class PastUse:
 
 def _moment(text: object) -> float | None:
     try:
-        return seconds(text) if isinstance(text, str) else None
+        return parse_timestamp(text) if isinstance(text, str) else None
     except ValueError:
         return None

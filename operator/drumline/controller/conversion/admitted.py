@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from drumline.api.conditions import DisruptionKind
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
-from drumline.lifecycle.model.sizes import legal_sizes
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Gang
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def places_of(job: Job) -> Places:
     members = members_of(job.status)
     return Places(
         nodes=tuple(member.node for member in members),
-        pods=tuple((member.index, member.birth) for member in members),
+        pods=tuple((member.index, member.pod_generation) for member in members),
         lost=lost_positions(job.status),
     )
 
@@ -52,7 +52,9 @@ def places_of(job: Job) -> Places:
 def holds_places(job: Job) -> bool:
     """Whether the job's assignment stands: one of a size it may no more have is being released."""
     return (
-        job.status.assignment is not None and not job.finished and job.size in legal_sizes(job.spec)
+        job.status.assignment is not None
+        and not job.finished
+        and job.size in allowed_sizes(job.spec)
     )
 
 
@@ -86,7 +88,7 @@ def admitted_of(
         reserved=_reserved(places, pods),
         lost=places.lost,
         leaving=leaving,
-        admitted_at=seconds(status.admitted_at) if status.admitted_at else job.created_at,
+        admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
         giving_up=_giving_up(job, places),
         nominated=_nominated(promised.node_names() if promised else (), places, moves=leaving),
@@ -102,7 +104,7 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     """
     gpus = job.size * job.spec.gpus_per_node
     started = job.status.started_at or job.status.admitted_at
-    whole = max(0.0, now - seconds(started)) if started else 0.0
+    whole = max(0.0, now - parse_timestamp(started)) if started else 0.0
     trainer = job.spec.trainer
     if trainer is None or progress is None or not progress.tokens_per_second:
         return whole * gpus

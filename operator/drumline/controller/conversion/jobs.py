@@ -15,8 +15,8 @@ from drumline.kube.quantity import amount
 from drumline.lifecycle.manifests.pods import JOIN_CONTAINER, JOIN_REQUESTS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEnd, PodFacts
-from drumline.lifecycle.model.sizes import legal_sizes
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import (
     Gang,
     MoveBudget,
@@ -56,7 +56,7 @@ def job_of(view: ObjectView) -> Job:
         uid=view.uid,
         resource_version=view.resource_version,
         object_generation=view.generation,
-        created_at=seconds(view.creation_time),
+        created_at=parse_timestamp(view.creation_time),
         spec=parse(TrainingJobSpec, view.spec, at="spec"),
         status=parse(TrainingJobStatus, view.status, at="status"),
         deleting=bool(view.deletion_time),
@@ -105,7 +105,7 @@ def _end_of(pod: PodView) -> PodEnd | None:
         exit_code=main.exit_code,
         reason=pod.reason or main.exit_reason,
         message=main.termination_message,
-        ended_at=seconds(main.finished_time) if main.finished_time else None,
+        ended_at=parse_timestamp(main.finished_time) if main.finished_time else None,
     )
 
 
@@ -181,7 +181,7 @@ def gang_of(
     """
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
-    sizes, deadline = legal_sizes(spec), spec.active_deadline_seconds
+    sizes, deadline = allowed_sizes(spec), spec.active_deadline_seconds
     again = status.generation is not None and status.assignment is None
     group = None if again else spec.group  # the common start is over
     extra = platform_tolerations if job.runs_trainer else ()
@@ -191,7 +191,7 @@ def gang_of(
         queue=spec.queue,
         nodes=spec.nodes,
         per_pod=_per_pod(job),
-        queued_at=seconds(status.queued_at) if status.queued_at else job.created_at,
+        queued_at=parse_timestamp(status.queued_at) if status.queued_at else job.created_at,
         priority=priority,
         pool=spec.gpu_pool,
         pools=tuple(spec.gpu_pools or ()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 
@@ -123,6 +123,6 @@ def node_of(
 def _seconds(text: str) -> float | None:
     """A time as a component wrote it; None for none, or for what is no time."""
     try:
-        return seconds(text) if text else None
+        return parse_timestamp(text) if text else None
     except ValueError:
         return None

@@ -33,13 +33,13 @@ from drumline.kube.resources import (
 )
 from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.pods import PodSettings, pod_manifests
-from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
+    DeleteGenerations,
     DeleteJob,
     DeletePods,
-    DeleteStrays,
     Notify,
     ProtectMembers,
     PushRecord,
@@ -161,9 +161,9 @@ class Executor:
         match action:
             case CreateMembers():
                 await self._create_members(job, action.indices, memory)
-            case DeletePods():
+            case DeleteGenerations():
                 await self._delete_pods(job, action.generations)
-            case DeleteStrays():
+            case DeletePods():
                 await asyncio.gather(*(self._delete_stray(job, pod) for pod in action.pods))
             case PushRecord():
                 await self._push(job, action, memory)
@@ -281,7 +281,7 @@ class Executor:
         if joining and not memory.known_generation:
             error = AgentError("the gang was not heard yet: its leader may be a new member or not")
             raise _agent_later(job, error, memory)
-        pods = agents_of(job.status, self._pods_of(job), known=memory.known_generation)
+        pods = reachable_agents(job.status, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
         for pod in pods[:NOTICE_TRIES]:
             try:

@@ -22,20 +22,20 @@ from drumline.controller.reconciler.executor import (
 from drumline.controller.status.job_events import Notices
 from drumline.controller.status.writer import StatusWriter
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents.failures import refused
-from drumline.lifecycle.model.gang import agents_of
+from drumline.lifecycle.incidents.failures import refused_by_kubelet
+from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.observed import Observed
-from drumline.lifecycle.model.timestamps import seconds
-from drumline.lifecycle.plan.planner import plan
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.plan.planner import plan_job
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobStatus
     from drumline.controller.agents.watch import Heard
     from drumline.lifecycle.model.observed import PodFacts
-    from drumline.telemetry.incidents import Ledger
+    from drumline.telemetry.incidents import IncidentCounters
     from drumline.telemetry.metrics import Metrics
     from drumline_trainer.contract import Progress
 
@@ -76,7 +76,7 @@ class Reconciler:
         epoch: int,
         progress_seconds: float,
         metrics: Metrics,
-        ledger: Ledger,
+        ledger: IncidentCounters,
         notices: Notices,
         clock: Callable[[], float],
     ) -> None:
@@ -112,7 +112,7 @@ class Reconciler:
             memory = self._memory.setdefault(job.uid, Memory())
             observed = self._observe(job, memory)
             now = self._clock()
-            planned = plan(job, observed, now=now, epoch=self._epoch)
+            planned = plan_job(job, observed, now=now, epoch=self._epoch)
             if planned.status is not None:
                 await self._writer.write(job, planned.status)
                 memory.written_at = now
@@ -142,7 +142,7 @@ class Reconciler:
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
             silent=heard.lost if heard else frozenset(),
             gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
-            threats=self._state.nodes.threats(sorted(nodes)),
+            node_disruptions=self._state.nodes.threats(sorted(nodes)),
             incidents=heard.status.incidents if heard else (),
             notice=heard.status.notice if heard else None,
             notified=memory.notified,
@@ -178,7 +178,7 @@ class Reconciler:
                     birth=pod.generation,
                     node_ready=self._state.nodes.is_ready(pod.node),
                 )
-                for pod in agents_of(job.status, pods, known=memory.known_generation)
+                for pod in reachable_agents(job.status, pods, known=memory.known_generation)
             ),
         )
 
@@ -215,7 +215,7 @@ class Reconciler:
         cause = f"the API server refused its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
         now = self._clock()
-        status = transitions.released(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        status = transitions.requeued(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
         self._tell(job, status)
 
@@ -227,7 +227,7 @@ class Reconciler:
         """
         now, reason = self._clock(), str(status.reason)
         before = self._state.backoffs.get(job.uid)
-        started = seconds(job.status.started_at) if job.status.started_at else now
+        started = parse_timestamp(job.status.started_at) if job.status.started_at else now
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
         lenience = 1 if reason == Reason.API_REFUSED else 2
         steps = min(count - lenience, 16)
@@ -239,7 +239,7 @@ class Reconciler:
         """Log, count and announce what has just become true."""
         before = job.status
         self._notices.became(job, status)
-        self._ledger.became(job.status, status)
+        self._ledger.observe(job.status, status)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_refusers(job)
         if (status.phase, status.generation) != (before.phase, before.generation):
@@ -258,12 +258,12 @@ class Reconciler:
         if before.assignment and not status.assignment and status.phase == Phase.PENDING:
             self._back_off(job, status)
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
-            waited = self._clock() - seconds(status.generation_at)
+            waited = self._clock() - parse_timestamp(status.generation_at)
             self._metrics.start_seconds.observe(max(0.0, waited))
         if (status.generation or 0) > (before.generation or 0):
             self._metrics.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_refusers(self, job: Job) -> None:
         for pod in self._state.facts_of(job.namespace, job.uid):
-            if pod.end is not None and refused(pod.end):
+            if pod.end is not None and refused_by_kubelet(pod.end):
                 self._state.nodes.distrust(pod.node)

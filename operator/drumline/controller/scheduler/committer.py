@@ -23,7 +23,7 @@ from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pods import PodSettings, image_of
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.transitions import disruption as yielding
 from drumline.lifecycle.transitions import membership as memberships
@@ -126,7 +126,7 @@ class Committer:
         if not await self._write(job, status):
             return False
         self._metrics.placed.labels(queue=job.spec.queue, gpu_pool=placed.pool).inc()
-        queued_at = seconds(status.queued_at) if status.queued_at else now
+        queued_at = parse_timestamp(status.queued_at) if status.queued_at else now
         self._metrics.queue_wait_seconds.labels(queue=job.spec.queue).observe(now - queued_at)
         domain = "/".join(placed.domain)
         self._notices.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
@@ -142,7 +142,7 @@ class Committer:
 
     async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
         nodes = placed.assignment
-        status = memberships.replaced(
+        status = memberships.members_replaced(
             job, nodes=nodes, replaced=placed.replaced, epoch=self._epoch, now=now
         )
         if not await self._write(job, status):
@@ -197,7 +197,7 @@ class Committer:
             deadline=now + self._preemption_seconds,
             now=now,
         )
-        status = yielding.moving(status, pool=move.pool, nodes=move.assignment)
+        status = yielding.nominated_for_move(status, pool=move.pool, nodes=move.assignment)
         if not await self._write(job, status):
             return False
         self._metrics.moves.labels(reason=str(move.why)).inc()
@@ -225,7 +225,7 @@ class Committer:
         )
         if victim.moves_to:
             pool = victim.moves_to_pool
-            status = yielding.moving(status, pool=pool, nodes=victim.moves_to)
+            status = yielding.nominated_for_move(status, pool=pool, nodes=victim.moves_to)
         if not await self._write(job, status):
             return False
         self._metrics.preemptions.labels(reason=str(victim.why)).inc()
@@ -244,7 +244,7 @@ class Committer:
         waits = blocked.reason is BlockReason.WAITING_FOR_VICTIMS
         if waits or job.status.nominated is None:
             return True
-        return await self._write(job, yielding.not_nominated(job))
+        return await self._write(job, yielding.nomination_cleared(job))
 
     async def _go_nowhere(self, job: Job, *, now: float) -> bool:
         if not _gives_way(job):
@@ -252,7 +252,7 @@ class Committer:
         return await self._let_stay(job, why="the nodes it was to move to are taken", now=now)
 
     async def _let_stay(self, job: Job, *, why: str, now: float) -> bool:
-        status = yielding.withdrawn(job, message=why, now=now)
+        status = yielding.disruption_withdrawn(job, message=why, now=now)
         if not await self._write(job, status):
             return False
         log.info("preemption_withdrawn", job=job.key, why=why)

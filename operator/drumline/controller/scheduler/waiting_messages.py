@@ -17,7 +17,7 @@ from drumline.controller.status.job_events import Notices
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.telemetry import logs
 
@@ -119,7 +119,7 @@ class WaitingTexts:
             return True
         now = self._clock()
         status = transitions.waiting(job, reason=text.reason, message=text.message, now=now)
-        status = transitions.expecting(status, start=text.start, by=text.start_by)
+        status = transitions.with_expected_start(status, start=text.start, by=text.start_by)
         try:
             await self._writer.write(job, status)
         except NotLeader:
@@ -146,4 +146,4 @@ def _moved(told: str | None, start: float | None, *, now: float) -> bool:
     """Whether another expected start is worth a write."""
     if told is None or start is None:
         return (told is None) != (start is None)
-    return abs(seconds(told) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)
+    return abs(parse_timestamp(told) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drumline.api.incidents import BudgetStatus, Charge
 from drumline.lifecycle.model.conditions import changed
-from drumline.lifecycle.model.timestamps import seconds, timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_trainer.contract import FaultClass
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def used(
         for budget in status.budgets or ()
         if budget.fault_class is fault_class
         for charge in budget.recent
-        if begin < seconds(charge.at) <= at
+        if begin < parse_timestamp(charge.at) <= at
     )
 
 
-def left(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
+def remaining(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
     """By class that has a limit: how many more recoveries it allows."""
     limits = {each: limit_of(recovery, each) for each in FaultClass}
     return {
@@ -68,7 +68,7 @@ def left(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dic
     }
 
 
-def charged(
+def with_charge(
     status: TrainingJobStatus, recovery: RecoverySpec, fault_class: FaultClass, *, at: float
 ) -> TrainingJobStatus:
     """The status with one more fault of this class.
@@ -79,7 +79,7 @@ def charged(
     budgets = {budget.fault_class: budget for budget in status.budgets or ()}
     before = budgets.get(fault_class) or BudgetStatus(fault_class=fault_class, used=0, recent=[])
     begin = at - recovery.budget_window_seconds
-    recent = [charge for charge in before.recent if seconds(charge.at) > begin]
+    recent = [charge for charge in before.recent if parse_timestamp(charge.at) > begin]
     recent = sorted([*recent, Charge(at=timestamp(at), count=1)], key=lambda charge: charge.at)
     if len(recent) > MAX_CHARGES:
         oldest, second, *rest = recent

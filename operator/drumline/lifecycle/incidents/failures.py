@@ -16,7 +16,7 @@ from drumline_trainer.contract import ContractError, ExitCode, FaultClass, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drumline.lifecycle.model.members import Member
+    from drumline.lifecycle.model.members import GangMember
     from drumline.lifecycle.model.observed import PodEnd, PodFacts
 
 
@@ -31,7 +31,7 @@ class FailureClass(StrEnum):
     """The kubelet did not admit the pod, a race with another scheduler: placed anew, uncharged."""
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, deleted or lost with its node: placed anew."""
-    LEFT = "Left"
+    LEFT_ON_REQUEST = "Left"
     """It was asked to go, saved and went: placed anew, uncharged."""
     OUT_OF_MEMORY = "OutOfMemory"
     """A rank ran out of memory: restarted where it was."""
@@ -43,7 +43,11 @@ class FailureClass(StrEnum):
     """A consequence of another member's failure: restarted where it was."""
 
 
-PLACED_ANEW: Final = (FailureClass.REFUSED, FailureClass.INFRASTRUCTURE, FailureClass.LEFT)
+RESCHEDULED: Final = (
+    FailureClass.REFUSED,
+    FailureClass.INFRASTRUCTURE,
+    FailureClass.LEFT_ON_REQUEST,
+)
 """Their members' places are given up; all others keep theirs."""
 
 CHARGED_TO: Final = {
@@ -60,7 +64,7 @@ _REASONS: Final = {
     FailureClass.CORRUPT_CHECKPOINT: Reason.CORRUPT_CHECKPOINT,
     FailureClass.REFUSED: Reason.KUBELET_REFUSED,
     FailureClass.INFRASTRUCTURE: Reason.POD_LOST,
-    FailureClass.LEFT: Reason.POD_LOST,
+    FailureClass.LEFT_ON_REQUEST: Reason.POD_LOST,
     FailureClass.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureClass.HANG: Reason.HANG,
     FailureClass.APPLICATION: Reason.POD_FAILED,
@@ -87,7 +91,7 @@ class Failure:
     index: int
     pod: str
     node: str
-    sentence: str
+    message: str
     at: float | None = None
     """When it struck, where that is known (seconds since the epoch)."""
     step: int | None = None
@@ -95,7 +99,7 @@ class Failure:
     error: str = ""
     """What was raised, in the program's own words."""
     rank: int | None = None
-    told: FaultClass | None = None
+    reported_class: FaultClass | None = None
     """Of a consequence: the class of what the agents gave up over, where they say so."""
 
     @property
@@ -105,7 +109,7 @@ class Failure:
         A consequence counts against the class of its cause. Where nobody knows that, what came
         between the members is no fault of the program's.
         """
-        return self.told or CHARGED_TO.get(self.failure_class, FaultClass.PREEMPTION)
+        return self.reported_class or CHARGED_TO.get(self.failure_class, FaultClass.PREEMPTION)
 
 
 def classify(pod: PodFacts) -> Failure | None:
@@ -132,7 +136,7 @@ def on_gone_node(pod: PodFacts) -> Failure:
     return replace(failure, reason=Reason.NODE_LOST)
 
 
-def vanished(member: Member, *, pod: str) -> Failure:
+def vanished(member: GangMember, *, pod: str) -> Failure:
     """The member's pod is not there any more."""
     return Failure(
         failure_class=FailureClass.INFRASTRUCTURE,
@@ -140,11 +144,11 @@ def vanished(member: Member, *, pod: str) -> Failure:
         index=member.index,
         pod=pod,
         node=member.node,
-        sentence=f"pod {pod} on {member.node} vanished",
+        message=f"pod {pod} on {member.node} vanished",
     )
 
 
-def refused(end: PodEnd) -> bool:
+def refused_by_kubelet(end: PodEnd) -> bool:
     """Whether the kubelet did not admit the pod.
 
     A kubelet that restarts admits its pods anew: then there are exit codes too, of containers that
@@ -155,11 +159,11 @@ def refused(end: PodEnd) -> bool:
 
 
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
-    if refused(end):
+    if refused_by_kubelet(end):
         text = f"was refused by the kubelet: {end.reason}: {end.message}"
         return _failure(pod, FailureClass.REFUSED, text)
     if end.exit_code == ExitCode.PREEMPTED:
-        return _failure(pod, FailureClass.LEFT, "left on request")
+        return _failure(pod, FailureClass.LEFT_ON_REQUEST, "left on request")
     if end.exit_code is None:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)
@@ -216,12 +220,12 @@ def _failure(pod: PodFacts, failure_class: FailureClass, text: str) -> Failure:
         index=pod.index,
         pod=pod.name,
         node=pod.node,
-        sentence=f"pod {pod.name} on {pod.node} {text}"[:1500],
+        message=f"pod {pod.name} on {pod.node} {text}"[:1500],
         at=pod.end.ended_at if pod.end is not None else None,
         step=report.progress.step if report is not None else None,
         error=report.error if report is not None else "",
         rank=report.failed_rank if report is not None else None,
-        told=_told(report) if failure_class is FailureClass.PEER_LOST else None,
+        reported_class=_told(report) if failure_class is FailureClass.PEER_LOST else None,
     )
 
 

@@ -12,35 +12,35 @@ from drumline.api.conditions import ConditionType
 from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.timestamps import seconds, timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
 
 
-def opened(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
+def counting_started(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
     """The account of a job that gets its places now."""
     known = status.gpu_seconds or GpuSeconds(until=timestamp(now))
     return changed(status, gpu_seconds=known.model_copy(update={"until": timestamp(now)}))
 
 
-def accrued(job: Job, *, now: float) -> TrainingJobStatus:
+def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
     """The job's status with the time since the last count booked; as it is without places."""
     status, account = job.status, job.status.gpu_seconds
     if status.assignment is None or account is None:
         return status
-    elapsed = max(0, int(now) - int(seconds(account.until)))
+    elapsed = max(0, int(now) - int(parse_timestamp(account.until)))
     lost = len(status.assignment.lost or ())
     joining = len(status.assignment.joining or ())
     held = (job.size - lost - joining) * job.spec.gpus_per_node
     booked = {state: getattr(account, state) for state in ("starting", _state(status))}
     booked["starting"] += joining * job.spec.gpus_per_node * elapsed
     booked[_state(status)] += held * elapsed
-    until = timestamp(seconds(account.until) + elapsed)
+    until = timestamp(parse_timestamp(account.until) + elapsed)
     return changed(status, gpu_seconds=account.model_copy(update={**booked, "until": until}))
 
 
-def rebooked(
+def reclassified(
     status: TrainingJobStatus, *, recovering: float = 0.0, repeated: float = 0.0
 ) -> TrainingJobStatus:
     """The status with GPU-seconds that had been booked as productive moved where they belong."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from drumline.api.incidents import IncidentNumber, IncidentStatus
 from drumline.lifecycle.incidents import timeline as of
-from drumline.lifecycle.incidents.budgets import OWN_FAULTS, charged
-from drumline.lifecycle.incidents.gpu_seconds import accrued, rebooked
+from drumline.lifecycle.incidents.budgets import OWN_FAULTS, with_charge
+from drumline.lifecycle.incidents.gpu_seconds import reclassified, with_elapsed
 from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.members import members_of
 from drumline_trainer.contract import FaultClass
@@ -32,7 +32,7 @@ MAX_FURTHER_CHARS: Final = 300
 Number = tuple[int, int]
 
 
-def opened(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
+def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
     """The status with a new incident, the newest number last.
 
     What happens on the way to the same membership is the same incident: it is named in it. An
@@ -49,15 +49,19 @@ def opened(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatu
     return changed(status, last_incident=newest, earlier_incidents=earlier[:MAX_EARLIER] or None)
 
 
-def passed(status: TrainingJobStatus, boundary: int, *, now: float) -> TrainingJobStatus:
+def with_boundary_passed(
+    status: TrainingJobStatus, boundary: int, *, now: float
+) -> TrainingJobStatus:
     """The status whose last incident, if it is the operator's and not over, got so far."""
     last = status.last_incident
     if last is None or last.attempt or of.is_over(last):
         return status
-    return changed(status, last_incident=of.boundary(last, boundary, at=now))
+    return changed(status, last_incident=of.with_boundary(last, boundary, at=now))
 
 
-def folded(job: Job, observed: Observed, *, now: float, every: bool = False) -> TrainingJobStatus:
+def with_agent_incidents(
+    job: Job, observed: Observed, *, now: float, every: bool = False
+) -> TrainingJobStatus:
     """The job's status with what the agents' log says that it does not hold yet.
 
     A recovery under way is counted once it is over, or another one took its place.
@@ -71,22 +75,24 @@ def folded(job: Job, observed: Observed, *, now: float, every: bool = False) -> 
     counted, told = _uncounted(job, observed, every=every), _told(job, observed)
     if not counted and told is None:
         return job.status
-    status, members = accrued(job, now=now), members_of(job.status)
+    status, members = with_elapsed(job, now=now), members_of(job.status)
     for incident in counted:
         for fault_class in incident.fault_classes:
-            status = charged(status, job.spec.recovery, fault_class, at=now)
-        entry = of.entry_from(incident, job=job, members=members, now=now)
+            status = with_charge(status, job.spec.recovery, fault_class, at=now)
+        entry = of.agent_incident(incident, job=job, members=members, now=now)
         number = IncidentNumber(generation=incident.generation, attempt=incident.attempt)
-        status = changed(opened(status, entry), folded_incident=number)
+        status = changed(with_incident(status, entry), folded_incident=number)
         status = _booked(job, status, entry)
     last = status.last_incident
     if told is None or last is None or _number(last) != (told.generation, told.attempt):
         return status
-    entry = of.completed(last, told, now=now)
+    entry = of.merged_with_agents(last, told, now=now)
     return _booked(job, changed(status, last_incident=entry), entry)
 
 
-def stepped(job: Job, status: TrainingJobStatus, step: int, *, now: float) -> TrainingJobStatus:
+def with_step_seen(
+    job: Job, status: TrainingJobStatus, step: int, *, now: float
+) -> TrainingJobStatus:
     """The status after training is seen at `step`: an open incident of ours is over by then.
 
     Fresh agents have no log of what was before them.
@@ -99,7 +105,7 @@ def stepped(job: Job, status: TrainingJobStatus, step: int, *, now: float) -> Tr
     if step <= restored:
         return status
     lost = max(0, (last.failed_step or 0) - restored)
-    entry = of.boundary(last, of.FIRST_STEP, at=now).model_copy(
+    entry = of.with_boundary(last, of.FIRST_STEP, at=now).model_copy(
         update={"restored_step": restored, "steps_lost": lost}
     )
     return _booked(job, changed(status, last_incident=entry), entry)
@@ -143,7 +149,7 @@ def _booked(job: Job, status: TrainingJobStatus, entry: IncidentStatus) -> Train
     gpus = job.size * job.spec.gpus_per_node
     in_place = of.total_milliseconds(entry) / 1000 if entry.attempt else 0.0
     again = (entry.steps_lost or 0) * _step_seconds(job)
-    return rebooked(status, recovering=in_place * gpus, repeated=again * gpus)
+    return reclassified(status, recovering=in_place * gpus, repeated=again * gpus)
 
 
 def _step_seconds(job: Job) -> float:

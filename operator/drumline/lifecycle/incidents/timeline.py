@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from drumline.api.incidents import IncidentStatus
-from drumline.lifecycle.model.timestamps import precise_timestamp, seconds
+from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
 from drumline_trainer.contract import FaultClass, Incident, pod_name
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from drumline.lifecycle.incidents.failures import Failure
     from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.members import Member
+    from drumline.lifecycle.model.members import GangMember
 
 MAX_DISTANCE_SECONDS: Final = 30 * 86_400.0
 PHASES: Final = (
@@ -36,7 +36,7 @@ DETECTED, DECIDED, REPLACED, JOINED, RESTORED, FIRST_STEP = range(1, 7)
 """Boundaries by number; 0 is the fault itself."""
 
 
-def entry_of(
+def operator_incident(
     failure: Failure,
     *,
     job: Job,
@@ -51,7 +51,7 @@ def entry_of(
             generation=(job.status.generation or 0) + 1,
             attempt=0,
             fault_class=fault_class,
-            cause=failure.sentence[:1024],
+            cause=failure.message[:1024],
             index=failure.index,
             rank=failure.rank,
             pod=failure.pod,
@@ -63,8 +63,8 @@ def entry_of(
     )
 
 
-def entry_from(
-    incident: Incident, *, job: Job, members: Sequence[Member], now: float
+def agent_incident(
+    incident: Incident, *, job: Job, members: Sequence[GangMember], now: float
 ) -> IncidentStatus:
     """A restart in place as the agents wrote it down."""
     culprit = next((one for one in members if one.index == incident.culprit_index), None)
@@ -75,21 +75,21 @@ def entry_from(
         cause=incident.cause,
         index=incident.culprit_index,
         rank=incident.culprit_rank,
-        pod=pod_name(job.name, culprit.index, culprit.birth) if culprit else None,
+        pod=pod_name(job.name, culprit.index, culprit.pod_generation) if culprit else None,
         node=culprit.node if culprit else None,
         fault_at=precise_timestamp(_near(incident.fault_at, now)),
         failed_step=incident.failed_step,
     )
-    return _told(_with_times(entry, boundaries_of(incident, now=now)), incident)
+    return _told(_with_times(entry, agent_boundary_times(incident, now=now)), incident)
 
 
-def completed(entry: IncidentStatus, incident: Incident, *, now: float) -> IncidentStatus:
+def merged_with_agents(entry: IncidentStatus, incident: Incident, *, now: float) -> IncidentStatus:
     """What the operator knows of an incident with what the agents know of the same one.
 
     The earlier time of the fault is believed. That it takes another member was found and decided
     by us; what follows is theirs.
     """
-    ours, theirs = times_of(entry), boundaries_of(incident, now=now)
+    ours, theirs = boundary_times(entry), agent_boundary_times(incident, now=now)
     times = list(theirs)
     first = [time for time in (ours[0], theirs[0]) if time is not None]
     times[0] = min(first)
@@ -100,9 +100,9 @@ def completed(entry: IncidentStatus, incident: Incident, *, now: float) -> Incid
     return _told(_with_times(entry, times), incident)
 
 
-def boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
+def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
     """The entry with this boundary passed at `at`; one that is known already stays."""
-    times = times_of(entry)
+    times = boundary_times(entry)
     if times[number] is not None:
         return entry
     times[number] = at
@@ -119,9 +119,9 @@ def total_milliseconds(entry: IncidentStatus) -> int:
     return sum(getattr(entry, phase) or 0 for phase in PHASES)
 
 
-def times_of(entry: IncidentStatus) -> list[float | None]:
+def boundary_times(entry: IncidentStatus) -> list[float | None]:
     """The boundaries (seconds since the epoch); None for those not passed yet."""
-    moment = seconds(entry.fault_at)
+    moment = parse_timestamp(entry.fault_at)
     times: list[float | None] = [moment]
     for phase in PHASES:
         length: int | None = getattr(entry, phase)
@@ -133,7 +133,7 @@ def times_of(entry: IncidentStatus) -> list[float | None]:
     return times
 
 
-def boundaries_of(incident: Incident, *, now: float) -> list[float | None]:
+def agent_boundary_times(incident: Incident, *, now: float) -> list[float | None]:
     """The same of what agents tell."""
     told = (
         incident.fault_at,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from drumline.api.podtemplate import PodTemplate, Volume
     from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.members import Member
+    from drumline.lifecycle.model.members import GangMember
 
 Json = dict[str, Any]
 
@@ -102,7 +102,7 @@ def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettin
     return only
 
 
-def _manifest(job: Job, member: Member, *, gpu_resource: str, settings: PodSettings) -> Json:
+def _manifest(job: Job, member: GangMember, *, gpu_resource: str, settings: PodSettings) -> Json:
     template = job.spec.template
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
@@ -115,13 +115,13 @@ def _manifest(job: Job, member: Member, *, gpu_resource: str, settings: PodSetti
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(job.name, member.index, member.birth),
+            "name": pod_name(job.name, member.index, member.pod_generation),
             "namespace": job.namespace,
             "labels": {
                 LABEL_JOB: job.name,
                 LABEL_JOB_UID: job.uid,
                 LABEL_INDEX: str(member.index),
-                LABEL_GENERATION: str(member.birth),
+                LABEL_GENERATION: str(member.pod_generation),
                 LABEL_NODES: str(job.spec.nodes),
                 LABEL_QUEUE: job.spec.queue,
             },
@@ -150,7 +150,7 @@ def _manifest(job: Job, member: Member, *, gpu_resource: str, settings: PodSetti
     }
 
 
-def _containers(job: Job, member: Member, *, gpu_resource: str, settings: PodSettings) -> Json:
+def _containers(job: Job, member: GangMember, *, gpu_resource: str, settings: PodSettings) -> Json:
     resources = _resources(job, gpu_resource)
     if job.spec.template is None:
         return _trainer_containers(job, member, resources=resources, settings=settings)
@@ -160,7 +160,7 @@ def _containers(job: Job, member: Member, *, gpu_resource: str, settings: PodSet
 
 
 def _trainer_containers(
-    job: Job, member: Member, *, resources: Json, settings: PodSettings
+    job: Job, member: GangMember, *, resources: Json, settings: PodSettings
 ) -> Json:
     spec, extra = job.spec, settings.trainer_pod
     volumes: list[Json] = [_scratch("tmp"), _shared_memory(), _token_volume(job)]
@@ -203,7 +203,7 @@ def _trainer_containers(
 
 
 def _template_containers(
-    job: Job, template: PodTemplate, member: Member, *, resources: Json, settings: PodSettings
+    job: Job, template: PodTemplate, member: GangMember, *, resources: Json, settings: PodSettings
 ) -> Json:
     volumes: list[Json] = [_volume(volume) for volume in template.volumes or []]
     mounts = [
@@ -250,7 +250,7 @@ def _template_containers(
     return {**spec, **_pull_secrets(pull_secrets)}
 
 
-def _join_container(job: Job, member: Member, *, settings: PodSettings) -> Json:
+def _join_container(job: Job, member: GangMember, *, settings: PodSettings) -> Json:
     return {
         "name": JOIN_CONTAINER,
         "image": settings.join_image,
@@ -266,7 +266,7 @@ def _join_container(job: Job, member: Member, *, settings: PodSettings) -> Json:
     }
 
 
-def _agent_environment(job: Job, member: Member) -> list[Json]:
+def _agent_environment(job: Job, member: GangMember) -> list[Json]:
     fixed = {
         Env.NAMESPACE: job.namespace,
         Env.JOB: job.name,
@@ -274,7 +274,7 @@ def _agent_environment(job: Job, member: Member) -> list[Json]:
         Env.INDEX: str(member.index),
         Env.NODES: str(job.spec.nodes),
         Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
-        Env.GENERATION: str(member.birth),
+        Env.GENERATION: str(member.pod_generation),
         Env.EPOCH: str(job.status.epoch or 0),
     }
     return [

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from drumline.lifecycle.model.sizes import batch_ranks, legal_sizes
+from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.layout_validation import checked_layout
 
@@ -32,7 +32,7 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
     if size > MAX_OVERRIDES_BYTES:
         raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
     config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
-    for size in legal_sizes(spec):
+    for size in allowed_sizes(spec):
         checked_layout(config, world_size=size * spec.gpus_per_node)
     return config
 
@@ -60,7 +60,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
     if trainer.micro_batch_size is not None:
         base["micro_batch_size"] = trainer.micro_batch_size
     elif spec.min_nodes is not None:  # fewer ranks do the same share in more parts
-        parts = batch_ranks(trainer, ranks=spec.nodes * spec.gpus_per_node)
+        parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
         base["micro_batch_size"] = max(1, trainer.global_batch_size // parts)
     if spec.checkpoint is not None:
         base["checkpoint"] = {

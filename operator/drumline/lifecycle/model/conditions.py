@@ -28,7 +28,7 @@ def is_true(status: TrainingJobStatus, kind: ConditionType) -> bool:
     return found is not None and found.status == "True"
 
 
-def mark(  # noqa: PLR0917 - one line per condition in the transitions reads as a table
+def with_condition(  # noqa: PLR0917 - one line per condition in the transitions reads as a table
     status: TrainingJobStatus,
     job: Job,
     kind: ConditionType,
@@ -54,14 +54,18 @@ def mark(  # noqa: PLR0917 - one line per condition in the transitions reads as 
     return changed(status, conditions=sorted([*others, entry], key=lambda c: c.type))
 
 
-def no_longer(
+def cleared(
     status: TrainingJobStatus, job: Job, kind: ConditionType, reason: str, *, now: float
 ) -> TrainingJobStatus:
     """The status without what this condition says; one that was never set stays so."""
-    return mark(status, job, kind, "False", reason, "", now) if is_true(status, kind) else status
+    return (
+        with_condition(status, job, kind, "False", reason, "", now)
+        if is_true(status, kind)
+        else status
+    )
 
 
-def summarize(
+def with_summary(
     status: TrainingJobStatus, phase: Phase, reason: str, message: str
 ) -> TrainingJobStatus:
     """Phase, reason and message as printed by `kubectl get`."""

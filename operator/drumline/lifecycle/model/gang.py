@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drumline.lifecycle.model.members import Member, members_of
+from drumline.lifecycle.model.members import GangMember, members_of
 from drumline_trainer.contract import pod_name
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
+class ObservedGang:
     """One job's members beside its pods."""
 
-    members: tuple[Member, ...]
+    members: tuple[GangMember, ...]
     """By position, lost ones included."""
     pods: Mapping[int, PodFacts]
     """By index: the pod that stands for the member."""
-    strays: tuple[PodFacts, ...]
+    orphans: tuple[PodFacts, ...]
     """Pods that stand for nobody, the lost members' own included."""
-    unseen: frozenset[int]
+    expected: frozenset[int]
     """Members whose pods were created and are not shown yet."""
-    unseen_strays: bool
+    expects_orphans: bool
     """Whether pods of an earlier membership were created that are not shown yet."""
     lost: frozenset[int]
     """Members given up."""
@@ -41,7 +41,7 @@ class Gang:
     """Members that the others train without."""
 
     @property
-    def standing(self) -> tuple[Member, ...]:
+    def remaining(self) -> tuple[GangMember, ...]:
         """Members that were not given up."""
         return tuple(member for member in self.members if member.index not in self.lost)
 
@@ -49,16 +49,16 @@ class Gang:
     def present(self) -> tuple[PodFacts, ...]:
         """Their pods, by position."""
         return tuple(
-            self.pods[member.index] for member in self.standing if member.index in self.pods
+            self.pods[member.index] for member in self.remaining if member.index in self.pods
         )
 
     @property
-    def missing(self) -> tuple[Member, ...]:
+    def missing(self) -> tuple[GangMember, ...]:
         """Members without a pod."""
         return tuple(
             member
-            for member in self.standing
-            if member.index not in self.pods and member.index not in self.unseen
+            for member in self.remaining
+            if member.index not in self.pods and member.index not in self.expected
         )
 
     @property
@@ -67,30 +67,32 @@ class Gang:
         return not self.lost and len(self.present) == len(self.members)
 
 
-def gang_of(job: Job, observed: Observed) -> Gang:
+def observed_gang(job: Job, observed: Observed) -> ObservedGang:
     """The job's members beside the pods that are seen. O(members + pods)."""
     members = members_of(job.status)
-    births = {member.index: member.birth for member in members}
-    names = {pod_name(job.name, one.index, one.birth): one.index for one in members}
+    births = {member.index: member.pod_generation for member in members}
+    names = {pod_name(job.name, one.index, one.pod_generation): one.index for one in members}
     assignment = job.status.assignment
     lost = frozenset((assignment.lost if assignment else None) or ())
     pods = {pod.index: pod for pod in observed.pods if births.get(pod.index) == pod.generation}
-    return Gang(
+    return ObservedGang(
         members=members,
         pods=pods,
-        strays=tuple(
+        orphans=tuple(
             pod
             for pod in observed.pods
             if births.get(pod.index) != pod.generation or pod.index in lost
         ),
-        unseen=frozenset(names[name] for name in observed.expected_pods & names.keys()),
-        unseen_strays=bool(observed.expected_pods - names.keys()),
+        expected=frozenset(names[name] for name in observed.expected_pods & names.keys()),
+        expects_orphans=bool(observed.expected_pods - names.keys()),
         lost=lost,
         joining=frozenset((assignment.joining if assignment else None) or ()),
     )
 
 
-def agents_of(status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int) -> list[PodFacts]:
+def reachable_agents(
+    status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int
+) -> list[PodFacts]:
     """The members' pods that can be asked about their gang, who leads it first. O(members + pods).
 
     A gang is led by the lowest index of the membership that its agents know: pods that were born
@@ -105,7 +107,7 @@ def agents_of(status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int
     joining = (assignment.joining if assignment else None) or ()
     absent = frozenset(joining) if known < (status.generation or 0) else frozenset[int]()
     members = [member for member in members_of(status) if member.index not in absent]
-    members.sort(key=lambda member: (member.birth > known, member.index))
+    members.sort(key=lambda member: (member.pod_generation > known, member.index))
     found = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
-    keys = ((member.index, member.birth) for member in members)
+    keys = ((member.index, member.pod_generation) for member in members)
     return [found[key] for key in keys if key in found]

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drumline.api.assignment import Assignment, Places, Renewal
+from drumline.api.assignment import Assignment, PoolNodes, ReplacedMembers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class GangMember:
     """One place of a gang and the pod that stands for it."""
 
     index: int
     node: str
-    birth: int
+    pod_generation: int
 
 
-def members_of(status: TrainingJobStatus) -> tuple[Member, ...]:
+def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
     """All members by position, lost ones included; none without an assignment."""
     assignment = status.assignment
     if assignment is None:
@@ -42,14 +42,14 @@ def members_of(status: TrainingJobStatus) -> tuple[Member, ...]:
         for index in renewal.indices
     }
     return tuple(
-        Member(index=index, node=node, birth=births.get(index, base))
+        GangMember(index=index, node=node, pod_generation=births.get(index, base))
         for index, node in zip(assignment.indices(), assignment.node_names(), strict=True)
     )
 
 
 def assignment_of(
     pool: str,
-    members: Iterable[Member],
+    members: Iterable[GangMember],
     *,
     lost: Collection[int] = (),
     joining: Collection[int] = (),
@@ -63,20 +63,22 @@ def assignment_of(
         joining: indices of those the others train without.
     """
     ordered = sorted(members, key=lambda member: member.index)
-    base = Counter(member.birth for member in ordered).most_common(1)[0][0]
+    base = Counter(member.pod_generation for member in ordered).most_common(1)[0][0]
     later: dict[int, list[int]] = defaultdict(list)
     for member in ordered:
-        if member.birth != base:
-            later[member.birth].append(member.index)
+        if member.pod_generation != base:
+            later[member.pod_generation].append(member.index)
     live = {member.index for member in ordered}
     absent = [index for index in range(ordered[-1].index) if index not in live]
-    places = compress(pool, [member.node for member in ordered])
+    places = pool_nodes(pool, [member.node for member in ordered])
     return Assignment(
         gpu_pool=places.gpu_pool,
         prefix=places.prefix,
         nodes=places.nodes,
         generation=base,
-        replaced=[Renewal(generation=birth, indices=later[birth]) for birth in sorted(later)]
+        replaced=[
+            ReplacedMembers(generation=number, indices=later[number]) for number in sorted(later)
+        ]
         or None,
         absent=absent or None,
         lost=sorted(live.intersection(lost)) or None,
@@ -84,34 +86,49 @@ def assignment_of(
     )
 
 
-def compress(pool: str, nodes: Sequence[str]) -> Places:
+def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
     """Places with the nodes' common prefix written once."""
     prefix = nodes[0]
     for name in nodes:
         while not name.startswith(prefix):
             prefix = prefix[:-1]
-    return Places(gpu_pool=pool, prefix=prefix, nodes=[name[len(prefix) :] for name in nodes])
+    return PoolNodes(gpu_pool=pool, prefix=prefix, nodes=[name[len(prefix) :] for name in nodes])
 
 
-def renewed(members: Iterable[Member], indices: Collection[int], *, birth: int) -> list[Member]:
+def with_new_pods(
+    members: Iterable[GangMember], indices: Collection[int], *, pod_generation: int
+) -> list[GangMember]:
     """The members, those with these indices to be born anew on their nodes."""
     chosen = frozenset(indices)
-    return [replace(each, birth=birth) if each.index in chosen else each for each in members]
+    return [
+        replace(each, pod_generation=pod_generation) if each.index in chosen else each
+        for each in members
+    ]
 
 
-def moved(
-    members: Sequence[Member], nodes: Sequence[str], positions: Collection[int], *, birth: int
-) -> list[Member]:
+def with_new_nodes(
+    members: Sequence[GangMember],
+    nodes: Sequence[str],
+    positions: Collection[int],
+    *,
+    pod_generation: int,
+) -> list[GangMember]:
     """The members, those at these positions to be born anew on `nodes[position]`."""
     return [
-        replace(member, node=nodes[position], birth=birth) if position in positions else member
+        replace(member, node=nodes[position], pod_generation=pod_generation)
+        if position in positions
+        else member
         for position, member in enumerate(members)
     ]
 
 
-def resized(
-    members: Sequence[Member], *, kept: Collection[int], added: Sequence[str], birth: int
-) -> list[Member]:
+def resized_members(
+    members: Sequence[GangMember],
+    *,
+    kept: Collection[int],
+    added: Sequence[str],
+    pod_generation: int,
+) -> list[GangMember]:
     """The members at the kept positions, and new ones on the added nodes.
 
     New ones take the lowest indices that nobody has.
@@ -119,7 +136,9 @@ def resized(
     stay = [member for position, member in enumerate(members) if position in kept]
     taken = {member.index for member in stay}
     free = (index for index in range(len(taken) + len(added)) if index not in taken)
-    fresh = [Member(index=next(free), node=node, birth=birth) for node in added]
+    fresh = [
+        GangMember(index=next(free), node=node, pod_generation=pod_generation) for node in added
+    ]
     return sorted([*stay, *fresh], key=lambda member: member.index)
 
 

@@ -50,7 +50,7 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Threat:
+class NodeDisruption:
     """A node of the job will certainly stop to serve."""
 
     node: str
@@ -82,7 +82,7 @@ class Observed:
     """Uids of pods lost by silence: neither their peers nor the operator hear them."""
     gone_nodes: frozenset[str] = frozenset()
     """Nodes that are no more, or are out of service for good."""
-    threats: tuple[Threat, ...] = ()
+    node_disruptions: tuple[NodeDisruption, ...] = ()
     """Of the nodes the job is on, those that are about to go; one a node."""
     incidents: tuple[Incident, ...] = ()
     """The agents' log of recoveries, oldest first."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 
 
-def legal_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
+def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     """Numbers of pods the gang may have, ascending; the last is what is wanted.
 
     The global batch stays the same at every size, so it has to split evenly over the ranks that see
@@ -26,18 +26,18 @@ def legal_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     return (*fitting, spec.nodes)
 
 
-def batch_ranks(trainer: TrainerSpec, *, ranks: int) -> int:
+def data_parallel_size(trainer: TrainerSpec, *, ranks: int) -> int:
     """Over how many of so many ranks the global batch is split."""
     degrees = trainer.parallelism
-    return ranks if degrees is None else ranks // _together(degrees)
+    return ranks if degrees is None else ranks // _model_parallel_size(degrees)
 
 
 def _splits(trainer: TrainerSpec, *, ranks: int) -> bool:
     degrees = trainer.parallelism
-    if degrees is not None and ranks % (_together(degrees) * degrees.replicate):
+    if degrees is not None and ranks % (_model_parallel_size(degrees) * degrees.replicate):
         return False
-    return trainer.global_batch_size % batch_ranks(trainer, ranks=ranks) == 0
+    return trainer.global_batch_size % data_parallel_size(trainer, ranks=ranks) == 0
 
 
-def _together(degrees: ParallelismSpec) -> int:
+def _model_parallel_size(degrees: ParallelismSpec) -> int:
     return degrees.tensor * degrees.context * degrees.pipeline

@@ -16,7 +16,7 @@ def precise_timestamp(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def seconds(text: str) -> float:
+def parse_timestamp(text: str) -> float:
     """Inverse of `timestamp`; accepts fractions of a second too.
 
     Raises:

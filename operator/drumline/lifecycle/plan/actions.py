@@ -19,14 +19,14 @@ class CreateMembers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeletePods:
+class DeleteGenerations:
     """Delete the job's pods of these generations, gracefully, in one request."""
 
     generations: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteStrays:
+class DeletePods:
     """Delete these pods and no others, gracefully: members of the same births stay."""
 
     pods: tuple[PodFacts, ...]
@@ -61,12 +61,18 @@ class DeleteJob:
 
 
 Action = (
-    CreateMembers | DeletePods | DeleteStrays | PushRecord | ProtectMembers | Notify | DeleteJob
+    CreateMembers
+    | DeleteGenerations
+    | DeletePods
+    | PushRecord
+    | ProtectMembers
+    | Notify
+    | DeleteJob
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class JobPlan:
     """One reconcile: the status is written first; only when that held are the actions done."""
 
     status: TrainingJobStatus | None = None

@@ -8,7 +8,7 @@ from drumline.api.conditions import ConditionType, Reason
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.timestamps import seconds
+from drumline.lifecycle.model.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
@@ -21,7 +21,7 @@ _OWN_FAULTS: Final = (Reason.POD_FAILED, Reason.OUT_OF_MEMORY, Reason.HANG)
 
 def generation_at(job: Job) -> float:
     """When the current generation began."""
-    return seconds(job.status.generation_at) if job.status.generation_at else job.created_at
+    return parse_timestamp(job.status.generation_at) if job.status.generation_at else job.created_at
 
 
 def backoff_seconds(status: TrainingJobStatus) -> float:
@@ -34,14 +34,14 @@ def backoff_seconds(status: TrainingJobStatus) -> float:
         return 0.0
     if recovering.reason not in _OWN_FAULTS:
         return 0.0
-    until = seconds(status.generation_at)
+    until = parse_timestamp(status.generation_at)
     begin = until - BACKOFF_MEMORY_SECONDS
     restarts = sum(
         charge.count
         for budget in status.budgets or ()
         if budget.fault_class in OWN_FAULTS
         for charge in budget.recent
-        if begin < seconds(charge.at) <= until
+        if begin < parse_timestamp(charge.at) <= until
     )
     return restart_backoff_seconds(restarts)
 
@@ -59,7 +59,7 @@ def start_deadline(job: Job) -> float:
     begin = generation_at(job) + backoff_seconds(job.status)
     recovering = condition(job.status, ConditionType.RECOVERING)
     if job.status.assignment is not None and job.status.assignment.lost and recovering is not None:
-        begin = max(begin, seconds(recovering.last_transition_time))
+        begin = max(begin, parse_timestamp(recovering.last_transition_time))
     return begin + job.spec.start_deadline_seconds
 
 
@@ -68,4 +68,4 @@ def active_deadline(job: Job) -> float | None:
     limit = job.spec.active_deadline_seconds
     if limit is None or job.status.started_at is None:
         return None
-    return seconds(job.status.started_at) + limit
+    return parse_timestamp(job.status.started_at) + limit

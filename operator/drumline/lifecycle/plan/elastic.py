@@ -11,60 +11,60 @@ from typing import TYPE_CHECKING
 
 from drumline.lifecycle import transitions
 from drumline.lifecycle.plan import start as starting
-from drumline.lifecycle.plan.actions import Notify, Plan, ProtectMembers, PushRecord
+from drumline.lifecycle.plan.actions import JobPlan, Notify, ProtectMembers, PushRecord
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline_trainer.contract import Notice
 
 if TYPE_CHECKING:
-    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.gang import ObservedGang
     from drumline.lifecycle.model.job import Job
     from drumline.lifecycle.model.observed import Observed
 
 
-def notice_id(job: Job) -> str:
+def growth_notice_id(job: Job) -> str:
     """Id of the notice by which the members that train are asked to save."""
     return f"Grow-{job.status.generation}"
 
 
-def grow(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan:
+def grow_gang(job: Job, gang: ObservedGang, observed: Observed, *, now: float) -> JobPlan:
     """The next step towards the larger gang; the job trains."""
     deadline = start_deadline(job)
     if observed.acknowledged_generation == job.status.generation:
-        return _joined(job, observed, now=now) if gang.complete else Plan(requeue_at=deadline)
-    if observed.threats:
-        text = f"node {observed.threats[0].node} is about to go"
-        return Plan(status=transitions.not_joined(job, message=text, now=now))
+        return _joined(job, observed, now=now) if gang.complete else JobPlan(requeue_at=deadline)
+    if observed.node_disruptions:
+        text = f"node {observed.node_disruptions[0].node} is about to go"
+        return JobPlan(status=transitions.growth_abandoned(job, message=text, now=now))
     if now >= deadline:
         text = f"the others were not ready within {job.spec.start_deadline_seconds} s"
-        return Plan(status=transitions.not_joined(job, message=text, now=now))
+        return JobPlan(status=transitions.growth_abandoned(job, message=text, now=now))
     if gang.missing:
-        return starting.create(job, gang, now=now)
+        return starting.create_members(job, gang, now=now)
     if not gang.complete or not all(pod.reachable for pod in gang.present):
-        return Plan(requeue_at=deadline)
+        return JobPlan(requeue_at=deadline)
     return _save_and_tell(job, gang, observed, now=now)
 
 
-def _joined(job: Job, observed: Observed, *, now: float) -> Plan:
+def _joined(job: Job, observed: Observed, *, now: float) -> JobPlan:
     if not observed.protected:
-        return Plan(actions=(ProtectMembers(),))
-    return Plan(status=transitions.running(job, now=now))
+        return JobPlan(actions=(ProtectMembers(),))
+    return JobPlan(status=transitions.running(job, now=now))
 
 
-def _save_and_tell(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan:
-    wanted, answer = notice_id(job), observed.notice
+def _save_and_tell(job: Job, gang: ObservedGang, observed: Observed, *, now: float) -> JobPlan:
+    wanted, answer = growth_notice_id(job), observed.notice
     deadline = start_deadline(job)
     if answer is None or answer.id != wanted:
         if observed.notified == wanted:
-            return Plan(requeue_at=deadline)
+            return JobPlan(requeue_at=deadline)
         notice = Notice(job_uid=job.uid, id=wanted, deadline=deadline, leave=False)
-        return Plan(actions=(Notify(notice=notice),), requeue_at=deadline)
+        return JobPlan(actions=(Notify(notice=notice),), requeue_at=deadline)
     if answer.error:
         text = f"its state could not be saved: {answer.error}"
-        return Plan(status=transitions.not_joined(job, message=text[:1024], now=now))
+        return JobPlan(status=transitions.growth_abandoned(job, message=text[:1024], now=now))
     if answer.step is None:
-        return Plan(requeue_at=deadline)
+        return JobPlan(requeue_at=deadline)
     status = transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
     if status != job.status:
-        return Plan(status=status)
-    return Plan(actions=(PushRecord(record=generation_record(job, gang)),))
+        return JobPlan(status=status)
+    return JobPlan(actions=(PushRecord(record=generation_record(job, gang)),))

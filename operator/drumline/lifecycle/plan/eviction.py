@@ -19,23 +19,25 @@ from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents import timeline as incidents
 from drumline.lifecycle.incidents.failures import FailureClass, classify, final_report
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.timestamps import precise_timestamp, seconds
-from drumline.lifecycle.plan.actions import Notify, Plan
-from drumline.lifecycle.plan.failure import failures_of, give_up
+from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
+from drumline.lifecycle.plan.actions import JobPlan, Notify
+from drumline.lifecycle.plan.failure import give_up_members, member_failures
 from drumline_trainer.contract import FaultClass, Notice
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
-    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.gang import ObservedGang
     from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed, PodFacts, Threat
+    from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodFacts
     from drumline_trainer.contract import NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0
 """How long a save is waited for where nobody sets a deadline, as with a cordon."""
 
 
-def preemption(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int) -> Plan | None:
+def preempt(
+    job: Job, gang: ObservedGang, observed: Observed, *, now: float, epoch: int
+) -> JobPlan | None:
     """The next step of a job that gives places to another; None where it does not."""
     disruption = job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
@@ -45,21 +47,21 @@ def preemption(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: i
     saved = _saved(gang, observed, disruption)
     ended = all(pod.end is not None for pod in gang.present)
     if saved is not None or ended or not _can_save(job, gang, observed, disruption, now=now):
-        return Plan(status=_preempted(job, saved, now=now))
+        return JobPlan(status=_preempted(job, saved, now=now))
     return _ask(job, observed, disruption, leave=True)
 
 
 def _surplus(
     job: Job,
-    gang: Gang,
+    gang: ObservedGang,
     observed: Observed,
     disruption: DisruptionStatus,
     *,
     now: float,
     epoch: int,
-) -> Plan | None:
+) -> JobPlan | None:
     """The next step of an elastic job that gives some members up; None where others fail first."""
-    if gang.lost or failures_of(job, gang, observed):
+    if gang.lost or member_failures(job, gang, observed):
         return None
     answer = _answer(observed, disruption)
     saved = answer is not None and answer.step is not None
@@ -69,42 +71,44 @@ def _surplus(
     if answer is not None and answer.step is not None:
         status = transitions.with_checkpoint(job, status, answer.step, answer.digest, now=now)
     step = answer.step if answer is not None else None
-    status = ledger.opened(status, _entry(job, disruption, failed_step=step, now=now))
+    status = ledger.with_incident(status, _entry(job, disruption, failed_step=step, now=now))
     going = set(disruption.indices or ())
     kept = [at for at, member in enumerate(gang.members) if member.index not in going]
     job = replace(job, status=status)
-    return Plan(status=transitions.resized(job, kept=kept, added=(), epoch=epoch, now=now))
+    return JobPlan(status=transitions.resized(job, kept=kept, added=(), epoch=epoch, now=now))
 
 
-def nodes(job: Job, gang: Gang, observed: Observed, *, now: float) -> Plan | None:
+def evict_from_nodes(
+    job: Job, gang: ObservedGang, observed: Observed, *, now: float
+) -> JobPlan | None:
     """The next step for members on nodes that are about to go; None where there are none.
 
     The gang is whole and trains.
     """
     if not job.runs_trainer:
         return None
-    threats = {threat.node: threat for threat in observed.threats}
+    threats = {threat.node: threat for threat in observed.node_disruptions}
     doomed = {member.index for member in gang.members if member.node in threats}
     disruption = job.status.disruption
     if not doomed:
         if disruption is None:
             return None
         text = f"{disruption.by} is over: nobody has to move"
-        return Plan(status=transitions.withdrawn(job, message=text, now=now))
+        return JobPlan(status=transitions.disruption_withdrawn(job, message=text, now=now))
     announced = _disrupted(job, gang, threats, doomed, now=now)
     if _is_news(disruption, announced.disruption):
-        return Plan(status=announced)
+        return JobPlan(status=announced)
     assert disruption is not None  # noqa: S101 - else it were news
     answer = _answer(observed, disruption)
     saved = answer is not None and answer.step is not None
-    late = now >= seconds(disruption.deadline)
+    late = now >= parse_timestamp(disruption.deadline)
     failed = answer is not None and answer.error != ""
     if saved or late or failed or job.spec.checkpoint is None:
-        return Plan(status=_moving(job, gang, disruption, answer, now=now))
+        return JobPlan(status=_moving(job, gang, disruption, answer, now=now))
     return _ask(job, observed, disruption, leave=False)
 
 
-def withdrawal(job: Job, observed: Observed) -> tuple[Notify, ...]:
+def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
     """Takes back a notice that is out though nobody wants it any more."""
     answer, disruption = observed.notice, job.status.disruption
     settled = answer is not None and (answer.step is not None or answer.error != "")
@@ -117,16 +121,16 @@ def withdrawal(job: Job, observed: Observed) -> tuple[Notify, ...]:
     return (Notify(notice=notice),)
 
 
-def _ask(job: Job, observed: Observed, disruption: DisruptionStatus, *, leave: bool) -> Plan:
-    deadline = seconds(disruption.deadline)
+def _ask(job: Job, observed: Observed, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
+    deadline = parse_timestamp(disruption.deadline)
     answer = observed.notice
     known = observed.notified == disruption.id or (
         answer is not None and answer.id == disruption.id
     )
     if known:
-        return Plan(requeue_at=deadline)
+        return JobPlan(requeue_at=deadline)
     notice = Notice(job_uid=job.uid, id=disruption.id, deadline=deadline, leave=leave)
-    return Plan(actions=(Notify(notice=notice),), requeue_at=deadline)
+    return JobPlan(actions=(Notify(notice=notice),), requeue_at=deadline)
 
 
 def _answer(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | None:
@@ -134,7 +138,9 @@ def _answer(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | 
     return answer if answer is not None and answer.id == disruption.id else None
 
 
-def _saved(gang: Gang, observed: Observed, disruption: DisruptionStatus) -> tuple[int, str] | None:
+def _saved(
+    gang: ObservedGang, observed: Observed, disruption: DisruptionStatus
+) -> tuple[int, str] | None:
     """Step and digest that the agents acknowledged, alive or in their last words."""
     answer = _answer(observed, disruption)
     if answer is not None and answer.step is not None:
@@ -151,24 +157,24 @@ def _saved(gang: Gang, observed: Observed, disruption: DisruptionStatus) -> tupl
 
 def _has_left(pod: PodFacts) -> bool:
     failure = classify(pod)
-    return failure is not None and failure.failure_class is FailureClass.LEFT
+    return failure is not None and failure.failure_class is FailureClass.LEFT_ON_REQUEST
 
 
 def _can_save(
-    job: Job, gang: Gang, observed: Observed, disruption: DisruptionStatus, *, now: float
+    job: Job, gang: ObservedGang, observed: Observed, disruption: DisruptionStatus, *, now: float
 ) -> bool:
     """Whether waiting for the agents may still bring a checkpoint."""
     answer = _answer(observed, disruption)
     broken = [
         failure
-        for failure in failures_of(job, gang, observed)
-        if failure.failure_class is not FailureClass.LEFT
+        for failure in member_failures(job, gang, observed)
+        if failure.failure_class is not FailureClass.LEFT_ON_REQUEST
     ]
     return (
         job.runs_trainer
         and job.spec.checkpoint is not None
         and is_true(job.status, ConditionType.RUNNING)
-        and now < seconds(disruption.deadline)
+        and now < parse_timestamp(disruption.deadline)
         and not broken
         and not (answer is not None and answer.error)
     )
@@ -186,13 +192,13 @@ def _preempted(job: Job, saved: tuple[int, str] | None, *, now: float) -> Traini
     if checkpoint is not None and done is not None:
         lost = max(0, done - checkpoint.step)
         entry = entry.model_copy(update={"restored_step": checkpoint.step, "steps_lost": lost})
-    status = ledger.opened(status, entry)
+    status = ledger.with_incident(status, entry)
     return transitions.preempted(replace(job, status=status), saved=saved is not None, now=now)
 
 
 def _moving(
     job: Job,
-    gang: Gang,
+    gang: ObservedGang,
     disruption: DisruptionStatus,
     answer: NoticeAnswer | None,
     *,
@@ -204,12 +210,12 @@ def _moving(
     if answer is not None and step is not None:
         status = transitions.with_checkpoint(job, status, step, answer.digest, now=now)
         text = f"saved step {step}"
-    status = ledger.opened(status, _entry(job, disruption, failed_step=step, now=now))
+    status = ledger.with_incident(status, _entry(job, disruption, failed_step=step, now=now))
     indices = set(disruption.indices or ())
     message = f"{disruption.reason}; {text}"
     reason = Reason.NODE_DISRUPTED
     job = replace(job, status=status)
-    return give_up(job, gang, indices, reason=reason, message=message, now=now)
+    return give_up_members(job, gang, indices, reason=reason, message=message, now=now)
 
 
 def _is_news(before: DisruptionStatus | None, after: DisruptionStatus | None) -> bool:
@@ -224,11 +230,16 @@ def _is_news(before: DisruptionStatus | None, after: DisruptionStatus | None) ->
 
 
 def _disrupted(
-    job: Job, gang: Gang, threats: dict[str, Threat], doomed: set[int], *, now: float
+    job: Job,
+    gang: ObservedGang,
+    threats: dict[str, NodeDisruption],
+    doomed: set[int],
+    *,
+    now: float,
 ) -> TrainingJobStatus:
     """The members on all threatened nodes, by the earliest deadline there ever was of these."""
     known = job.status.disruption
-    until = now + SAVE_SECONDS if known is None else seconds(known.deadline)
+    until = now + SAVE_SECONDS if known is None else parse_timestamp(known.deadline)
     theirs = [
         threats[member.node]
         for member in gang.members
@@ -257,7 +268,7 @@ def _entry(
     job: Job, disruption: DisruptionStatus, *, failed_step: int | None, now: float
 ) -> IncidentStatus:
     """The announced fault: it begins with the request, and nobody had to find it."""
-    asked = min(now, seconds(disruption.requested_at))
+    asked = min(now, parse_timestamp(disruption.requested_at))
     entry = IncidentStatus(
         generation=(job.status.generation or 0) + 1,
         attempt=0,
@@ -267,4 +278,4 @@ def _entry(
         fault_at=precise_timestamp(asked),
         failed_step=failed_step,
     )
-    return incidents.boundary(entry, incidents.DETECTED, at=asked)
+    return incidents.with_boundary(entry, incidents.DETECTED, at=asked)

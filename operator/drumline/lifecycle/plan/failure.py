@@ -15,7 +15,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import budgets, failures, ledger
 from drumline.lifecycle.incidents import timeline as incidents
 from drumline.lifecycle.incidents.failures import (
-    PLACED_ANEW,
+    RESCHEDULED,
     Failure,
     FailureClass,
     classify,
@@ -23,12 +23,12 @@ from drumline.lifecycle.incidents.failures import (
     root_cause,
 )
 from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.plan.actions import Plan
+from drumline.lifecycle.plan.actions import JobPlan
 from drumline_trainer.contract import FaultClass, pod_name
 
 if TYPE_CHECKING:
     from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.gang import ObservedGang
     from drumline.lifecycle.model.job import Job
     from drumline.lifecycle.model.observed import Observed, PodFacts
     from drumline_trainer.contract import Progress
@@ -43,45 +43,49 @@ MAX_SENTENCE_CHARS: Final = 300
 _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
-def setback(job: Job, gang: Gang, observed: Observed, *, now: float, epoch: int) -> Plan | None:
+def handle_failures(
+    job: Job, gang: ObservedGang, observed: Observed, *, now: float, epoch: int
+) -> JobPlan | None:
     """What failed members ask for; None while all is well."""
-    found = failures_of(job, gang, observed)
+    found = member_failures(job, gang, observed)
     if not found:
         return None
     cause = root_cause(found)
     if cause.failure_class in _TERMINAL:
-        status = transitions.failed(job, reason=cause.reason, message=cause.sentence, now=now)
-        return Plan(status=status)
-    if job.runs_trainer and training_is_over(gang):
-        return Plan(status=transitions.succeeded(job, progress=final_progress(gang), now=now))
+        status = transitions.failed(job, reason=cause.reason, message=cause.message, now=now)
+        return JobPlan(status=status)
+    if job.runs_trainer and training_is_complete(gang):
+        return JobPlan(status=transitions.succeeded(job, progress=final_progress(gang), now=now))
     if gang.joining and all(each.index in gang.joining for each in found):
-        return Plan(status=transitions.not_joined(job, message=cause.sentence, now=now))
+        return JobPlan(status=transitions.growth_abandoned(job, message=cause.message, now=now))
     if cause.failure_class is FailureClass.PEER_LOST:
         unsaid = [pod for pod in gang.present if pod.end is None]
         patience = _patience(gang)
         if unsaid and now < patience:
-            return Plan(requeue_at=patience)
+            return JobPlan(requeue_at=patience)
         if unsaid:
-            return Plan(status=_lose(job, gang, [_unsaid(pod, cause) for pod in unsaid], now=now))
-    away = [each for each in found if each.failure_class in PLACED_ANEW]
+            return JobPlan(
+                status=_lose(job, gang, [_unsaid(pod, cause) for pod in unsaid], now=now)
+            )
+    away = [each for each in found if each.failure_class in RESCHEDULED]
     if away:
-        return Plan(status=_lose(job, gang, away, now=now))
-    return Plan(status=_restart_or_fail(job, gang, observed, cause, now=now, epoch=epoch))
+        return JobPlan(status=_lose(job, gang, away, now=now))
+    return JobPlan(status=_restart_or_fail(job, gang, observed, cause, now=now, epoch=epoch))
 
 
-def failures_of(job: Job, gang: Gang, observed: Observed) -> list[Failure]:
+def member_failures(job: Job, gang: ObservedGang, observed: Observed) -> list[Failure]:
     """Every member's failure, by position."""
     running = is_true(job.status, ConditionType.RUNNING)
     told = job.runs_trainer and observed.acknowledged_generation == job.status.generation
     found = [each for pod in gang.present if (each := _failure_of(job, pod, observed)) is not None]
     for member in gang.missing:
         if told or (running and member.index not in gang.joining):
-            name = pod_name(job.name, member.index, member.birth)
+            name = pod_name(job.name, member.index, member.pod_generation)
             found.append(failures.vanished(member, pod=name))
     return found
 
 
-def training_is_over(gang: Gang) -> bool:
+def training_is_complete(gang: ObservedGang) -> bool:
     """Whether a member saw the last step finished and saved: then nobody is missed any more.
 
     A rank ends well only after the final checkpoint, which takes all ranks.
@@ -93,7 +97,7 @@ def training_is_over(gang: Gang) -> bool:
     )
 
 
-def final_progress(gang: Gang) -> Progress | None:
+def final_progress(gang: ObservedGang) -> Progress | None:
     """The last figures of the lowest member that ended well."""
     ends = (pod.end for pod in gang.present if pod.end is not None and pod.end.succeeded)
     report = next((report for end in ends if (report := final_report(end)) is not None), None)
@@ -106,7 +110,11 @@ def _failure_of(job: Job, pod: PodFacts, observed: Observed) -> Failure | None:
     if pod.end is None and not pod.terminating and pod.uid in observed.silent:
         return failures.silent(pod)
     failure = classify(pod)
-    if failure is not None and failure.failure_class is FailureClass.LEFT and not job.runs_trainer:
+    if (
+        failure is not None
+        and failure.failure_class is FailureClass.LEFT_ON_REQUEST
+        and not job.runs_trainer
+    ):
         # the exit codes are the bundled trainer's: nobody asked this one to go
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
@@ -121,33 +129,33 @@ def _unsaid(pod: PodFacts, blamed: Failure) -> Failure:
     failure = failures.silent(pod)
     text = f"its peers lost {pod.name} on {pod.node}, which does not say how it ended"
     words = f"{text}: {blamed.error}" if blamed.error else text
-    return replace(failure, sentence=words[:1500], told=blamed.told)
+    return replace(failure, message=words[:1500], reported_class=blamed.reported_class)
 
 
-def _patience(gang: Gang) -> float:
+def _patience(gang: ObservedGang) -> float:
     ends = [pod.end.ended_at for pod in gang.present if pod.end and pod.end.ended_at]
     return min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
 
 
-def _lose(job: Job, gang: Gang, away: list[Failure], *, now: float) -> TrainingJobStatus:
+def _lose(job: Job, gang: ObservedGang, away: list[Failure], *, now: float) -> TrainingJobStatus:
     """Gives these members' places up; those that were to leave soon go with them."""
     counted = [each for each in away if each.failure_class is FailureClass.INFRASTRUCTURE]
     cause = root_cause(counted or away)
-    text = cause.sentence + (f"; and {len(away) - 1} more members" if len(away) > 1 else "")
+    text = cause.message + (f"; and {len(away) - 1} more members" if len(away) > 1 else "")
     fault_class, status = cause.charged_to, job.status
     if cause.failure_class is not FailureClass.REFUSED:
         silence = job.spec.recovery.lost_after_seconds
         fault_at = now - silence if cause.reason is Reason.MEMBER_SILENT else now
-        named = replace(cause, sentence=_all_named(counted or away))
-        entry = incidents.entry_of(
+        named = replace(cause, message=_all_named(counted or away))
+        entry = incidents.operator_incident(
             named, job=job, fault_class=fault_class, now=now, fault_at=fault_at
         )
-        status = ledger.opened(status, entry)
+        status = ledger.with_incident(status, entry)
     if cause.failure_class is FailureClass.INFRASTRUCTURE:
         if _exhausted(job, status, fault_class, now=now):
             return _over_the_limit(replace(job, status=status), fault_class, text, now=now)
-        status = budgets.charged(status, job.spec.recovery, fault_class, at=now)
-    return give_up(
+        status = budgets.with_charge(status, job.spec.recovery, fault_class, at=now)
+    return give_up_members(
         replace(job, status=status),
         gang,
         {each.index for each in away},
@@ -161,13 +169,13 @@ def _all_named(away: list[Failure]) -> str:
     """One sentence about all of them, the cause first; of many, about some."""
     cause = root_cause(away)
     rest = [each for each in away if each is not cause]
-    words = [each.sentence[:MAX_SENTENCE_CHARS] for each in (cause, *rest[: MAX_NAMED - 1])]
+    words = [each.message[:MAX_SENTENCE_CHARS] for each in (cause, *rest[: MAX_NAMED - 1])]
     more = len(away) - len(words)
     return "; ".join([*words, f"and {more} more members"] if more else words)
 
 
-def give_up(
-    job: Job, gang: Gang, indices: set[int], *, reason: Reason, message: str, now: float
+def give_up_members(
+    job: Job, gang: ObservedGang, indices: set[int], *, reason: Reason, message: str, now: float
 ) -> TrainingJobStatus:
     """Members lost, where others remain that wait for them; else all places given back."""
     disruption = job.status.disruption
@@ -175,24 +183,26 @@ def give_up(
         indices = indices.union(disruption.indices)
     gone = indices | gang.lost
     if job.runs_trainer and any(member.index not in gone for member in gang.members):
-        return transitions.lost(job, indices=indices, reason=reason, message=message, now=now)
-    return transitions.released(job, reason=reason, message=message, now=now)
+        return transitions.members_lost(
+            job, indices=indices, reason=reason, message=message, now=now
+        )
+    return transitions.requeued(job, reason=reason, message=message, now=now)
 
 
 def _restart_or_fail(
-    job: Job, gang: Gang, observed: Observed, cause: Failure, *, now: float, epoch: int
+    job: Job, gang: ObservedGang, observed: Observed, cause: Failure, *, now: float, epoch: int
 ) -> TrainingJobStatus:
     """New pods, where they were, for all members that ended or will; the others keep theirs."""
-    job = replace(job, status=ledger.folded(job, observed, now=now, every=True))
+    job = replace(job, status=ledger.with_agent_incidents(job, observed, now=now, every=True))
     if not _is_charged(job.status, cause):
         job = replace(job, status=_charged_or_failed(job, cause, now=now))
         if job.finished:
             return job.status
-    return transitions.restarting(
+    return transitions.restarted(
         job,
         indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
         reason=cause.reason,
-        message=f"{cause.sentence}; {_restarts(job, cause.charged_to, now=now)}",
+        message=f"{cause.message}; {_restarts(job, cause.charged_to, now=now)}",
         epoch=epoch,
         now=now,
     )
@@ -212,21 +222,21 @@ def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
 def _charged_or_failed(job: Job, cause: Failure, *, now: float) -> TrainingJobStatus:
     """The failure in the ledger and in its budget; the job failed where no restart can help."""
     fault_class = cause.charged_to
-    entry = incidents.entry_of(cause, job=job, fault_class=fault_class, now=now)
+    entry = incidents.operator_incident(cause, job=job, fault_class=fault_class, now=now)
     before = job.status.last_incident
-    job = replace(job, status=ledger.opened(job.status, entry))
+    job = replace(job, status=ledger.with_incident(job.status, entry))
     last = job.status.last_incident
     if last is not None and last.repeats >= MAX_REPEATS:
         same = before is not None and cause.error != "" and cause.error in before.cause
         what = "the same error" if same else "a fault"
         text = (
-            f"{cause.sentence}; {what} {last.repeats} times in a row at step {last.failed_step}:"
+            f"{cause.message}; {what} {last.repeats} times in a row at step {last.failed_step}:"
             " starting again does not help"
         )
         return transitions.failed(job, reason=Reason.NO_PROGRESS, message=text, now=now)
     if _exhausted(job, job.status, fault_class, now=now):
-        return _over_the_limit(job, fault_class, cause.sentence, now=now)
-    return budgets.charged(job.status, job.spec.recovery, fault_class, at=now)
+        return _over_the_limit(job, fault_class, cause.message, now=now)
+    return budgets.with_charge(job.status, job.spec.recovery, fault_class, at=now)
 
 
 def _restarts(job: Job, fault_class: FaultClass, *, now: float) -> str:
@@ -235,7 +245,7 @@ def _restarts(job: Job, fault_class: FaultClass, *, now: float) -> str:
     return f"restart {used}" if limit is None else f"restart {used} of {limit}"
 
 
-def _ending(gang: Gang) -> list[int]:
+def _ending(gang: ObservedGang) -> list[int]:
     """Members whose pods ended, and those whose pods will.
 
     Where the agents gave up, all that they knew of end, though their kubelets say so one by one.
@@ -244,7 +254,7 @@ def _ending(gang: Gang) -> list[int]:
     reports = (final_report(end) for end in ends.values())
     if not any(report is not None and report.fault_class is not None for report in reports):
         return list(ends)
-    return [each.index for each in gang.standing if each.index not in gang.joining - ends.keys()]
+    return [each.index for each in gang.remaining if each.index not in gang.joining - ends.keys()]
 
 
 def _exhausted(job: Job, status: TrainingJobStatus, fault_class: FaultClass, *, now: float) -> bool:

@@ -9,11 +9,11 @@ from drumline.lifecycle.plan.deadlines import generation_at
 from drumline_trainer.contract import GenerationRecord, Member, host_name
 
 if TYPE_CHECKING:
-    from drumline.lifecycle.model.gang import Gang
+    from drumline.lifecycle.model.gang import ObservedGang
     from drumline.lifecycle.model.job import Job
 
 
-def generation_record(job: Job, gang: Gang) -> GenerationRecord:
+def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
     """The record of the job's generation; the same whenever it is made.
 
     Args:
@@ -40,6 +40,6 @@ def generation_record(job: Job, gang: Gang) -> GenerationRecord:
         image=job.status.image or "",
         restore_step=checkpoint.step if checkpoint else None,
         restore_digest=checkpoint.digest if checkpoint else "",
-        restarts_left=budgets.left(job.status, recovery, at=generation_at(job)),
+        restarts_left=budgets.remaining(job.status, recovery, at=generation_at(job)),
         hang_timeout_seconds=float(recovery.hang_timeout_seconds),
     )

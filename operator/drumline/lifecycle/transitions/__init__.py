@@ -2,32 +2,31 @@
 
 A transition decides nothing: the caller in `lifecycle.plan` or the scheduler's commit did. `phase`,
 `reason` and `message` repeat the condition that matters most, for `kubectl get`. Callers import the
-package: `status=transitions.released(job, ...)`.
+package: `status=transitions.requeued(job, ...)`.
 """
 
 from __future__ import annotations
 
 from drumline.lifecycle.transitions.disruption import (
     disrupted,
-    moving,
+    disruption_withdrawn,
     nominated,
-    not_nominated,
+    nominated_for_move,
+    nomination_cleared,
     preempted,
-    withdrawn,
 )
 from drumline.lifecycle.transitions.membership import (
     admitted,
-    lost,
-    not_joined,
-    replaced,
+    growth_abandoned,
+    members_lost,
+    members_replaced,
     resized,
-    restarting,
+    restarted,
 )
 from drumline.lifecycle.transitions.phases import (
-    expecting,
     failed,
     invalid_config,
-    released,
+    requeued,
     resumed,
     running,
     succeeded,
@@ -36,25 +35,26 @@ from drumline.lifecycle.transitions.phases import (
     waiting,
     with_checkpoint,
     with_epoch,
+    with_expected_start,
     with_progress,
 )
 
 __all__ = [
     "admitted",
     "disrupted",
-    "expecting",
+    "disruption_withdrawn",
     "failed",
+    "growth_abandoned",
     "invalid_config",
-    "lost",
-    "moving",
+    "members_lost",
+    "members_replaced",
     "nominated",
-    "not_joined",
-    "not_nominated",
+    "nominated_for_move",
+    "nomination_cleared",
     "preempted",
-    "released",
-    "replaced",
+    "requeued",
     "resized",
-    "restarting",
+    "restarted",
     "resumed",
     "running",
     "succeeded",
@@ -63,6 +63,6 @@ __all__ = [
     "waiting",
     "with_checkpoint",
     "with_epoch",
+    "with_expected_start",
     "with_progress",
-    "withdrawn",
 ]

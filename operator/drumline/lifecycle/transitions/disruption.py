@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import DisruptionStatus
-from drumline.lifecycle.model.conditions import changed, mark, no_longer, summarize
+from drumline.lifecycle.model.conditions import changed, cleared, with_condition, with_summary
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import compress
+from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.lifecycle.transitions.phases import released, waiting
+from drumline.lifecycle.transitions.phases import requeued, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,10 +27,10 @@ def nominated(
 ) -> TrainingJobStatus:
     """Waits for others to give way: these places are held for it."""
     status = waiting(job, reason=reason, message=message, now=now)
-    return changed(status, nominated=compress(pool, nodes))
+    return changed(status, nominated=pool_nodes(pool, nodes))
 
 
-def not_nominated(job: Job) -> TrainingJobStatus:
+def nomination_cleared(job: Job) -> TrainingJobStatus:
     """The places are held no longer; it waits as any other."""
     return changed(job.status, nominated=None)
 
@@ -49,7 +49,7 @@ def disrupted(
     """Has to give way: its agents are to save until `deadline`.
 
     A disruption of nodes that grows keeps its notice: the save is everybody's. Whoever leaves for
-    another job is promised nothing any more (see `moving`).
+    another job is promised nothing any more (see `nominated_for_move`).
 
     Args:
         job: has its places.
@@ -77,21 +77,23 @@ def disrupted(
     reason = Reason.PREEMPTED if preempted_ else Reason.NODE_DISRUPTED
     nominated = None if preempted_ and indices is None else job.status.nominated
     status = changed(job.status, disruption=disruption, nominated=nominated)
-    status = mark(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
-    return summarize(status, status.phase or Phase.RUNNING, reason, message)
+    status = with_condition(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
+    return with_summary(status, status.phase or Phase.RUNNING, reason, message)
 
 
-def moving(status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]) -> TrainingJobStatus:
+def nominated_for_move(
+    status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]
+) -> TrainingJobStatus:
     """Has to give way, and starts again on these nodes: they are held for it until then."""
-    return changed(status, nominated=compress(pool, nodes))
+    return changed(status, nominated=pool_nodes(pool, nodes))
 
 
-def withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     """It need not give way after all."""
     status = changed(job.status, disruption=None, nominated=None)
     reason = Reason.WITHDRAWN
-    status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
-    return summarize(status, status.phase or Phase.RUNNING, reason, message)
+    status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
+    return with_summary(status, status.phase or Phase.RUNNING, reason, message)
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
@@ -108,4 +110,4 @@ def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
     text = f"{went}; {kept}{late}"
-    return released(job, reason=Reason.PREEMPTED, message=text, now=now)
+    return requeued(job, reason=Reason.PREEMPTED, message=text, now=now)

@@ -9,20 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.lifecycle.incidents.gpu_seconds import accrued, opened
-from drumline.lifecycle.incidents.ledger import passed
+from drumline.lifecycle.incidents.gpu_seconds import counting_started, with_elapsed
+from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import DECIDED
 from drumline.lifecycle.model.conditions import (
     changed,
+    cleared,
     condition,
     is_true,
-    mark,
-    no_longer,
-    summarize,
+    with_condition,
+    with_summary,
 )
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import Member, assignment_of, members_of, moved, renewed
-from drumline.lifecycle.model.members import resized as resized_members
+from drumline.lifecycle.model.members import (
+    GangMember,
+    assignment_of,
+    members_of,
+    resized_members,
+    with_new_nodes,
+    with_new_pods,
+)
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
 
@@ -37,7 +43,10 @@ def admitted(
 ) -> TrainingJobStatus:
     """Placed by the scheduler, an elastic gang perhaps on fewer nodes than it wants."""
     generation = (job.status.generation or 0) + 1
-    members = [Member(index=index, node=node, birth=generation) for index, node in enumerate(nodes)]
+    members = [
+        GangMember(index=index, node=node, pod_generation=generation)
+        for index, node in enumerate(nodes)
+    ]
     status = changed(
         job.status,
         observed_generation=job.object_generation,
@@ -54,15 +63,17 @@ def admitted(
         ready=f"0/{len(nodes)}",
         restarts=job.status.restarts or 0,
     )
-    status = passed(opened(status, now=now), DECIDED, now=now)
+    status = with_boundary_passed(counting_started(status, now=now), DECIDED, now=now)
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
-        status = mark(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
+        status = with_condition(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
     if condition(status, ConditionType.RUNNING) is not None:
-        status = mark(status, job, ConditionType.RUNNING, "False", Reason.STARTING_PODS, "", now)
-    return summarize(status, Phase.STARTING, Reason.STARTING_PODS, "")
+        status = with_condition(
+            status, job, ConditionType.RUNNING, "False", Reason.STARTING_PODS, "", now
+        )
+    return with_summary(status, Phase.STARTING, Reason.STARTING_PODS, "")
 
 
-def lost(
+def members_lost(
     job: Job, *, indices: Collection[int], reason: Reason, message: str, now: float
 ) -> TrainingJobStatus:
     """These members are given up: the scheduler fills their places, or the gang shrinks."""
@@ -70,19 +81,19 @@ def lost(
     assert assignment is not None  # noqa: S101 - only members can be lost
     gone = sorted({*indices, *(assignment.lost or ())})
     status = changed(
-        accrued(job, now=now),
+        with_elapsed(job, now=now),
         assignment=assignment.model_copy(update={"lost": gone, "joining": None}),
         nominated=None,
         disruption=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"{job.size - len(gone)}/{job.size}",
     )
-    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
-    status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
+    status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
+    status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
     return _recovering(status, job, reason, message, now=now)
 
 
-def replaced(
+def members_replaced(
     job: Job, *, nodes: Sequence[str], replaced: Collection[int], epoch: int, now: float
 ) -> TrainingJobStatus:
     """A new generation in which the members at these positions get new pods on `nodes[position]`.
@@ -96,12 +107,14 @@ def replaced(
     """
     generation = (job.status.generation or 0) + 1
     before = members_of(job.status)
-    members = moved(before, nodes, replaced, birth=generation)
+    members = with_new_nodes(before, nodes, replaced, pod_generation=generation)
     chosen = ", ".join(f"{before[p].index} on {nodes[p]}" for p in sorted(replaced)[:3])
     more = f" and {len(replaced) - 3} more" if len(replaced) > 3 else ""
     text = f"new pods for members {chosen}{more}"
     status = _next(job, members, epoch=epoch, now=now)
-    status = mark(status, job, ConditionType.PLACED, "True", Reason.MEMBER_PLACED, text, now)
+    status = with_condition(
+        status, job, ConditionType.PLACED, "True", Reason.MEMBER_PLACED, text, now
+    )
     return _recovering(status, job, Reason.MEMBER_PLACED, text, now=now)
 
 
@@ -121,33 +134,33 @@ def resized(
     """
     before = members_of(job.status)
     generation = (job.status.generation or 0) + 1
-    members = resized_members(before, kept=kept, added=added, birth=generation)
-    joining = [member.index for member in members if member.birth == generation]
+    members = resized_members(before, kept=kept, added=added, pod_generation=generation)
+    joining = [member.index for member in members if member.pod_generation == generation]
     text = f"from {len(before)} to {len(members)} of {job.spec.nodes} nodes"
     grows = len(kept) == len(before) and is_true(job.status, ConditionType.RUNNING)
     status = _next(job, members, joining=joining if grows else (), epoch=epoch, now=now)
     if grows:
-        return summarize(status, Phase.RUNNING, Reason.GROWS, text)
-    status = mark(status, job, ConditionType.PLACED, "True", Reason.SHRUNK, text, now)
+        return with_summary(status, Phase.RUNNING, Reason.GROWS, text)
+    status = with_condition(status, job, ConditionType.PLACED, "True", Reason.SHRUNK, text, now)
     return _recovering(status, job, Reason.SHRUNK, text, now=now)
 
 
-def not_joined(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+def growth_abandoned(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     """The members that were to join are given up; the others, who train on, were never told."""
     assignment = job.status.assignment
     joining = frozenset((assignment.joining if assignment else None) or ())
     members = [member for member in members_of(job.status) if member.index not in joining]
     pool = assignment.gpu_pool if assignment else ""
     status = changed(
-        accrued(job, now=now),
+        with_elapsed(job, now=now),
         assignment=assignment_of(pool, members),
         ready=f"{len(members)}/{len(members)}",
     )
     text = f"goes on with {len(members)} nodes: {message}"
-    return summarize(status, Phase.RUNNING, Reason.TRAINING, text)
+    return with_summary(status, Phase.RUNNING, Reason.TRAINING, text)
 
 
-def restarting(
+def restarted(
     job: Job,
     *,
     indices: Collection[int],
@@ -158,7 +171,7 @@ def restarting(
 ) -> TrainingJobStatus:
     """A new generation on the same nodes, in which these members get new pods; perhaps none."""
     generation = (job.status.generation or 0) + 1
-    members = renewed(members_of(job.status), indices, birth=generation)
+    members = with_new_pods(members_of(job.status), indices, pod_generation=generation)
     assignment = job.status.assignment
     gone = () if assignment is None else assignment.lost or ()
     status = _next(job, members, lost=gone, epoch=epoch, now=now)
@@ -168,7 +181,7 @@ def restarting(
 
 def _next(
     job: Job,
-    members: Sequence[Member],
+    members: Sequence[GangMember],
     *,
     epoch: int,
     now: float,
@@ -181,9 +194,9 @@ def _next(
     """
     generation = (job.status.generation or 0) + 1
     pool = job.status.assignment.gpu_pool if job.status.assignment else ""
-    standing = sum(member.birth < generation for member in members)
-    status = passed(accrued(job, now=now), DECIDED, now=now)
-    status = no_longer(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
+    standing = sum(member.pod_generation < generation for member in members)
+    status = with_boundary_passed(with_elapsed(job, now=now), DECIDED, now=now)
+    status = cleared(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
     return changed(
         status,
         nominated=None,
@@ -199,6 +212,6 @@ def _next(
 def _recovering(
     status: TrainingJobStatus, job: Job, reason: Reason, message: str, *, now: float
 ) -> TrainingJobStatus:
-    status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
-    status = mark(status, job, ConditionType.RECOVERING, "True", reason, message, now)
-    return summarize(status, Phase.RECOVERING, reason, message)
+    status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = with_condition(status, job, ConditionType.RECOVERING, "True", reason, message, now)
+    return with_summary(status, Phase.RECOVERING, reason, message)

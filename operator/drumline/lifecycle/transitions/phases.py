@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus
-from drumline.lifecycle.incidents.gpu_seconds import accrued
-from drumline.lifecycle.incidents.ledger import passed
+from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
+from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import REPLACED
 from drumline.lifecycle.model.conditions import (
     changed,
+    cleared,
     condition,
-    mark,
-    no_longer,
-    summarize,
+    with_condition,
+    with_summary,
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -38,11 +38,11 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
         queued_at=job.status.queued_at or timestamp(job.created_at),
         ready=job.status.ready if held else f"0/{job.spec.nodes}",
     )
-    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
-    return summarize(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
+    status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
+    return with_summary(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
 
 
-def expecting(
+def with_expected_start(
     status: TrainingJobStatus, *, start: float | None, by: float | None
 ) -> TrainingJobStatus:
     """Waits, and will probably have started at `start`, almost surely at `by`; None: unknown."""
@@ -55,7 +55,7 @@ def expecting(
 
 def running(job: Job, *, now: float) -> TrainingJobStatus:
     """All members stand and know each other: training goes on."""
-    status = passed(accrued(job, now=now), REPLACED, now=now)
+    status = with_boundary_passed(with_elapsed(job, now=now), REPLACED, now=now)
     assignment = status.assignment
     status = changed(
         status,
@@ -63,78 +63,80 @@ def running(job: Job, *, now: float) -> TrainingJobStatus:
         started_at=status.started_at or timestamp(now),
         ready=f"{job.size}/{job.size}",
     )
-    status = mark(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
-    status = no_longer(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
+    status = with_condition(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
+    status = cleared(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
     if job.runs_trainer and job.spec.checkpoint is None:
         text = "no checkpoint.claimName: a restart begins at step 0"
-        status = mark(
+        status = with_condition(
             status, job, ConditionType.CHECKPOINTED, "False", Reason.NO_DURABLE_STORAGE, text, now
         )
-    return summarize(status, Phase.RUNNING, Reason.TRAINING, "")
+    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "")
 
 
-def released(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
+def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
     """Gives its nodes back and waits to be placed anew, keeping its place in the queue."""
     status = changed(
-        accrued(job, now=now),
+        with_elapsed(job, now=now),
         assignment=None,
         disruption=None,
         started_at=None,  # as in batch/v1: waiting does not count against activeDeadlineSeconds
         ready=f"0/{job.spec.nodes}",
         incident=message[:MAX_INCIDENT_CHARACTERS],
     )
-    status = mark(status, job, ConditionType.PLACED, "False", reason, message, now)
+    status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
     for kind in (ConditionType.ADMITTED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
-            status = mark(status, job, kind, "False", reason, message, now)
-    status = no_longer(status, job, ConditionType.DISRUPTED, reason, now=now)
-    return summarize(status, Phase.PENDING, reason, message)
+            status = with_condition(status, job, kind, "False", reason, message, now)
+    status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
+    return with_summary(status, Phase.PENDING, reason, message)
 
 
 def suspended(job: Job, *, now: float) -> TrainingJobStatus:
     """Holds nothing by the user's wish."""
     status = changed(
-        accrued(job, now=now),
+        with_elapsed(job, now=now),
         assignment=None,
         nominated=None,
         disruption=None,
         started_at=None,
         ready=f"0/{job.spec.nodes}",
     )
-    status = expecting(status, start=None, by=None)
+    status = with_expected_start(status, start=None, by=None)
     reason = Reason.SUSPENDED_BY_USER
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
-            status = mark(status, job, kind, "False", reason, "", now)
+            status = with_condition(status, job, kind, "False", reason, "", now)
     status = _undisturbed(status, job, reason, now=now)
-    status = mark(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
-    return summarize(status, Phase.SUSPENDED, reason, "")
+    status = with_condition(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
+    return with_summary(status, Phase.SUSPENDED, reason, "")
 
 
 def resumed(job: Job, *, now: float) -> TrainingJobStatus:
     """Queued again, behind those who waited meanwhile."""
     status = changed(job.status, queued_at=timestamp(now))
-    status = mark(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
-    return summarize(status, Phase.PENDING, Reason.RESUMED, "")
+    status = with_condition(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
+    return with_summary(status, Phase.PENDING, Reason.RESUMED, "")
 
 
 def invalid_config(job: Job, *, message: str, now: float) -> TrainingJobStatus:
     """The trainer's own schema refuses the configuration; nothing is scheduled."""
     status = changed(job.status, observed_generation=job.object_generation)
     reason = Reason.CONFIG_REFUSED
-    status = mark(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
-    return summarize(status, Phase.PENDING, ConditionType.INVALID_CONFIG, message)
+    status = with_condition(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
+    return with_summary(status, Phase.PENDING, ConditionType.INVALID_CONFIG, message)
 
 
 def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
     """The configuration was mended."""
     status = changed(job.status, observed_generation=job.object_generation)
-    return mark(status, job, ConditionType.INVALID_CONFIG, "False", Reason.RESUMED, "", now)
+    return with_condition(
+        status, job, ConditionType.INVALID_CONFIG, "False", Reason.RESUMED, "", now
+    )
 
 
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
     """Every pod ended well."""
-    status = with_progress(job, accrued(job, now=now), progress, now=now)
+    status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
     ready = f"{job.size}/{job.size}"
     status = changed(
         status, finished_at=timestamp(now), ready=ready, disruption=None, nominated=None
@@ -144,27 +146,27 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
         loss = f", loss {status.loss}" if status.loss else ""
         message = f"finished at step {status.step}{loss}"
     reason = Reason.COMPLETED
-    status = mark(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
-    status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
+    status = with_condition(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
+    status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
     status = _undisturbed(status, job, reason, now=now)
-    return summarize(status, Phase.SUCCEEDED, reason, message)
+    return with_summary(status, Phase.SUCCEEDED, reason, message)
 
 
 def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
     """Over for good; the message says why and what to do."""
     status = changed(
-        accrued(job, now=now),
+        with_elapsed(job, now=now),
         finished_at=timestamp(now),
         disruption=None,
         nominated=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"0/{job.size}",
     )
-    status = mark(status, job, ConditionType.FAILED, "True", reason, message, now)
+    status = with_condition(status, job, ConditionType.FAILED, "True", reason, message, now)
     if condition(status, ConditionType.RUNNING) is not None:
-        status = mark(status, job, ConditionType.RUNNING, "False", reason, message, now)
+        status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
     status = _undisturbed(status, job, reason, now=now)
-    return summarize(status, Phase.FAILED, reason, message)
+    return with_summary(status, Phase.FAILED, reason, message)
 
 
 def with_progress(
@@ -193,7 +195,7 @@ def with_checkpoint(
         return status
     status = changed(status, checkpoint=CheckpointStatus(step=step, digest=digest[:128]))
     reason, text = Reason.MANIFEST_VERIFIED, f"step {step}"
-    return mark(status, job, ConditionType.CHECKPOINTED, "True", reason, text, now)
+    return with_condition(status, job, ConditionType.CHECKPOINTED, "True", reason, text, now)
 
 
 def _loss_text(loss: float) -> str:
@@ -215,5 +217,5 @@ def _undisturbed(
 ) -> TrainingJobStatus:
     """Neither recovering nor about to give way: it is over or paused."""
     for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED):
-        status = no_longer(status, job, kind, reason, now=now)
+        status = cleared(status, job, kind, reason, now=now)
     return status

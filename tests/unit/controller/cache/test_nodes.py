@@ -10,7 +10,7 @@ from drumline.api.conditions import DisruptionKind
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.nodes import NodeBook, NodeChange
 from drumline.kube.views import ConditionView, NodeView, TaintView
-from drumline.lifecycle.model.observed import Threat
+from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.scheduling.model import Node
 from tests.unit.controller.views import foreign_pod, node_view, pod_view
 
@@ -64,7 +64,7 @@ def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
 ) -> None:
     assert update(book, **marked(SPOT)) == NodeChange(offer=True, jobs=JOB)
     assert book.threats(["node-0", "elsewhere"]) == (
-        Threat(
+        NodeDisruption(
             node="node-0",
             kind=DisruptionKind.SPOT_RECLAIM,
             source=SPOT,

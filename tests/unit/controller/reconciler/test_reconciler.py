@@ -26,8 +26,8 @@ from drumline.lifecycle.manifests.children import job_token
 from drumline.lifecycle.manifests.pods import PodSettings
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.plan.elastic import notice_id
-from drumline.telemetry.incidents import Ledger
+from drumline.lifecycle.plan.elastic import growth_notice_id
+from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
@@ -66,11 +66,11 @@ def agents() -> Iterator[list[FakeAgent]]:
             f"127.1.{number // 250}.{number % 250 + 1}",
             token=job_token(KEY, JOB.uid),
             job_uid=JOB.uid,
-            pod_uid=f"{JOB.uid}-{member.index}-{member.birth}",
+            pod_uid=f"{JOB.uid}-{member.index}-{member.pod_generation}",
             index=member.index,
             port=started[0].port if started else 0,
         )
-        agent.change(generation=2 if member.birth < 3 else 0)
+        agent.change(generation=2 if member.pod_generation < 3 else 0)
         started.append(agent)
     yield started
     for agent in started:
@@ -105,7 +105,7 @@ class Operator:
             epoch=EPOCH,
             progress_seconds=30.0,
             metrics=metrics,
-            ledger=Ledger(metrics),
+            ledger=IncidentCounters(metrics),
             notices=Notices(EventRecorder(client, instance="test")),
             clock=lambda: T0 + 6,
         )
@@ -129,7 +129,9 @@ async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
     state.on_job(None, job_view(uid=JOB.uid, status=status, **SPEC))
     for member, agent in zip(members_of(JOB.status), agents, strict=True):
         place = {"node_name": member.node, "pod_ip": agent.address, "ready": True}
-        pod = pod_view(index=member.index, generation=member.birth, job_uid=JOB.uid, **place)
+        pod = pod_view(
+            index=member.index, generation=member.pod_generation, job_uid=JOB.uid, **place
+        )
         state.on_pod(None, pod)
     found = Operator(port=agents[0].port, state=state)
     async with found.agents, found.watch:
@@ -142,7 +144,11 @@ async def test_a_notice_goes_to_the_gang_that_trains_not_to_who_will_lead_it(
     await operator.reconcile()
     assert [agent.notices for agent in agents] == [[], [], []]
     await operator.reconcile_on_news()
-    assert [[one.id for one in agent.notices] for agent in agents] == [[], [notice_id(JOB)], []]
+    assert [[one.id for one in agent.notices] for agent in agents] == [
+        [],
+        [growth_notice_id(JOB)],
+        [],
+    ]
     assert agents[0].requests == []
 
 
@@ -153,5 +159,9 @@ async def test_once_its_agents_know_the_new_members_the_lowest_is_asked(
         agent.change(generation=3)
     await operator.reconcile()
     await operator.reconcile_on_news()
-    assert [[one.id for one in agent.notices] for agent in agents] == [[notice_id(JOB)], [], []]
+    assert [[one.id for one in agent.notices] for agent in agents] == [
+        [growth_notice_id(JOB)],
+        [],
+        [],
+    ]
     await asyncio.to_thread(agents[0].wait_for, lambda agent: "/v1/status" in agent.requests)

@@ -51,7 +51,10 @@ def broken_and_promised() -> Job:
     """A gang that runs, has lost a place, and has others kept while the victim leaves."""
     job = running(admitted(OTHER))
     job = with_status(
-        job, transitions.lost(job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1)
+        job,
+        transitions.members_lost(
+            job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1
+        ),
     )
     nodes = ("node-a", "node-c")
     words = {"reason": "WaitingForVictims", "message": "victim gives way"}
@@ -128,7 +131,9 @@ async def test_nobody_leaves_for_a_job_that_is_over(site: Site, over: Job) -> No
 
 async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     job = told_to_leave(by=VICTIM)
-    job = with_status(job, transitions.moving(job.status, pool="h100", nodes=("node-x", "node-y")))
+    job = with_status(
+        job, transitions.nominated_for_move(job.status, pool="h100", nodes=("node-x", "node-y"))
+    )
     jobs = {job.uid: job}
     assert await site.committer.withdraw([job], now=NOW)
     assert site.written == {}
