@@ -26,8 +26,8 @@ from drumline.scheduling import (
     WaitingRule,
 )
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.law import Running, unlawful
-from drumline.scheduling.invariants.shares import shares_of
+from drumline.scheduling.invariants.policy_check import Running, unlawful
+from drumline.scheduling.invariants.quota import shares_of
 from tests.property.scheduling_calendar import Calendar
 from tests.property.scheduling_future import Stay, beginning
 from tests.property.scheduling_seats import (

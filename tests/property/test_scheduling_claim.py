@@ -15,10 +15,10 @@ import pytest
 
 from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.invariants.law import Running, potential, unlawful
-from drumline.scheduling.invariants.shares import Shares, past_gpus, shares_of
+from drumline.scheduling.invariants.policy_check import Running, potential, unlawful
+from drumline.scheduling.invariants.quota import Shares, past_gpus, shares_of
 from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
-from drumline.scheduling.shares.quota import QuotaBook, book_of
+from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
 from tests.unit.scheduling.builders import gang, queue
 
 NAMES = ("org", "west", "a", "b", "c", "d")

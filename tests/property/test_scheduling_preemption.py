@@ -27,8 +27,8 @@ from drumline.scheduling import (
 )
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.preemptions import Running, unlawful
-from drumline.scheduling.invariants.shares import shares_of
-from drumline.scheduling.preempting import victims
+from drumline.scheduling.invariants.quota import shares_of
+from drumline.scheduling.preemption import victims
 from tests.unit.scheduling.builders import (
     PREEMPTS,
     after,

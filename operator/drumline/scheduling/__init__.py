@@ -4,6 +4,7 @@ No clock, no network, no chance but from a seed, no logging. See docs/scheduling
 """
 
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_cache import Memory
 from drumline.scheduling.decisions import (
     FOREIGN_PODS,
     MAX_MESSAGE_CHARS,
@@ -21,7 +22,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.memory import Memory
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -46,7 +47,6 @@ from drumline.scheduling.model import (
     WithinQueue,
 )
 from drumline.scheduling.resources import Resources
-from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
 
 __all__ = [
     "FOREIGN_PODS",

@@ -18,6 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count, repeat
 from operator import is_
 
+from drumline.scheduling.admitted_gangs import Running
+from drumline.scheduling.cycle_cache import Memory
+from drumline.scheduling.cycle_session import Desk
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -26,15 +29,12 @@ from drumline.scheduling.decisions import (
     Preemption,
     Resized,
 )
-from drumline.scheduling.desk import Desk
-from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.running import Running
-from drumline.scheduling.shares.ordering import turn
-from drumline.scheduling.waiting.groups import Groups
-from drumline.scheduling.waiting.line import Waiting
-from drumline.scheduling.waiting.notices import Notices
+from drumline.scheduling.queueing.blocked_cache import Notices
+from drumline.scheduling.queueing.groups import Groups
+from drumline.scheduling.queueing.pending_gangs import Waiting
+from drumline.scheduling.quota.ordering import turn
+from drumline.scheduling.rejections import Refusal
 
 Answer = Placed | Resized | Preemption | Blocked | Refusal
 

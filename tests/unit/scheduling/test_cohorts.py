@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Queue
-from drumline.scheduling.shares.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.cohorts import Balance, QueueTree
 from tests.unit.scheduling.builders import queue
 
 TEAM = [queue("org"), queue("a", 8, parent="org"), queue("b", 4, parent="org")]

@@ -15,7 +15,7 @@ from drumline.scheduling import (
     Toleration,
     TolerationOperator,
 )
-from drumline.scheduling.placing.eligibility import Closed, admission_of
+from drumline.scheduling.placement.eligibility import Closed, admission_of
 from tests.unit.scheduling.builders import gang, node
 
 NO_SCHEDULE, NO_EXECUTE = TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE

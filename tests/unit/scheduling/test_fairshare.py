@@ -8,8 +8,8 @@ import pytest
 
 from drumline.scheduling import Node, Policy, Pool, Queue, Resources, Role, Snapshot
 from drumline.scheduling.model import Ordering
-from drumline.scheduling.shares.fairshare import decay, dominant_shares
-from drumline.scheduling.shares.quota import QuotaBook, book_of
+from drumline.scheduling.quota.fair_sharing import decay, dominant_shares
+from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
 from tests.unit.scheduling.builders import admitted, gang, pod
 
 FAIR = Policy(order=Ordering.FAIR_SHARE, history_weight=1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot, WaitingRule
-from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks
 
 POLICY = Policy(waiting=WaitingRule.BACKFILL)

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from drumline.scheduling import BlockReason, Gang
-from drumline.scheduling.refusals import Refusal
-from drumline.scheduling.shares.ordering import turn
-from drumline.scheduling.waiting.kinds import Kinds
-from drumline.scheduling.waiting.line import Waiting
+from drumline.scheduling.queueing.equivalence_classes import Kinds
+from drumline.scheduling.queueing.pending_gangs import Waiting
+from drumline.scheduling.quota.ordering import turn
+from drumline.scheduling.rejections import Refusal
 from tests.unit.scheduling.builders import gang
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from drumline.scheduling import Gang, Queue
-from drumline.scheduling.shares.cohorts import QueueTree
-from drumline.scheduling.shares.ordering import line_of, turn
-from drumline.scheduling.shares.quota import QuotaBook
+from drumline.scheduling.quota.cohorts import QueueTree
+from drumline.scheduling.quota.ordering import line_of, turn
+from drumline.scheduling.quota.quota_ledger import QuotaBook
 from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue, racks, run
 
 COHORT = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))

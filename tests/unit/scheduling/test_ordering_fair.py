@@ -22,10 +22,10 @@ from drumline.scheduling import (
     Snapshot,
 )
 from drumline.scheduling.model import Ordering
-from drumline.scheduling.shares.fairshare import decay
-from drumline.scheduling.shares.ordering import Above, Borrowing, Turn, line_of, turn
-from drumline.scheduling.shares.pools import OpenPools
-from drumline.scheduling.shares.quota import QuotaBook, book_of
+from drumline.scheduling.quota.fair_sharing import decay
+from drumline.scheduling.quota.ordering import Above, Borrowing, Turn, line_of, turn
+from drumline.scheduling.quota.pool_selection import OpenPools
+from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)

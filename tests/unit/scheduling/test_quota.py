@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Queue, Role
-from drumline.scheduling.shares.cohorts import Balance, QueueTree
-from drumline.scheduling.shares.quota import QuotaBook
+from drumline.scheduling.quota.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.quota_ledger import QuotaBook
 from tests.unit.scheduling.builders import gang, pod, queue
 
 TEAM = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.scheduling import Policy
-from drumline.scheduling.waiting.forecast import ExpectedStart
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
 from drumline.simulator.results.outcome import StartForecast

@@ -86,7 +86,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 def _verdicts(found: Cluster, policy: Policy, *, forecast: bool) -> list[Line]:
     from drumline.cli.decide.job_decisions import lines  # noqa: PLC0415
     from drumline.scheduling.cycle import decide  # noqa: PLC0415
-    from drumline.scheduling.waiting.forecast import expected_starts  # noqa: PLC0415
+    from drumline.scheduling.forecast import expected_starts  # noqa: PLC0415
 
     snapshot, pending, now = found.snapshot, found.pending, found.as_of
     decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)

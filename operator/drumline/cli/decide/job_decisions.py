@@ -19,8 +19,8 @@ from drumline.scheduling.decisions import (
     Resized,
     Victim,
 )
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Snapshot
-from drumline.scheduling.waiting.forecast import ExpectedStart
 
 
 class Verdict(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-from drumline.scheduling.shares.fairshare import decay, dominant_shares
+from drumline.scheduling.quota.fair_sharing import decay, dominant_shares
 
 if TYPE_CHECKING:
     from drumline.scheduling.model import Snapshot

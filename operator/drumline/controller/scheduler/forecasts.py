@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.usage_history import PastUse
-from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.telemetry import logs
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.waiting_messages import WaitingTexts
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_cache import Memory
 from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
-from drumline.scheduling.memory import Memory
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
 

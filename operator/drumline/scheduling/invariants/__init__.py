@@ -23,13 +23,13 @@ from typing import Final
 
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.invariants.moves import move_violations
-from drumline.scheduling.invariants.places import (
+from drumline.scheduling.invariants.placements import (
     capacity_violations,
     gang_violations,
     topology_violations,
 )
 from drumline.scheduling.invariants.preemptions import preemption_violations
-from drumline.scheduling.invariants.shares import quota_violations
+from drumline.scheduling.invariants.quota import quota_violations
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
 _DEFAULT: Final = Policy()

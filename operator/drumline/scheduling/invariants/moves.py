@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.decisions import Decisions, Move, MoveReason
-from drumline.scheduling.invariants.promises import promises, stays
+from drumline.scheduling.invariants.nominations import promises, stays
 from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from drumline.scheduling.decisions import Decisions, Preemption, Victim, VictimReason
-from drumline.scheduling.invariants.law import Running, potential, unlawful
-from drumline.scheduling.invariants.promises import broken_promises, promises
-from drumline.scheduling.invariants.shares import Shares, past_gpus, shares_of
+from drumline.scheduling.invariants.nominations import broken_promises, promises
+from drumline.scheduling.invariants.policy_check import Running, potential, unlawful
+from drumline.scheduling.invariants.quota import Shares, past_gpus, shares_of
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drumline.scheduling import Gang, Policy, Snapshot
-from drumline.scheduling.waiting.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.simulator.results.outcome import StartForecast
 
 Forecaster = Callable[..., Sequence[ExpectedStart]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drumline.scheduling.shares.fairshare import decay
+from drumline.scheduling.quota.fair_sharing import decay
 
 
 class UsageHistory:

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Policy
-from drumline.scheduling.memory import Memory
-from drumline.scheduling.placing.imagined import Imagined
-from drumline.scheduling.placing.search import Search
-from drumline.scheduling.placing.view import Undo
+from drumline.scheduling.cycle_cache import Memory
+from drumline.scheduling.placement.hypothetical import Imagined
+from drumline.scheduling.placement.pool_view import Undo
+from drumline.scheduling.placement.search import Search
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 SEEDS = range(40)

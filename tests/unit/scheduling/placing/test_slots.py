@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Pool
-from drumline.scheduling.placing.eligibility import admission_of
-from drumline.scheduling.placing.frontier import Frontiers, Mix
-from drumline.scheduling.placing.slicing import Cut
-from drumline.scheduling.placing.slots import Shape, SlotIndex
-from drumline.scheduling.placing.topology import build_tree
-from drumline.scheduling.placing.view import Vector
+from drumline.scheduling.placement.eligibility import admission_of
+from drumline.scheduling.placement.frontier import Frontiers, Mix
+from drumline.scheduling.placement.pool_view import Vector
+from drumline.scheduling.placement.slicing import Cut
+from drumline.scheduling.placement.slots import Shape, SlotIndex
+from drumline.scheduling.placement.topology import build_tree
 from tests.unit.scheduling.builders import gang, node
 
 POOL = Pool(name="h100", levels=("rack", "host"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Gang, Queue, Role
-from drumline.scheduling.preempting.horizon import Nomination
+from drumline.scheduling.placement.projection import Nomination
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 ALONE = (queue("research", 100),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.shares.claim import Claim, Scales
-from drumline.scheduling.shares.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.preemption_policy import Claim, Scales
 from tests.unit.scheduling.builders import queue
 
 POOL = "h100"

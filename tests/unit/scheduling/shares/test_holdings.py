@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.scheduling.shares.holdings import Holders, Holding
+from drumline.scheduling.quota.usage import Holders, Holding
 from tests.unit.scheduling.builders import gang
 
 

@@ -1,0 +1,211 @@
+"""When those who wait will probably start: `decide` itself, run ahead on a virtual clock.
+
+How long gangs still run is drawn by chance, again and again; the median of a gang's starts is the
+moment before which it starts as likely as not (p50), and nine in ten of them are before the other
+one (p90). What is drawn:
+
+* With a maximum runtime: either limits are honest and everybody uses his up, or people ask for one
+  to three times what they need: then a gang runs for its limit divided by a number between 1 and 3,
+  given that it has run as long as it has. Which of the two it is, the running gangs show: where
+  many have used up most of their limits, these are honest (`_honesty`). As many futures as that is
+  likely are of the first kind.
+* Without one: whoever has run for `a` seconds runs for more than `x * a` with chance 1 / x (Pareto,
+  the law that attained service follows in clusters), at least as if it had run for a minute. One
+  that has not started is taken to be like those that run.
+
+What it cannot know it leaves out: jobs that come later with a higher priority, failures, and those
+behind the first `LINE` in line. So the moments are early rather than late where many come later.
+The same arguments give the same answer.
+
+Cost: samples x moments x a cycle; both are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf, log
+from random import Random
+from statistics import median
+from typing import Final
+
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_cache import Memory
+from drumline.scheduling.forecast_cluster import Future, Length, promised
+from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline.scheduling.queueing.timeline import LEAST_SECONDS
+
+LINE: Final = 32
+"""How many of those who wait are looked at, the first in line."""
+MOMENTS: Final = 100
+"""How many times a sample goes on to the next end before it is given up."""
+RESERVATIONS: Final = 2
+"""How many gangs of a pool have reservations in the futures, under the backfill rule."""
+MOST_ASKED: Final = 3.0
+"""How many times what they need people ask for at most."""
+_NEARLY_ALL: Final = 0.99
+"""Of a limit: whoever has used up more shows no more than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedStart:
+    """When a waiting gang will probably start, on the clock of `now`."""
+
+    key: str
+    uid: str
+    p50_at: float | None
+    """As likely before as after; None: later than was looked ahead, or never."""
+    p90_at: float | None
+    """Nine in ten before it."""
+
+
+def expected_starts(
+    *,
+    snapshot: Snapshot,
+    pending: Iterable[Gang],
+    policy: Policy,
+    now: float,
+    samples: int = 8,
+    seed: int = 0,
+    go_on: Callable[[], bool] = lambda: True,
+) -> tuple[ExpectedStart, ...]:
+    """When each of the first in line will probably start, in the order of the line.
+
+    Args:
+        snapshot: the cluster, as `decide` is shown it.
+        pending: who waits.
+        policy: as for `decide`; nothing is moved in the forecast.
+        now: the moment of the snapshot.
+        samples: how many futures are looked at.
+        seed: of chance.
+        go_on: asked before each cycle; once it says no, nothing is told of anybody.
+    """
+    waiting = {gang.uid: gang for gang in pending}
+    still = replace(
+        policy,
+        moves=None,
+        move_back=False,
+        surplus=False,
+        repairs_preempt=False,
+        reservations=min(policy.reservations, RESERVATIONS),
+    )
+    first = decide(snapshot=snapshot, pending=waiting.values(), policy=still, now=now)
+    line = [waiting[uid] for uid in first.order[:LINE]]
+    start = promised(snapshot)
+    scale = _scale(snapshot=snapshot, now=now)
+    honest = round(samples * _honesty(snapshot=snapshot, now=now))
+    starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
+    memory = Memory()
+    for sample in range(samples):
+        chance = f"{seed}/{sample}"
+        length = _lengths(chance=chance, scale=scale, honest=sample < honest)
+        future = Future(snapshot=start, pending=line, now=now, length=length)
+        for uid, at in _run(
+            future=future, policy=still, line=line, memory=memory, go_on=go_on
+        ).items():
+            starts[uid].append(at)
+        if not go_on():
+            return ()
+    return tuple(
+        ExpectedStart(
+            key=gang.key,
+            uid=gang.uid,
+            p50_at=_quantile(starts[gang.uid], of=samples, share=0.5),
+            p90_at=_quantile(starts[gang.uid], of=samples, share=0.9),
+        )
+        for gang in line
+    )
+
+
+def _run(
+    *,
+    future: Future,
+    policy: Policy,
+    line: Sequence[Gang],
+    memory: Memory,
+    go_on: Callable[[], bool],
+) -> dict[str, float]:
+    """When each gang starts in one future, as far as it is looked at."""
+    starts: dict[str, float] = {}
+    for _ in range(MOMENTS):
+        if not go_on():
+            break
+        decisions = decide(
+            snapshot=future.snapshot,
+            pending=future.pending,
+            policy=policy,
+            now=future.now,
+            memory=memory,
+        )
+        future.carry_out(decisions)
+        for placed in decisions.placed:
+            starts.setdefault(placed.uid, future.now)
+        if all(gang.uid in starts for gang in line) or not future.go_on(until=decisions.retry_at):
+            break
+    return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
+
+
+def _lengths(*, chance: str, scale: float, honest: bool) -> Length:
+    """How long gangs run in one future: the same gang as long, whatever else happens.
+
+    Args:
+        chance: the seed of the future.
+        scale: how long those run at least that nobody knows anything about.
+        honest: whether limits are used up.
+    """
+
+    def length(gang: Gang, ran: float) -> float:
+        draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 (no secret)
+        limit = gang.max_runtime_seconds
+        if limit is None:
+            had = max(LEAST_SECONDS, ran)
+            return had / draw - had if ran else scale / draw
+        if limit <= ran:
+            return LEAST_SECONDS
+        if honest:
+            return limit - ran
+        most = min(MOST_ASKED, limit / ran) if ran > 0 else MOST_ASKED
+        return limit / (1.0 + (most - 1.0) * (1.0 - draw)) - ran
+
+    return length
+
+
+def _scale(*, snapshot: Snapshot, now: float) -> float:
+    """How long those run at least that nobody knows anything about."""
+    had = [now - held.admitted_at for held in snapshot.admitted if _is_open(held)]
+    return max(LEAST_SECONDS, median(had) if had else 0.0)
+
+
+def _honesty(*, snapshot: Snapshot, now: float) -> float:
+    """How likely it is that limits are used up, after what the running gangs have used of theirs.
+
+    Beforehand both are as likely. Of an honest limit each part is as likely to be used by now: the
+    density is 1. Otherwise a gang that asked for `u` times its need is seen in proportion to how
+    long it runs, anywhere in the first 1 / u of its limit: P(u < 1 / part) / E(1 / u).
+    """
+    evidence = 0.0
+    for held in snapshot.admitted:
+        limit = held.gang.max_runtime_seconds
+        if limit is not None and not held.leaving:
+            part = min(_NEARLY_ALL, max(0.0, now - held.admitted_at) / limit)
+            evidence -= log(_density(part))
+    return 1.0 / (1.0 + exp(min(-evidence, 500.0)))
+
+
+def _density(part: float) -> float:
+    """Of the used part of a limit, where people ask for one to `MOST_ASKED` times their need."""
+    spread = MOST_ASKED - 1.0
+    longer = 1.0 if part * MOST_ASKED <= 1.0 else (1.0 / part - 1.0) / spread
+    return longer * spread / log(MOST_ASKED)
+
+
+def _is_open(held: Admitted) -> bool:
+    """Whether nobody knows how long it runs."""
+    return held.gang.max_runtime_seconds is None
+
+
+def _quantile(starts: Sequence[float], *, of: int, share: float) -> float | None:
+    """The moment before which that share of all samples had started."""
+    full = sorted([*starts, *[inf] * (of - len(starts))])
+    at = full[min(of - 1, int(share * of))]
+    return None if at == inf else at

@@ -1,0 +1,121 @@
+"""I6: places that are kept for those who wait will be theirs once everybody is gone who has to go.
+
+Kept are the places of gangs that wait for their victims, the new ones of broken gangs that do, and
+those to which gangs move.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drumline.scheduling.decisions import BlockReason, Decisions, Preemption
+from drumline.scheduling.invariants.placements import new_places, promised_to
+from drumline.scheduling.model import Gang, Snapshot
+from drumline.scheduling.resources import NOTHING, Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """Places that are kept for a gang after this cycle."""
+
+    gang: Gang
+    pool: str
+    places: Mapping[int, str]
+    """Nodes by position."""
+    moves: bool = False
+    """Whether it runs elsewhere until then."""
+
+
+def promises(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[Promise]:
+    """All places that are kept after this cycle."""
+    waits = {one.uid for one in decisions.blocked if one.reason is BlockReason.WAITING_FOR_VICTIMS}
+    fresh = {one.uid: one for one in decisions.preemptions}
+    running = {held.gang.uid: held for held in snapshot.admitted}
+    found: list[Promise] = []
+    for gang in pending:
+        if gang.uid in waits:
+            one = fresh.get(gang.uid)
+            nodes = one.assignment if one else gang.nominated
+            pool = one.pool if one else gang.nominated_pool
+            found.append(Promise(gang=gang, pool=pool, places=dict(enumerate(nodes))))
+    for uid in sorted(waits & running.keys()):
+        held = running[uid]
+        places = _replacements(fresh[uid]) if uid in fresh else held.nominated
+        found.append(Promise(gang=held.gang, pool=held.pool, places=places))
+    for held in snapshot.admitted:
+        if held.leaving and held.nominated and held.gang.uid not in decisions.stay:
+            pool = held.nominated_pool or held.pool
+            found.append(Promise(gang=held.gang, pool=pool, places=held.nominated, moves=True))
+    return found + _moves(snapshot=snapshot, decisions=decisions)
+
+
+def broken_promises(
+    *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
+) -> list[str]:
+    """Kept places that will not be there once everybody is gone who was told to leave."""
+    free = _free_then(snapshot=snapshot, decisions=decisions)
+    taken: dict[str, Resources] = defaultdict(lambda: NOTHING)
+    for gang, _, position, name in new_places(
+        snapshot=snapshot, pending=pending, decisions=decisions
+    ):
+        taken[name] += gang.request_of(position)
+    kept = promises(snapshot=snapshot, pending=pending, decisions=decisions)
+    for one in kept:
+        for position, name in one.places.items():
+            taken[name] += one.gang.request_of(position)
+    found: list[str] = []
+    for one in kept:
+        nodes = one.places.values()
+        short = [name for name in nodes if name not in free or not taken[name].fits_in(free[name])]
+        if short:
+            found.append(f"{one.gang.key} waits in vain for {short[0]}")
+    return found
+
+
+def stays(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, frozenset[int]]:
+    """By uid: positions that running gangs keep once all have left who were told to."""
+    found = {
+        held.gang.uid: frozenset[int]()
+        if held.leaving and held.gang.uid not in decisions.stay
+        else frozenset(range(len(held.assignment))) - held.giving_up
+        for held in snapshot.admitted
+    }
+    for one in decisions.preemptions:
+        found |= {victim.uid: frozenset(victim.kept) for victim in one.victims}
+    return found | {move.uid: frozenset[int]() for move in decisions.moves}
+
+
+def _free_then(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, Resources]:
+    """By node: what is free once all have left who were told to, the places kept left aside."""
+    left = stays(snapshot=snapshot, decisions=decisions)
+    free = {node.name: node.allocatable - node.used + node.terminating for node in snapshot.nodes}
+    for held in snapshot.admitted:
+        bound = set(range(len(held.assignment))) - held.lost - held.reserved
+        for position in bound - left[held.gang.uid]:
+            if held.assignment[position] in free:
+                free[held.assignment[position]] += held.gang.request_of(position)
+    staying = (
+        replace(held, reserved=held.reserved & left[held.gang.uid]) for held in snapshot.admitted
+    )
+    for name, amounts in promised_to(staying).items():
+        if name in free:
+            free[name] -= amounts
+    return free
+
+
+def _replacements(one: Preemption) -> dict[int, str]:
+    return {position: one.assignment[position] for position in one.replaced}
+
+
+def _moves(*, snapshot: Snapshot, decisions: Decisions) -> list[Promise]:
+    """The places to which gangs move from now on."""
+    running = {held.gang.uid: held.gang for held in snapshot.admitted}
+    targets = [(move.uid, move.pool, move.assignment) for move in decisions.moves]
+    for one in decisions.preemptions:
+        targets += [(v.uid, v.moves_to_pool, v.moves_to) for v in one.victims if v.moves_to]
+    return [
+        Promise(gang=running[uid], pool=pool, places=dict(enumerate(nodes)), moves=True)
+        for uid, pool, nodes in targets
+    ]

@@ -1,0 +1,159 @@
+"""The law of `scheduling.claim` and its potential, read from their definitions.
+
+`unlawful` judges a whole set of victims. `potential` is what every preemption lowers: by depth of
+the queue tree what each branch there has borrowed and has had, for its weight, largest first; then
+the priorities that run, highest first (as negative numbers, so that higher is lower).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from drumline.scheduling.invariants.quota import Shares
+from drumline.scheduling.model import Gang, PreemptionRule, Reclaim, WithinQueue
+
+Potential = tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A gang that runs, or will, as far as preemption is concerned."""
+
+    gang: Gang
+    gpus: int
+    whole: bool = True
+    """Whether it runs at all: a broken gang does not until it is repaired."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """A set of victims and the gang in their place."""
+
+    gang: Gang
+    rule: PreemptionRule
+    before: Shares
+    after: Shares
+    way: Sequence[str]
+    """From the gang's queue up."""
+    reclaimed: dict[str, list[int]]
+    """By branch off that way: GPUs of the victims below it."""
+    meetings: dict[int, set[str]]
+    """By place on that way: the topmost branches of the victims' sides that join it there."""
+
+
+def unlawful(*, shares: Shares, asks: Running, victims: Sequence[Running]) -> list[str]:
+    """Why a set of victims may not be sent away for a gang; empty if it may."""
+    gang = asks.gang
+    without = shares
+    for victim in victims:
+        without = without.holding(victim.gang.queue, -victim.gpus)
+    after = without.holding(gang.queue, asks.gpus)
+    case = _Case(
+        gang=gang,
+        rule=shares.queues[gang.queue].preemption,
+        before=shares,
+        after=after,
+        way=shares.way(gang.queue),
+        reclaimed=defaultdict(list),
+        meetings=defaultdict(set),
+    )
+    found: list[str] = []
+    if asks.gpus and (problem := after.problem(gang.queue, before=without)):
+        found.append(f"{gang.key}: {problem}")
+    found += _cap(asks=asks, shares=shares, victims=victims)
+    for victim in victims:
+        if victim.gang.queue == gang.queue:
+            found += _not_below(case=case, victim=victim)
+        else:
+            found += _collect(case=case, asks=asks, victim=victim)
+    return found + _raised(case) + _not_borrowed(case) + _without_right(case)
+
+
+def potential(*, shares: Shares, running: Iterable[Running]) -> Potential:
+    """What every preemption lowers."""
+    by_depth: dict[int, list[float]] = defaultdict(list)
+    for branch in shares.branches():
+        by_depth[len(shares.upward(branch))].append(shares.heaviness(branch))
+    levels = tuple(tuple(sorted(by_depth[depth], reverse=True)) for depth in sorted(by_depth))
+    return levels, tuple(sorted(-one.gang.priority for one in running if one.whole))
+
+
+def _cap(*, asks: Running, shares: Shares, victims: Sequence[Running]) -> list[str]:
+    """The user's cap, if victims in the gang's queue must leave for it."""
+    gang = asks.gang
+    freed = sum(
+        victim.gpus
+        for victim in victims
+        if (victim.gang.queue, victim.gang.user) == (gang.queue, gang.user)
+    )
+    limit = (shares.queues[gang.queue].user_limit or {}).get(shares.pool)
+    held = shares.users.get((gang.queue, gang.user), 0)
+    if limit is None or not asks.gpus or held - freed + asks.gpus <= limit:
+        return []
+    return [f"{gang.key}: user {gang.user!r} would hold more than the {limit} he may"]
+
+
+def _not_below(*, case: _Case, victim: Running) -> list[str]:
+    found: list[str] = []
+    if case.rule.within_queue is WithinQueue.NEVER:
+        found.append(f"{case.gang.key}: its queue sends nobody away")
+    if victim.gang.priority >= case.gang.priority:
+        found.append(f"{case.gang.key}: {victim.gang.key} has no lower priority")
+    return found
+
+
+def _collect(*, case: _Case, asks: Running, victim: Running) -> list[str]:
+    theirs = case.before.way(victim.gang.queue)
+    off = [branch for branch in theirs if branch not in case.way]
+    nothing = not victim.gpus or not asks.gpus or case.rule.reclaim is Reclaim.NEVER
+    if len(off) == len(theirs) or nothing:
+        return [f"{case.gang.key}: nothing to reclaim from {victim.gang.key}"]
+    for branch in off:
+        case.reclaimed[branch].append(victim.gpus)
+    case.meetings[case.way.index(theirs[len(off)])].add(off[-1])
+    return []
+
+
+def _raised(case: _Case) -> list[str]:
+    """Branches that others pay for although nothing was reclaimed below them."""
+    fair = case.rule.reclaim is Reclaim.FAIR_SHARE
+    shared = case.way[max(case.meetings, default=0) :] if fair else case.way
+    raised = [one for one in shared if case.after.borrowed(one) > case.before.borrowed(one)]
+    return [f"{case.gang.key}: {raised} borrow more by a preemption"] if raised else []
+
+
+def _not_borrowed(case: _Case) -> list[str]:
+    return [
+        f"{case.gang.key}: {sum(gpus)} reclaimed of {case.before.borrowed(branch)} that"
+        f" {branch} borrowed"
+        for branch, gpus in case.reclaimed.items()
+        if sum(gpus) - max(gpus) >= case.before.borrowed(branch)
+    ]
+
+
+def _without_right(case: _Case) -> list[str]:
+    """Where the gang's side is not entitled to what was reclaimed."""
+    found: list[str] = []
+    for place, tops in case.meetings.items():
+        if case.rule.reclaim is Reclaim.ANY:
+            over = [branch for branch in case.way[:place] if case.after.borrowed(branch)]
+            found += [f"{case.gang.key}: reclaims although {over} borrow"] if over else []
+        elif case.after.borrowed(side := case.way[place - 1]):
+            found += _unfair(case=case, side=side, tops=tops)
+    return found
+
+
+def _unfair(*, case: _Case, side: str, tops: set[str]) -> list[str]:
+    mine = case.after.heaviness(side)
+    lighter = [top for top in sorted(tops) if case.after.heaviness(top) < mine - _ROUNDING]
+    found = [f"{case.gang.key}: {top} has less than {side} afterwards" for top in lighter]
+    below = [one for one in case.reclaimed if tops & {one, *case.before.upward(one)}]
+    return found + [
+        f"{case.gang.key}: {one} falls below its quota for one that borrows"
+        for one in below
+        if sum(case.reclaimed[one]) > case.before.borrowed(one)
+    ]

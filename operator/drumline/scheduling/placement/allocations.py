@@ -1,0 +1,152 @@
+"""Who holds places of a pool, and in which order they would be asked to leave a domain.
+
+Lowest priority first, then whoever has most pods there, then by uid. The order is kept up to date
+from the first time somebody asks, so that one answer costs the holders of the domain and not those
+of the pool.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from operator import add
+
+from drumline.scheduling.model import Gang
+from drumline.scheduling.placement.topology import Domain, Tree
+
+Vector = tuple[int, ...]
+Turn = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A gang that holds capacity of a pool, lost places and vanished nodes left out."""
+
+    gang: Gang
+    places: Mapping[int, int]
+    """Pods by node ordinal."""
+    amounts: Mapping[int, Vector]
+    """What all of them hold there, by the same ordinals."""
+
+    def pods_in(self, domain: Domain) -> int:
+        """How many of its pods are in a domain."""
+        return sum(n for i, n in self.places.items() if domain.start <= i < domain.stop)
+
+    def held_in(self, domain: Domain, resource: int) -> int:
+        """How much of a resource it holds in a domain."""
+        return sum(
+            amount[resource]
+            for i, amount in self.amounts.items()
+            if domain.start <= i < domain.stop
+        )
+
+    def __add__(self, other: Holder) -> Holder:
+        amounts = dict(self.amounts)
+        for ordinal, more in other.amounts.items():
+            before = amounts.get(ordinal)
+            amounts[ordinal] = tuple(map(add, before, more)) if before else more
+        places = dict(self.places)
+        for ordinal, pods in other.places.items():
+            places[ordinal] = places.get(ordinal, 0) + pods
+        return Holder(gang=other.gang, places=places, amounts=amounts)
+
+
+class Roster(dict[str, Holder]):
+    """Holders by uid."""
+
+    def __init__(self, tree: Tree, holders: Mapping[str, Holder] | None = None) -> None:
+        super().__init__(holders or {})
+        self._tree = tree
+        self._line: list[Turn] | None = None
+        """All of them, in the order of leaving the pool."""
+        self._leaves: dict[int, set[str]] = defaultdict(set)
+        """By leaf domain: who has pods there."""
+        self._uids_of: dict[str, set[str]] | None = None
+        """By the gang's key, which a job that was deleted may share with the one made after it."""
+        self._before: dict[str, Holder | None] = {}
+        """By uid, of all that changed since `mark`: what they held then."""
+
+    def __setitem__(self, uid: str, holder: Holder) -> None:
+        before = self.get(uid)
+        self._before.setdefault(uid, before)
+        if self._line is not None:
+            if before is not None:
+                self._strike(before)
+            self._enter(holder)
+        if self._uids_of is not None:
+            self._uids_of[holder.gang.key].add(uid)
+        super().__setitem__(uid, holder)
+
+    def __delitem__(self, uid: str) -> None:
+        before = self[uid]
+        self._before.setdefault(uid, before)
+        if self._line is not None:
+            self._strike(before)
+        if self._uids_of is not None:
+            self._uids_of[before.gang.key].discard(uid)
+        super().__delitem__(uid)
+
+    def mark(self) -> None:
+        """Remember who holds what, for `rewind`."""
+        self._before = {}
+
+    def rewind(self) -> None:
+        """Let everybody hold what they held at the mark. O(those that changed)."""
+        before, self._before = self._before, {}
+        for uid, holder in before.items():
+            if holder is not None:
+                self[uid] = holder
+            elif uid in self:
+                del self[uid]
+
+    def of_key(self, key: str) -> Holder | None:
+        """Who holds places under a key."""
+        if self._uids_of is None:
+            self._uids_of = defaultdict(set)
+            for uid, holder in self.items():
+                self._uids_of[holder.gang.key].add(uid)
+        uids = self._uids_of.get(key)
+        return self[min(uids)] if uids else None
+
+    def line(self, domain: Domain) -> Iterator[Holder]:
+        """Whoever has pods in a domain, in the order of leaving it."""
+        line = self._line
+        if line is None:
+            line = self._line = []
+            for holder in self.values():
+                self._enter(holder, sort=False)
+            line.sort()
+        if not domain.path:
+            yield from (self[uid] for _, _, uid in tuple(line))
+            return
+        leaves = self._tree.domain_of[self._tree.leaf_depth][domain.start : domain.stop]
+        uids = {uid for leaf in set(leaves) for uid in self._leaves[leaf]}
+        found = [(self[uid].pods_in(domain), self[uid]) for uid in uids]
+        found = [(pods, holder) for pods, holder in found if pods]
+        found.sort(key=lambda one: (one[1].gang.priority, -one[0], one[1].gang.uid))
+        yield from (holder for _, holder in found)
+
+    def _enter(self, holder: Holder, *, sort: bool = True) -> None:
+        if self._line is None or not holder.places:
+            return
+        if sort:
+            insort(self._line, _turn(holder))
+        else:
+            self._line.append(_turn(holder))
+        row = self._tree.domain_of[self._tree.leaf_depth]
+        for ordinal in holder.places:
+            self._leaves[row[ordinal]].add(holder.gang.uid)
+
+    def _strike(self, holder: Holder) -> None:
+        if self._line is None or not holder.places:
+            return
+        del self._line[bisect_left(self._line, _turn(holder))]
+        row = self._tree.domain_of[self._tree.leaf_depth]
+        for ordinal in holder.places:
+            self._leaves[row[ordinal]].discard(holder.gang.uid)
+
+
+def _turn(holder: Holder) -> Turn:
+    return (holder.gang.priority, -sum(holder.places.values()), holder.gang.uid)

@@ -1,0 +1,137 @@
+"""Who has to leave a domain before some pods fit there, and how it is told.
+
+They are found by imagining them gone, lowest priority and biggest first, then what is kept for
+jobs that wait for victims, foreign pods last, and by letting back in whoever need not have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from drumline.scheduling.decisions import FOREIGN_PODS
+from drumline.scheduling.placement.allocations import Holder
+from drumline.scheduling.placement.hypothetical import Imagined
+from drumline.scheduling.placement.pool_view import PoolView, Undo
+from drumline.scheduling.placement.search import Search
+from drumline.scheduling.placement.slots import SlotIndex
+from drumline.scheduling.placement.topology import Domain
+from drumline.scheduling.rejections import amount, necessary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaver:
+    """Somebody whose leaving may make room."""
+
+    keys: tuple[str, ...]
+    names: tuple[str, ...]
+    """Of all resources, in the order of the axis."""
+    held: Callable[[int], int]
+    """How much of a resource, by its place on the axis, it holds in the domain."""
+    verb: str
+    rank: str
+    leave: Callable[[], Undo]
+
+    def text(self, resource: int) -> str:
+        """`training/a holds 2 (priority 0)`; the unit stands with everything but GPUs."""
+        name, count = self.names[resource], self.held(resource)
+        what = amount(resource=name, count=count) if resource else str(count)
+        return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
+
+
+def who_has_to_leave(search: Search, identity: int) -> list[Leaver]:
+    """The leavers that are necessary before a domain holds what is searched.
+
+    Args:
+        search: its own gang's pods never make room.
+        identity: of the domain.
+    """
+    domain = search.domain(identity)
+    return _gangs_alone(search, identity, domain) or _anybody(search, identity, domain)
+
+
+def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+    """Counted without touching the view; nobody, where it takes others too or cannot be counted."""
+    view = search.view
+    if view.leaving or not Imagined.can_be(search):
+        return []
+    imagined = Imagined(search)
+    found = necessary(
+        leavers=_gangs(view, search.gang.uid, domain, imagined.release),
+        leave=lambda leaver: leaver.leave(),
+        fits=lambda: imagined.holds(identity),
+    )
+    for leaver in found:
+        leaver.leave()
+    return found if imagined.holds(identity) else []
+
+
+def _anybody(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+    view, index, own = search.view, search.index, search.gang.uid
+
+    def fits() -> bool:
+        index.catch_up()
+        return search.holds(identity)
+
+    leavers = chain(
+        _gangs(view, own, domain, partial(_depart, view)),
+        _kept(view, own, domain),
+        _foreign(index, view, domain),
+    )
+    found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits)
+    index.catch_up()
+    return found
+
+
+def _depart(view: PoolView, holder: Holder) -> Undo:
+    """Imagine a holder's places free, and whatever is kept of them for others withheld."""
+    if holder.gang.uid in view.leaving:
+        return view.release(holder)
+    view.shift(holder, sign=1)
+    return partial(view.shift, holder, sign=-1)
+
+
+def _gangs(
+    view: PoolView, own: str, domain: Domain, leave: Callable[[Holder], Undo]
+) -> Iterator[Leaver]:
+    for holder in view.holders.line(domain):
+        if holder.gang.uid != own:
+            yield Leaver(
+                keys=(holder.gang.key,),
+                names=view.axis.names,
+                held=partial(holder.held_in, domain),
+                verb="holds",
+                rank=f" (priority {holder.gang.priority})",
+                leave=partial(leave, holder),
+            )
+
+
+def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
+    """What is kept for gangs that wait for their victims, taken together."""
+    ordinals = view.withheld(range(domain.start, domain.stop))
+    others = [held for uid, held in view.nominees.items() if uid != own]
+    waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
+    if waiting:
+        yield Leaver(
+            keys=tuple(sorted(held.gang.key for held in waiting)),
+            names=view.axis.names,
+            held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
+            verb="will take",
+            rank="",
+            leave=lambda: view.grant_withheld(ordinals),
+        )
+
+
+def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Leaver]:
+    ordinals = [i for i in view.shared() if domain.start <= i < domain.stop]
+    if ordinals:
+        yield Leaver(
+            keys=(FOREIGN_PODS,),
+            names=view.axis.names,
+            held=lambda resource: sum(view.foreign(i)[resource] for i in ordinals if index.open[i]),
+            verb="hold",
+            rank="",
+            leave=lambda: view.expel_foreign(ordinals),
+        )

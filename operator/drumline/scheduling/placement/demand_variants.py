@@ -1,0 +1,169 @@
+"""What a gang asks for in a pool, in the terms of its tree.
+
+Slices that are only preferred may be dropped, the broadest first: each way to ask is a `Variant`,
+the one with everything first and the one with only what is required last. Slices of a level at
+which every domain is a single node become the grain of the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drumline.scheduling.model import Gang, Slice
+from drumline.scheduling.placement.best_fit import Demand
+from drumline.scheduling.placement.eligibility import admission_of
+from drumline.scheduling.placement.pool_view import PoolView
+from drumline.scheduling.placement.slicing import Anchor, Cut, anchored
+from drumline.scheduling.placement.slots import Shape
+from drumline.scheduling.placement.topology import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to ask for places, and whose they are."""
+
+    shape: Shape
+    demand: Demand
+    cuts: tuple[Cut, ...]
+    """All slices that are asked for, those inside nodes included."""
+    main: tuple[int, ...]
+    """Positions of the main pods that are placed freely."""
+    roles: tuple[tuple[int, ...], ...]
+    """Positions by role."""
+    anchored: tuple[tuple[int, ...], ...] = ()
+    """Positions by anchor."""
+    fixed: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Node ordinals and positions of main pods that have to share a node with others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacancy:
+    """What is there of a gang and what is missing."""
+
+    kept: Mapping[int, int]
+    """Node ordinals by position; of the pods that stay, as far as their nodes are known."""
+    main: tuple[int, ...]
+    """Positions without a node."""
+    roles: tuple[tuple[int, ...], ...]
+    """The same, by role."""
+
+
+def vacancy(*, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView) -> Vacancy:
+    """Which of a gang's positions are to be filled.
+
+    Args:
+        gang: whose.
+        pods: main pods when it is whole.
+        kept: node names by position of the pods that stay.
+        view: of the pool.
+    """
+    roles: list[tuple[int, ...]] = []
+    begin = 0
+    for role in gang.roles:
+        positions = range(begin, begin + role.pods)
+        roles.append(tuple(i for i in positions if i not in kept))
+        begin += role.pods
+    ordinals = {i: view.ordinal_of[name] for i, name in kept.items() if name in view.ordinal_of}
+    return Vacancy(
+        kept=ordinals,
+        main=tuple(i for i in range(begin, begin + pods) if i not in kept),
+        roles=tuple(roles),
+    )
+
+
+def variants(
+    *, gang: Gang, view: PoolView, vacant: Vacancy, required: int, preferred: int
+) -> list[Variant]:
+    """The ways to ask for the vacant places, best first; none where slices are nowhere known.
+
+    Args:
+        gang: who asks.
+        view: of the pool.
+        vacant: the places.
+        required: the depth of its required level.
+        preferred: the depth of its preferred level.
+    """
+    tree = view.tree
+    found = [
+        _variant(
+            gang=gang,
+            view=view,
+            vacant=vacant,
+            slices=slices,
+            required=required,
+            start=max(required, preferred),
+            spread=tree.depth_of(gang.balanced_level or "") or 0,
+        )
+        for slices in _fewer_and_fewer(gang.slices)
+    ]
+    return [one for one in found if one is not None]
+
+
+def _fewer_and_fewer(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
+    """All slices, then without the broadest preferred one, and so on to the required ones."""
+    rows = [slices]
+    while any(not piece.required for piece in rows[-1]):
+        broadest = next(i for i, piece in enumerate(rows[-1]) if not piece.required)
+        rows.append(rows[-1][:broadest] + rows[-1][broadest + 1 :])
+    return rows
+
+
+def _variant(
+    *,
+    gang: Gang,
+    view: PoolView,
+    vacant: Vacancy,
+    slices: Sequence[Slice],
+    required: int,
+    start: int,
+    spread: int,
+) -> Variant | None:
+    tree, extras = view.tree, gang.extras
+    cuts = [Cut(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices]
+    shape = _shape(gang=gang, view=view, cuts=cuts)
+    ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
+    groups = anchored(tree=tree, cuts=cuts, kept=ranks, vacant=[i - extras for i in vacant.main])
+    if groups is None:
+        return None
+    positions = {
+        place: tuple(rank + extras for rank in members) for place, members in groups.items()
+    }
+    free = positions.pop(None, ())
+    places = sorted(place for place in positions if place is not None)
+    wide = [place for place in places if place[0] <= tree.leaf_depth]
+    nodes = [place for place in places if place[0] > tree.leaf_depth]
+    demand = Demand(
+        pods=len(free),
+        roles=tuple(len(one) for one in vacant.roles),
+        cuts=tuple(cut for cut in cuts if cut.depth <= tree.leaf_depth),
+        anchors=tuple(
+            Anchor(depth=depth, identity=identity, pods=len(positions[depth, identity]))
+            for depth, identity in wide
+        ),
+        required_depth=required,
+        start_depth=start,
+        spread_depth=spread,
+        beside=tuple(sorted(vacant.kept.values())),
+    )
+    return Variant(
+        shape=shape,
+        demand=demand,
+        cuts=tuple(cuts),
+        main=free,
+        roles=vacant.roles,
+        anchored=tuple(positions[place] for place in wide),
+        fixed=tuple((tree.span(*place).start, positions[place]) for place in nodes),
+    )
+
+
+def _shape(*, gang: Gang, view: PoolView, cuts: Sequence[Cut]) -> Shape:
+    """The main pods; slices deeper than the leaves are a matter of single nodes."""
+    tree: Tree = view.tree
+    deep = [cut for cut in cuts if cut.depth > tree.leaf_depth]
+    return Shape(
+        request=view.axis.vector(gang.per_pod),
+        admission=admission_of(gang),
+        grain=deep[0].pods if deep else 1,
+        grain_depths=tuple(cut.depth for cut in deep),
+    )

@@ -1,0 +1,249 @@
+"""Why a gang that its quota allows finds no places: the first of these that is true.
+
+1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
+2. NodesUnavailable: the empty pool could, but not on the nodes that are open to this gang.
+3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level, or not in
+   whole slices.
+4. InsufficientResources: GPUs would suffice, something else does not.
+5. InsufficientGpus.
+
+From 3 on, somebody's leaving helps. The domain to speak of is the one with the most room now among
+those that could hold the gang if they were empty; the blockers are found by imagining its holders
+gone, lowest priority and biggest first, and keeping those whose leaving was necessary.
+O(nodes + holders of the pool), once per shape and cycle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
+from typing import Final
+
+from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
+from drumline.scheduling.model import Gang, Node
+from drumline.scheduling.placement.blockers import who_has_to_leave
+from drumline.scheduling.placement.eligibility import Closed
+from drumline.scheduling.placement.remedies import remedy_for
+from drumline.scheduling.placement.search import Search
+from drumline.scheduling.rejections import (
+    Refusal,
+    amount,
+    counted,
+    named,
+    request_text,
+)
+from drumline.scheduling.resources import PLAIN_RESOURCES
+
+_PODS: Final = PLAIN_RESOURCES.index("pods")
+
+
+def needs(search: Search) -> str:
+    """The head of every message: what is asked for, and how near together."""
+    where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
+    beside = " beside its other pods" if search.demand.beside and search.depth else ""
+    return f"needs {asked_for(search)} in {where}{beside}"
+
+
+def asked_for(search: Search) -> str:
+    """As in `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
+    gang, pods, roles = search.gang, search.vacant, search.demand.roles
+    slices = [f"every {one.pods} in one {one.level}" for one in gang.slices if one.required]
+    if not any(roles):
+        text = request_text(gang=gang, pods=pods)
+        return f"{text}, {', '.join(slices)}," if slices else text
+    parts = [
+        f"{count} {role.name} of {role.per_pod.gpus}"
+        for role, count in zip(gang.roles, roles, strict=True)
+        if count
+    ]
+    if pods:
+        parts += [f"{counted(pods, 'pod')} of {gang.per_pod.gpus}", *slices]
+    return f"{counted(search.total[0], 'GPU')} ({', '.join(parts)})"
+
+
+def _refuse(
+    *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
+) -> Refusal:
+    """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
+    gpus, each = search.total[0], search.gang.per_pod.gpus
+    return Refusal(
+        reason=reason,
+        message=f"{needs(search)}; {tail}",
+        resource="gpus" if gpus else "pods",
+        needed=gpus or search.total[_PODS],
+        available=room * (each or 1),
+        remedy=remedy_for(search, away=reason is BlockReason.NODES_UNAVAILABLE) if helped else None,
+    )
+
+
+def never_fits(search: Search, *, helped: bool = True) -> Refusal | None:
+    """The refusal of what could not even be placed in the empty pool. O(nodes).
+
+    Args:
+        search: what was looked for.
+        helped: whether places are all that it lacks, so that it makes sense to say what would help.
+    """
+    most = search.most(search.emptied(everywhere=True))
+    best = max(search.ids, key=lambda i: (most[i], -i), default=None)
+    if best is not None and most[best] >= search.demand.pods:
+        return None
+    room = 0 if best is None else max(0, most[best])
+    name = search.domain(best).name if best is not None else ""
+    such = _such(search, room)
+    if search.demand.beside:
+        tail = f"{name or 'it'} has room for {such} even with nobody else in it"
+    elif room:
+        tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
+    elif any(search.demand.roles) or search.demand.cuts:
+        tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
+    else:
+        tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    return _refuse(
+        search=search,
+        reason=BlockReason.EXCEEDS_CLUSTER,
+        tail=f"{tail}: ask for less or add nodes",
+        room=room,
+        helped=helped,
+    )
+
+
+def why_blocked(search: Search) -> Refusal:
+    """The refusal of what has no places now, though its quota has room."""
+    never = never_fits(search)
+    if never is not None:
+        return never
+    wanted = search.demand.pods
+    emptied = search.most(search.emptied(everywhere=False))
+    roomy = [i for i in search.ids if emptied[i] >= wanted]
+    if not roomy or search.is_shut_out:
+        return _unavailable(search=search, most=emptied)
+    if search.fits_loosely():
+        return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)
+    gpus = search.most(search.only_gpus())
+    enough = [i for i in roomy if gpus[i] >= wanted]
+    if enough:
+        return _occupied(search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES)
+    return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS)
+
+
+def _unavailable(*, search: Search, most: Sequence[int]) -> Refusal:
+    nodes = search.view.tree.nodes
+    closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
+    reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
+    room = max((max(0, most[i]) for i in search.ids), default=0)
+    where = f"the best {search.level}" if search.depth else "the rest"
+    return _refuse(
+        search=search,
+        reason=BlockReason.NODES_UNAVAILABLE,
+        tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
+        f" {where} has room for {_such(search, room)} when empty",
+        room=room,
+    )
+
+
+def _closed_text(*, search: Search, node: Node) -> str | None:
+    why = search.shape.admission.refusal(node)
+    return f"{why}: {node.closed}" if why is Closed.DISRUPTED else why
+
+
+def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal:
+    most, gpus = search.most(), search.index.gpus[search.depth].tolist()
+    best = max(ids, key=lambda i: (most[i], gpus[i], -i))
+    scarce = 0
+    if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:
+        scarce = _scarcest(search=search, identity=best)
+    free = int(gpus[best])
+    if scarce:
+        free = _total(search=search, identity=best, amounts=search.view.free, resource=scarce)
+    whole = _whole(search=search, identity=best, resource=scarce)
+    needed = search.total[scarce]
+    resource = search.view.axis.names[scarce]
+    tail = f"{_free_text(resource=resource, free=free, whole=whole)} free"
+    if search.depth:
+        tail = f"the best {search.level}, {search.domain(best).name}, has {tail}"
+    if free >= needed:
+        tail += f" but room for {_such(search, max(0, most[best]))}"
+    if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
+        whole_pool = int(search.index.slots[0][0])
+        tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
+    blockers = who_has_to_leave(search, best)
+    held = [blocker.text(scarce) for blocker in blockers]
+    head = needs(search)
+    if resource not in ("gpus", "pods"):
+        head += f" and {amount(resource=resource, count=needed)}"
+    return Refusal(
+        reason=reason,
+        message=f"{head}; {tail}; {named(held)}",
+        blockers=tuple(key for blocker in blockers for key in blocker.keys),
+        resource=resource,
+        needed=needed,
+        available=free,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=search.view.tree.pool.name),
+    )
+
+
+def _such(search: Search, room: int) -> str:
+    """`2 such pods`, and whether whole slices or the roles were counted."""
+    text = counted(room, "such pod")
+    text += " in whole slices" if search.demand.cuts else ""
+    return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
+
+
+def _all_but(search: Search) -> str:
+    main = "one slice" if search.demand.cuts else "such a pod"
+    return f"{main} beside {_roles(search)}" if any(search.demand.roles) else main
+
+
+def _roles(search: Search) -> str:
+    roles = zip(search.gang.roles, search.demand.roles, strict=True)
+    return " and ".join(f"{count} {role.name}" for role, count in roles if count)
+
+
+def _whole(*, search: Search, identity: int, resource: int) -> int:
+    """How much of a resource there is on the open nodes of a domain."""
+    if not resource and search.gang.uid not in search.view.holders:
+        return int(search.emptied(everywhere=False).index.gpus[search.depth][identity])
+    amounts = search.view.capacity
+    return _total(search=search, identity=identity, amounts=amounts, resource=resource)
+
+
+def _total(
+    *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
+) -> int:
+    """How much of a resource some amounts come to on the open nodes of a domain."""
+    span = search.view.tree.span(search.depth, identity)
+    inside = compress(amounts[span.start : span.stop], search.index.open[span.start : span.stop])
+    return sum(max(0, amount[resource]) for amount in inside)
+
+
+def _scarcest(*, search: Search, identity: int) -> int:
+    """The requested resource that, taken alone, has room for the fewest pods."""
+    span, total = search.view.tree.span(search.depth, identity), search.total
+    is_open = search.index.open[span.start : span.stop]
+    inside = list(compress(search.view.free[span.start : span.stop], is_open))
+
+    def rooms(resource: int) -> float:
+        need = search.shape.request[resource]
+        if not need or any(search.demand.roles):
+            return sum(max(0, free[resource]) for free in inside) / total[resource]
+        return sum(max(0, free[resource]) // need for free in inside)
+
+    requested = [r for r, need in enumerate(total) if need]
+    return min(requested, key=lambda r: (rooms(r), r))
+
+
+def _free_text(*, resource: str, free: int, whole: int) -> str:
+    """`2 of 4` GPUs, `0 of 110 pod slots`, `4 of 64 CPU`: the unit stands once."""
+    if resource == "gpus":
+        return f"{free} of {whole}"
+    number = amount(resource=resource, count=free).partition(" ")[0]
+    return f"{number} of {amount(resource=resource, count=whole)}"
+
+
+def _pod_text(gang: Gang) -> str:
+    return ", ".join(
+        amount(resource=name, count=count)
+        for name, count in gang.per_pod.amounts().items()
+        if name != "pods"
+    )

@@ -1,0 +1,187 @@
+"""How pods that are known to fit are packed into a domain.
+
+At each level as few domains as possible, the tightest of those that do, known ones before nameless
+ones; on the nodes one for all that is left if it can hold it, else those in use before empty ones.
+Where only some places of a gang are filled, the domains with most of its other pods come first.
+A fresh gang that wants to be balanced is spread evenly instead (`spreading`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drumline.scheduling.placement.slicing import Cut, unit
+from drumline.scheduling.placement.slots import SlotIndex
+from drumline.scheduling.placement.spreading import even_shares
+from drumline.scheduling.placement.topology import Counts
+
+Places = dict[int, int]
+"""Pods by node ordinal."""
+Shares = list[tuple[int, int]]
+"""Domain ids and how many pods each gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packer:
+    """Packs pods of one shape.
+
+    The index has to be up to date.
+    """
+
+    index: SlotIndex
+    cuts: tuple[Cut, ...] = ()
+    beside: tuple[int, ...] = ()
+    """Ordinals of the gang's other pods, by pod."""
+    spread_depth: int = 0
+    """The depth over whose domains they are to be balanced; 0: not at all."""
+
+    def fill(self, *, depth: int, identity: int, pods: int) -> Places:
+        """Places for pods in a domain that has room for them."""
+        tree = self.index.tree
+        if depth > tree.leaf_depth:
+            return {tree.span(depth, identity).start: pods}
+        below = depth + 1
+        shares = self._balanced(depth=depth, identity=identity, pods=pods)
+        if shares:
+            below = self.spread_depth
+        elif depth == tree.leaf_depth:
+            return fill_nodes(buckets=self.index.bucket(identity), pods=pods)
+        else:
+            shares = self._shares(depth=below, children=tree.children(depth, identity), pods=pods)
+        places: Places = {}
+        for child, share in shares:
+            places |= self.fill(depth=below, identity=child, pods=share)
+        return places
+
+    def _balanced(self, *, depth: int, identity: int, pods: int) -> Shares:
+        """Even shares of the domains of the balanced level, in whole slices.
+
+        Slices that are wider than that level are filled one by one first, unless one of its domains
+        holds everything.
+        """
+        goal = self.spread_depth
+        if goal <= depth:
+            return []
+        tree = self.index.tree
+        span = tree.span(depth, identity)
+        row = tree.domain_of[goal]
+        ids = np.arange(row[span.start], row[span.stop - 1] + 1)
+        for cut in self.cuts:
+            ids = ids[tree.usable(goal, within=min(cut.depth, goal))[ids]]
+        ids = ids[tree.known[goal][ids]]
+        shares = even_shares(
+            ids=ids,
+            rooms=self.index.rooms(self.cuts)[goal][ids],
+            gpus=self.index.gpus[goal][ids],
+            pods=pods,
+            unit=self.spread_unit,
+        )
+        return shares if self.balances(depth) or len(shares) == 1 else []
+
+    def balances(self, depth: int) -> bool:
+        """Whether pods in a domain of a depth are to be balanced over its own ones at once."""
+        goal = self.spread_depth
+        return depth < goal and not any(depth < cut.depth < goal for cut in self.cuts)
+
+    @property
+    def spread_unit(self) -> int:
+        """Pods that are not parted for the sake of an even spread."""
+        return max(unit(cuts=self.cuts, depth=self.spread_depth), self.index.shape.grain)
+
+    def _shares(self, *, depth: int, children: range, pods: int) -> Shares:
+        near: Shares = []
+        ids = np.arange(children.start, children.stop)
+        if self.beside:
+            near = self._near(depth=depth, children=children, pods=pods)
+            pods -= sum(share for _, share in near)
+            ids = ids[~np.isin(ids, [child for child, _ in near])]
+        return near + self._few(depth=depth, ids=ids, pods=pods) if pods else near
+
+    def _near(self, *, depth: int, children: range, pods: int) -> Shares:
+        """As many pods as fit where the gang's other pods are, most of these first."""
+        near = neighbours(index=self.index, beside=self.beside, depth=depth)
+        rooms, known = self.index.rooms(self.cuts)[depth], self.index.tree.known[depth]
+        shares: Shares = []
+        for child in sorted(set(near) & set(children), key=lambda i: (-near[i], i)):
+            share = min(pods, int(rooms[child])) if known[child] else 0
+            if share:
+                shares.append((child, share))
+                pods -= share
+        return shares
+
+    def _few(self, *, depth: int, ids: Counts, pods: int) -> Shares:
+        """The fewest domains that hold the pods."""
+        ids = ids[self.index.rooms(self.cuts)[depth][ids] > 0]
+        rooms = self.index.rooms(self.cuts)[depth][ids]
+        gpus, known = self.index.gpus[depth][ids], self.index.tree.known[depth][ids]
+        one = np.flatnonzero((rooms >= pods) & known)
+        if one.size:
+            best = one[np.lexsort((one, rooms[one], gpus[one]))[0]]
+            return [(int(ids[best]), pods)]
+        order = np.lexsort((ids, gpus, -rooms, ~known))
+        total = np.cumsum(rooms[order])
+        count = int(np.searchsorted(total, pods)) + 1
+        chosen = _tighter(
+            order=order.tolist(),
+            count=count,
+            spare=int(total[count - 1]) - pods,
+            rooms=rooms.tolist(),
+            gpus=gpus.tolist(),
+            known=known.tolist(),
+        )
+        shares: Shares = []
+        for one_of in chosen:
+            share = min(pods, int(rooms[one_of]))
+            shares.append((int(ids[one_of]), share))
+            pods -= share
+        return shares
+
+
+def neighbours(*, index: SlotIndex, beside: Sequence[int], depth: int) -> Counter[int]:
+    """How many of a gang's other pods each domain of a depth holds."""
+    row = index.tree.domain_of[depth]
+    return Counter(row[ordinal] for ordinal in beside)
+
+
+def _tighter(
+    *,
+    order: list[int],
+    count: int,
+    spare: int,
+    rooms: list[int],
+    gpus: list[int],
+    known: list[bool],
+) -> list[int]:
+    """As many domains as the first ones, each exchanged for the tightest that still does."""
+    chosen, unused = order[:count], order[count:]
+    for place, one in enumerate(chosen):
+        if not unused or not spare:
+            break
+        enough = [i for i in unused if rooms[i] >= rooms[one] - spare and known[i] == known[one]]
+        best = min(enough, key=lambda i: (gpus[i], rooms[i], i), default=one)
+        if gpus[best] < gpus[one]:
+            spare -= rooms[one] - rooms[best]
+            chosen[place] = best
+            unused.remove(best)
+    return chosen
+
+
+def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> Places:
+    """Fullest nodes first, but one node for all that is left as soon as one can hold it."""
+    places: Places = {}
+    left = {cell: iter(buckets[cell]) for cell in sorted(buckets)}
+    largest = max(slots for _, slots in left)
+    while pods:
+        holds_all = (c for c in left if c[1] >= pods) if pods <= largest else ()
+        cell = next(iter(holds_all), None) or next(iter(left))
+        ordinal = next(left[cell], None)
+        if ordinal is None:
+            del left[cell]
+            continue
+        places[ordinal] = min(pods, cell[1])
+        pods -= places[ordinal]
+    return places

@@ -1,0 +1,288 @@
+"""Now and soon: two pictures that keep what is promised to those who wait for victims.
+
+*Soon* is the cluster without the gangs (and the surplus of elastic ones) that were told to leave
+and without pods that are being deleted, and with each nominated gang in the places that are kept
+for it: one that waits, a broken one that waits for replacements, one that moves. One that was to
+move to places which are none any more stays where it is. Soon is made when somebody first needs it.
+Two rules tie it to *now*:
+
+* Whoever starts takes its places in both, and needs quota in both.
+* On each node, what would be missing soon is withheld now. So nobody can start on capacity that
+  is kept, while the rest of a node stays usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from drumline.scheduling.model import Admitted, Gang, Queue
+from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.pool_view import Undo
+from drumline.scheduling.quota.pool_selection import wishes
+from drumline.scheduling.quota.queue_access import entry_refusal
+from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.resources import NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nomination:
+    """The places that are kept for a gang."""
+
+    gang: Gang
+    pool: str
+    nodes: tuple[str, ...]
+    positions: tuple[int, ...] | None = None
+    """Which positions of a broken running gang these are; None: the whole gang."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs its queue will pay."""
+        return self.gang.gpus_at(self.size)
+
+    @property
+    def size(self) -> int:
+        """How many main pods it will start with."""
+        return len(self.nodes) - self.gang.extras
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaver:
+    """A running gang that was told to leave, or to go on with some positions only."""
+
+    held: Admitted
+    kept: tuple[int, ...] = ()
+
+    @property
+    def nodes(self) -> set[str]:
+        """Where it gives places up."""
+        stays = frozenset(self.kept)
+        return {name for i, name in enumerate(self.held.assignment) if i not in stays}
+
+
+class Horizon:
+    """The two pictures of one cycle."""
+
+    def __init__(self, *, now: Picture, admitted: Iterable[Admitted]) -> None:
+        self.now = now
+        self._soon: Picture | None = None
+        self._leaving = [
+            Leaver(held=held, kept=() if held.leaving else _kept(held))
+            for held in admitted
+            if (held.leaving or held.giving_up) and held.pool in now.views
+        ]
+        for leaver in self._leaving:
+            now.views[leaver.held.pool].leaving.add(leaver.held.gang.uid)
+        self._nominations: dict[str, Nomination] = {}
+        self._taken_back: dict[str, Undo] = {}
+        """By uid: how places that are kept for a gang are given back soon."""
+
+    @property
+    def soon(self) -> Picture:
+        """The picture once everybody has left who was told to."""
+        if self._soon is None:
+            self._soon = self.now.copy()
+            for leaver in self._leaving:
+                _leave(picture=self._soon, leaver=leaver)
+            for pool, view in self._soon.views.items():
+                view.vacate_terminating()
+                self.now.views[pool].later = view.free
+        return self._soon
+
+    @property
+    def outlook(self) -> Picture:
+        """Soon; or now, for less, while there is no difference."""
+        calm = self._soon is None and not self._leaving
+        return self.now if calm and not self._pods_end else self.soon
+
+    @cached_property
+    def _pods_end(self) -> bool:
+        """Whether pods are being deleted anywhere."""
+        views = self.now.views.values()
+        return any(node.terminating is not NOTHING for view in views for node in view.tree.nodes)
+
+    def take(
+        self,
+        *,
+        gang: Gang,
+        pool: str,
+        nodes: Sequence[str],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        """Give a gang places, beside those it may have; `positions`: which (None: the first)."""
+        self.now.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
+        if self._soon is not None:
+            self._soon.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
+
+    def hold(self, *, gang: Gang, pool: str, size: int) -> None:
+        """Count a gang in its queue with so many main pods, whatever it held there before."""
+        self.now.quota.hold(gang=gang, pool=pool, size=size)
+        if self._soon is not None:
+            self._soon.quota.hold(gang=gang, pool=pool, size=size)
+
+    def withdraw(self, *, gang: Gang, pool: str) -> None:
+        """Take back what a gang was given in this cycle."""
+        self.now.dismiss(gang=gang, pool=pool)
+        if self._soon is not None:
+            self._soon.dismiss(gang=gang, pool=pool)
+
+    def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
+        """Whether a gang may hold so many main pods, now and once those start who wait."""
+        pictures = [self.now, self.soon] if self._nominations else [self.now]
+        return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in pictures)
+
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+        """The refusal of a gang for which there is no quota, now or once those start who wait."""
+        refusal = self.now.quota.exhausted(gang=gang, pool=pool, size=size)
+        if refusal or not self._nominations:
+            return refusal
+        return self.soon.quota.exhausted(gang=gang, pool=pool, size=size)
+
+    def recall(self, *, gang: Gang, queue: Queue) -> None:
+        """Keep the places that an earlier cycle promised a gang, if they can still be its."""
+        pool, nodes = gang.nominated_pool, gang.nominated
+        if (
+            pool not in self.now.views
+            or pool not in queue.nominal
+            or pool not in (wishes(gang) or (pool,))
+            or len(nodes) - gang.extras not in gang.legal_sizes
+            or entry_refusal(gang=gang, queue=queue)
+        ):
+            return
+        size = len(nodes) - gang.extras
+        if self.soon.quota.has_room(gang=gang, pool=pool, size=size) and self.soon.fits(
+            gang=gang, pool=pool, nodes=nodes
+        ):
+            self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
+
+    def is_at_rest(self, pool: str) -> bool:
+        """Whether nobody leaves a pool, or waits for others to leave it."""
+        leaves = any(one.held.pool == pool for one in self._leaving)
+        return not leaves and all(one.pool != pool for one in self._nominations.values())
+
+    @property
+    def nominated(self) -> Iterable[str]:
+        """Uids of those for whom places are kept."""
+        return self._nominations.keys()
+
+    def nomination(self, gang: Gang) -> Nomination | None:
+        """What is kept for a gang."""
+        return self._nominations.get(gang.uid)
+
+    def recall_running(self, running: Iterable[Admitted]) -> tuple[str, ...]:
+        """Keep what was promised to running gangs: new places for lost ones, or to move to.
+
+        Returns:
+            Uids of those that need not leave: they were only to move, and cannot move there now.
+        """
+        line: list[Admitted] = [held for held in running if held.nominated]
+        stay: list[str] = []
+        while True:
+            failed = [held for held in line if not self._recalled(held)]
+            stranded = [held for held in failed if held.leaving]
+            if not stranded:
+                return tuple(sorted(stay))
+            for held in stranded:
+                self._stay(held)
+                stay.append(held.gang.uid)
+            # Others may have been promised the places in which these stay: all of it once more.
+            line = [held for held in line if held.gang.uid not in stay]
+            for nomination in list(self._nominations.values()):
+                self.release(nomination)
+
+    def _recalled(self, held: Admitted) -> bool:
+        """Keep what was promised to a running gang, if it can still be its."""
+        gang, pool = held.gang, held.nominated_pool or held.pool
+        positions = tuple(sorted(held.nominated))
+        nodes = tuple(held.nominated[position] for position in positions)
+        if pool not in self.now.views:
+            return False
+        if held.leaving:
+            may = pool == held.pool or self.soon.quota.has_room(
+                gang=gang, pool=pool, size=held.size
+            )
+            fits = may and self.soon.fits(gang=gang, pool=pool, nodes=nodes)
+            nomination = Nomination(gang=gang, pool=pool, nodes=nodes)
+        else:
+            fits = held.lost == frozenset(positions) and self.soon.fits(
+                gang=gang, pool=pool, nodes=nodes, kept=held.survivors
+            )
+            nomination = Nomination(gang=gang, pool=pool, nodes=nodes, positions=positions)
+        if fits:
+            self.nominate(nomination)
+        return fits
+
+    def _stay(self, held: Admitted) -> None:
+        """Count a gang that was told to leave as one that goes on where it is."""
+        view, uid = self.now.views.get(held.pool), held.gang.uid
+        if view is None:
+            return
+        self._leaving = [one for one in self._leaving if one.held.gang.uid != uid]
+        _go_on(picture=self.soon, held=held, kept=range(len(held.assignment)))
+        view.leaving.discard(uid)
+        view.withhold(view.holders[uid].places)
+
+    def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
+        """Count a gang as gone soon, or as gone on with some positions only."""
+        places = self.soon.views[held.pool].holders[held.gang.uid].places
+        leaver = Leaver(held=held, kept=kept)
+        _leave(picture=self.soon, leaver=leaver)
+        self._leaving.append(leaver)
+        self.now.views[held.pool].leaving.add(held.gang.uid)
+        self.now.views[held.pool].withhold(places)
+
+    def nominate(self, nomination: Nomination) -> None:
+        """Keep places for a gang."""
+        gang, pool = nomination.gang, nomination.pool
+        view = self.now.views[pool]
+        holder = view.holder(gang=gang, nodes=nomination.nodes, positions=nomination.positions)
+        self._nominations[gang.uid] = nomination
+        self._taken_back[gang.uid] = self.soon.views[pool].occupy(holder)
+        if nomination.positions is None:
+            self.soon.quota.hold(gang=gang, pool=pool, size=nomination.size)
+            self.now.quota.promise(gang=gang, pool=pool, size=nomination.size)
+        view.nominees[gang.uid] = holder
+        view.withhold(holder.places)
+
+    def release(self, nomination: Nomination) -> None:
+        """Keep the places of a gang no longer."""
+        gang, pool = nomination.gang, nomination.pool
+        del self._nominations[gang.uid]
+        self._taken_back.pop(gang.uid)()
+        if nomination.positions is None:
+            self.soon.quota.credit(gang=gang, pool=pool)
+            self.now.quota.promise(gang=gang, pool=pool, size=None)
+        holder = self.now.views[pool].nominees.pop(gang.uid)
+        self.now.views[pool].withhold(holder.places)
+
+    def in_the_way(self, nomination: Nomination) -> list[Admitted]:
+        """Who still holds what a nominated gang waits for, as far as it was told to leave."""
+        nodes = set(nomination.nodes)
+        there = [
+            one
+            for one in self._leaving
+            if one.held.pool == nomination.pool and one.held.gang.uid != nomination.gang.uid
+        ]
+        return [one.held for one in there if nodes & one.nodes] or [one.held for one in there]
+
+
+def _kept(held: Admitted) -> tuple[int, ...]:
+    """Positions with which a gang goes on that gives some up."""
+    return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
+
+
+def _leave(*, picture: Picture, leaver: Leaver) -> None:
+    """Take from a gang what it was told to give up."""
+    picture.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
+    if leaver.kept:
+        _go_on(picture=picture, held=leaver.held, kept=leaver.kept)
+
+
+def _go_on(*, picture: Picture, held: Admitted, kept: Sequence[int]) -> None:
+    """Have a gang go on with some positions; it holds nothing any more."""
+    gang, view = held.gang, picture.views[held.pool]
+    stays = [position for position in kept if position not in held.lost]
+    nodes = [held.assignment[position] for position in stays]
+    view.occupy(view.holder(gang=gang, nodes=nodes, positions=stays))
+    picture.quota.hold(gang=gang, pool=held.pool, size=len(kept) - gang.extras)

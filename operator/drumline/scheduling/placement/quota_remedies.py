@@ -1,0 +1,84 @@
+"""Whether what a gang is told about its quota is enough: it may want for places too.
+
+A remedy is only told if the gang starts with it, all else as it is. So where quota is short and no
+places are free either, more quota alone is no remedy; and of those whose leaving would free quota,
+some more may have to leave before there are places. O(places of those who leave).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from drumline.scheduling.decisions import RemedyKind
+from drumline.scheduling.model import Gang
+from drumline.scheduling.placement.allocations import Holder
+from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.hypothetical import Imagined
+from drumline.scheduling.placement.placer import Seating
+from drumline.scheduling.placement.pool_view import Undo
+from drumline.scheduling.placement.search import Search
+from drumline.scheduling.rejections import Refusal, necessary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enough:
+    """Completes refusals for want of quota, in the picture of now."""
+
+    now: Picture
+    seating: Seating
+
+    def told(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
+        """The refusal with all whose leaving is needed, or without a remedy.
+
+        Args:
+            refusal: what the gang would be told about its quota.
+            gang: who was refused.
+            pool: where.
+            pods: with how many main pods.
+        """
+        if refusal.remedy is None:
+            return refusal
+        search = self.now.search(gang=gang, pool=pool, pods=pods)
+        if isinstance(search, Refusal):
+            return replace(refusal, remedy=None)
+        if self.seating.has_room(search):
+            return refusal
+        if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
+            return replace(refusal, remedy=None)
+        others = self.seating.find(gang=gang, pool=pool, pods=pods)
+        more = others.blockers if isinstance(others, Refusal) else ()
+        return _all_who_leave(refusal=refusal, more=more, search=search)
+
+
+def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> Refusal:
+    """With those whose places are needed as well once the others are gone."""
+    of_key = search.view.holders.of_key
+    going = [one for key in refusal.blockers if (one := of_key(key))]
+    # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
+    rest = [key for key in dict.fromkeys(more) if key not in refusal.blockers]
+    others = [one for key in rest if (one := of_key(key))]
+    release, fits = _trial(search=search, holders=(*going, *others))
+    undo = [release(holder) for holder in going]
+    needed: list[str] = []
+    if not fits():
+        found = necessary(leavers=others, leave=release, fits=fits)
+        undo += [release(holder) for holder in found]
+        # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
+        needed = [holder.gang.key for holder in found] if fits() else rest
+        if not needed:
+            refusal = replace(refusal, remedy=None)
+    for step in reversed(undo):
+        step()
+    return replace(refusal, blockers=(*refusal.blockers, *needed)) if needed else refusal
+
+
+def _trial(
+    *, search: Search, holders: Iterable[Holder]
+) -> tuple[Callable[[Holder], Undo], Callable[[], bool]]:
+    """How holders are imagined gone, and how to see whether there is room then."""
+    leaving = search.view.leaving
+    if Imagined.can_be(search) and not any(one.gang.uid in leaving for one in holders):
+        imagined = Imagined(search)
+        return imagined.release, imagined.has_room
+    return search.view.release, search.has_room

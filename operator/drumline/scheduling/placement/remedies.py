@@ -1,0 +1,194 @@
+"""What would let a gang start that no domain could hold: the first of these that is true.
+
+1. `ReturnNodes`: enough of the nodes that are out of service come back, where that is the reason.
+2. `RelaxTopology`: the nearest wider level has room for it now.
+3. `AskForLess`: the most pods for which there is room now. Not for a gang that runs already.
+4. `AskForSmallerPods`: no node is large enough for a pod, in one resource only.
+5. `AddNodes`: the fewest more nodes, like the largest that is open to it, all in one domain.
+
+Each is tried on the present picture before it is told: with it, all else as it is, the gang starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from drumline.scheduling.decisions import Remedy, RemedyKind
+from drumline.scheduling.model import Node
+from drumline.scheduling.placement.best_fit import candidates
+from drumline.scheduling.placement.eligibility import OUT_OF_SERVICE
+from drumline.scheduling.placement.frontier import Frontiers
+from drumline.scheduling.placement.search import Search
+from drumline.scheduling.placement.slicing import whole_slices
+
+_FEW: Final = 4
+"""Domains that are tried where each trial is dear."""
+
+
+def remedy_for(search: Search, *, away: bool) -> Remedy | None:
+    """What would help a gang that not even the others' leaving would help.
+
+    Args:
+        search: what was looked for.
+        away: whether there would be places with all nodes in service.
+    """
+    found = next(filter(None, _tried(search, away=away)), None)
+    return None if found is None else replace(found, pool=search.view.tree.pool.name)
+
+
+def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
+    if away:
+        yield _return_nodes(search)
+    yield _relax_topology(search)
+    if not search.demand.beside:
+        yield _ask_for_less(search)
+    yield _ask_for_smaller_pods(search)
+    yield _add_nodes(search)
+
+
+def _return_nodes(search: Search) -> Remedy | None:
+    """Nodes that are out of service and would be open otherwise, those with most room first."""
+    tree, view, shape = search.view.tree, search.view, search.shape
+    away = {
+        ordinal: shape.slots_in(view.free[ordinal])
+        for ordinal, node in enumerate(tree.nodes)
+        if shape.admission.refusal(node) in OUT_OF_SERVICE
+        and shape.admission.refusal(_in_service(node)) is None
+    }
+    best: Remedy | None = None
+    for identity in search.ids if away else ():
+        inside = [i for i in tree.span(search.depth, identity) if i in away]
+        inside.sort(key=lambda i: (-away[i], i))
+
+        def helps(count: int, inside: list[int] = inside, identity: int = identity) -> bool:
+            admitted = list(search.index.admitted)
+            for ordinal in inside[:count]:
+                admitted[ordinal] = True
+            room = search.room_of(view.free, admitted=admitted)
+            return search.most(room)[identity] >= search.demand.pods
+
+        if inside and helps(len(inside)):
+            count = bisect_left(range(len(inside)), x=True, lo=1, key=helps)
+            if best is None or count < best.amount:
+                where = search.domain(identity).name
+                best = Remedy(kind=RemedyKind.RETURN_NODES, amount=count, where=where)
+    return best
+
+
+def _in_service(node: Node) -> Node:
+    return replace(node, ready=True, unschedulable=False, distrusted=False, closed="")
+
+
+def _relax_topology(search: Search) -> Remedy | None:
+    tree, room = search.view.tree, search.rooms[-1]
+    for depth in range(search.depth - 1, -1, -1):
+        wider = replace(search.demand, required_depth=depth, start_depth=depth)
+        most = room.most(demand=wider, depth=depth)
+        ids = candidates(index=search.index, demand=wider, depth=depth)
+        if (most[ids] >= wider.pods).any():
+            where = tree.level_name(depth) or ""
+            return Remedy(kind=RemedyKind.RELAX_TOPOLOGY, where=where)
+    return None
+
+
+def _ask_for_less(search: Search) -> Remedy | None:
+    most, slices = search.most(), search.gang.slices
+    room = max((most[i] for i in search.ids), default=0)
+    pods = room - room % (slices[0].pods if slices else 1)
+    return Remedy(kind=RemedyKind.ASK_FOR_LESS, amount=pods) if pods > 0 else None
+
+
+def _ask_for_smaller_pods(search: Search) -> Remedy | None:
+    """The most of the one resource of which no node has enough for a pod."""
+    shape, names = search.shape, search.view.axis.names
+    whole = [
+        capacity
+        for capacity, is_open in zip(search.view.capacity, search.index.open, strict=True)
+        if is_open
+    ]
+    if any(shape.slots_in(capacity) for capacity in whole) or any(search.demand.roles):
+        return None
+    for place, asked in enumerate(shape.request):
+        most = max((capacity[place] for capacity in whole), default=0)
+        if not 0 < most < asked:
+            continue
+        request = (*shape.request[:place], most, *shape.request[place + 1 :])
+        room = search.room_of(search.view.free, shape=replace(shape, request=request))
+        held = search.most(room)
+        if any(held[i] >= search.demand.pods for i in search.ids):
+            kind = RemedyKind.ASK_FOR_SMALLER_PODS
+            return Remedy(kind=kind, amount=most, where=names[place])
+    return None
+
+
+def _add_nodes(search: Search) -> Remedy | None:
+    """The fewest more nodes, all in one domain of the required level and of each slice."""
+    tree, demand = search.view.tree, search.demand
+    like = _largest(search)
+    ids = set(search.ids)
+    depths = {search.depth, *(cut.depth for cut in demand.cuts)}
+    deepest = max(depths)
+    if like is None or deepest > tree.leaf_depth or search.variants[-1].fixed:
+        return None
+    fewest, where = search.vacant + sum(demand.roles) + 1, ""
+    for ordinal in _firsts(search, deepest):
+        around = tree.domain_of[search.depth][ordinal]
+        labelled = (tree.known[depth][tree.domain_of[depth][ordinal]] for depth in depths)
+        if around not in ids or not all(labelled):
+            continue
+
+        def helps(count: int, ordinal: int = ordinal, around: int = around) -> bool:
+            leaf = tree.domain_of[tree.leaf_depth][ordinal]
+            return _with_more(search, leaf, like, count)[around] >= demand.pods
+
+        if fewest > 1 and helps(fewest - 1):
+            fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
+            where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
+        if not demand.cuts:
+            break  # whoever has the most room needs the fewest
+    if fewest > search.vacant + sum(demand.roles):
+        return None
+    return Remedy(kind=RemedyKind.ADD_NODES, amount=fewest, where=where)
+
+
+def _firsts(search: Search, deepest: int) -> list[int]:
+    """The first node of each domain to which nodes might be added, most room first."""
+    tree, slots = search.view.tree, search.index.slots[deepest].tolist()
+    ids = sorted(range(len(slots)), key=lambda i: (-slots[i], i))
+    most = _FEW if any(search.demand.roles) else len(ids)
+    return [tree.span(deepest, i).start for i in ids[:most]]
+
+
+def _largest(search: Search) -> int | None:
+    """The ordinal of an open node that could hold the most pods, or else has the most GPUs."""
+    alike = search.view.alike(search.view.capacity)
+    alike.catch_up()
+    worth = [(search.shape.slots_in(amount), amount[0]) for amount in alike.distinct]
+    places: list[int] = alike.places.tolist()
+    is_open = (i for i, yes in enumerate(search.index.admitted) if yes)
+    return max(is_open, key=lambda i: (worth[places[i]], -i), default=None)
+
+
+def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
+    """The pods that fit in each domain if a leaf domain had so many more nodes like one of them."""
+    tree, index, demand = search.view.tree, search.index, search.demand
+    if any(demand.roles):
+        frontiers = Frontiers(
+            index=index,
+            mix=search.rooms[-1].frontiers(demand).mix,
+            cuts=demand.cuts,
+            anchors=demand.anchors,
+            more={leaf: (search.view.capacity[like], count)},
+        )
+        ids = range(len(tree.starts[search.depth]))
+        return [frontiers.of(search.depth, i)[-1] for i in ids]
+    first = tree.span(tree.leaf_depth, leaf).start
+    slots = [row.copy() for row in index.slots]
+    for depth in range(tree.leaf_depth + 1):
+        added = count * search.shape.slots_in(search.view.capacity[like])
+        slots[depth][tree.domain_of[depth][first]] += added
+    rooms = whole_slices(tree=tree, slots=slots, cuts=demand.cuts, anchors=demand.anchors)
+    return rooms[search.depth].tolist()

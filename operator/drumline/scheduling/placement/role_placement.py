@@ -1,0 +1,198 @@
+"""Where the role pods of a gang go, so that its main pods still fit beside them.
+
+From the chosen domain downwards, at each level one domain for everything if it can hold it, else as
+few as possible, those in which the gang has pods already first; on the nodes where they cost the
+fewest places of main pods, then nodes in use before empty ones. Where the main pods are to be
+balanced, role pods go wherever they leave the fewest and then the most even shares.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from drumline.scheduling.placement.bin_selection import (
+    Option,
+    Part,
+    Share,
+    cheapest,
+    fewest,
+    whole_part,
+)
+from drumline.scheduling.placement.frontier import Frontier, Frontiers
+from drumline.scheduling.placement.packing import Packer, neighbours
+from drumline.scheduling.placement.slots import SlotIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seats:
+    """Where role pods go, and how many main pods go where beside them."""
+
+    roles: list[list[int]]
+    """By role: node ordinals."""
+    main: list[tuple[int, int, int]]
+    """Depth and id of domains, and main pods to be packed there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSeats:
+    """Looks for the nodes of role pods."""
+
+    packer: Packer
+    """Who packs the main pods afterwards."""
+    frontiers: Frontiers
+
+    @property
+    def index(self) -> SlotIndex:
+        """Of the main pods."""
+        return self.packer.index
+
+    def find(self, *, depth: int, identity: int, pods: int) -> Seats:
+        """Places for all role pods, in a domain that can hold everything.
+
+        Args:
+            depth: of the domain.
+            identity: of the domain.
+            pods: main pods that have to fit there too.
+        """
+        seats = Seats(roles=[[] for _ in self.frontiers.mix.pods], main=[])
+        target = len(self.frontiers.mix.combinations) - 1
+        self._descend(seats, (depth, identity), target=target, pods=pods)
+        return seats
+
+    def _balance(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> bool:
+        """Seat everything, main pods spread evenly over the domains of the balanced level.
+
+        As few of these as can hold them, the smallest share as large as possible, then the largest
+        as small as possible. False if the level's known domains cannot hold them, or only several
+        of them while slices are wider than the level.
+        """
+        over, unit = self.packer.spread_depth, self.packer.spread_unit
+        row = self.index.tree.domain_of[over]
+        span = self.index.tree.span(*domain)
+        ids = range(row[span.start], row[span.stop - 1] + 1)
+
+        def share_out(low: int, high: int) -> list[Share]:
+            parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
+            mix = self.frontiers.mix
+            return fewest(mix=mix, parts=parts, target=target, pods=pods) or []
+
+        def used(low: int, high: int) -> int:
+            return sum(share.option.counts for share in share_out(low, high))
+
+        need = pods // unit
+        count = used(1, need)
+        if not count or pods % unit or (count > 1 and not self.packer.balances(domain[0])):
+            return False
+        low = _last(range(1, need // count + 1), lambda n: used(n, need) == count)
+        high = need - _last(range(need - low + 1), lambda n: used(low, need - n) == count)
+        left = pods - count * low * unit
+        for share in share_out(low, high):
+            main = 0
+            if share.option.counts:
+                more = min(left, share.option.room - low * unit)
+                left, main = left - more, low * unit + more
+            part = (over, share.identity)
+            self._descend(seats, part, target=share.option.roles, pods=main)
+        return True
+
+    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Part:
+        """A domain over which main pods are balanced; one with role pods only does not count."""
+        frontier = self.frontiers.of(depth, identity)
+        tree = self.index.tree
+        levels = {depth, *(min(cut.depth, depth) for cut in self.packer.cuts)}
+        known = all(tree.usable(depth, within=level)[identity] for level in levels)
+        options = [
+            Option(roles=roles, counts=False, room=0)
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        options += [
+            Option(roles=roles, counts=True, room=min(room, high))
+            for roles, room in enumerate(frontier)
+            if known and room >= low
+        ]
+        return Part(identity=identity, options=options)
+
+    def _descend(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> None:
+        """Seat a combination of role pods, and tell how many main ones are to go where."""
+        depth, identity = domain
+        tree, mix = self.index.tree, self.frontiers.mix
+        wanted = target and pods and self.packer.spread_depth > depth
+        if wanted and self._balance(seats, domain, target=target, pods=pods):
+            return
+        if not target or depth >= tree.leaf_depth:
+            span = tree.span(depth, identity)
+            alone = depth > tree.leaf_depth
+            found = [(span.start, target)] if alone else self._cheapest(span, target)
+            for ordinal, part in found:
+                for role, count in enumerate(mix.combinations[part]):
+                    seats.roles[role] += [ordinal] * count
+            if pods:
+                seats.main.append((depth, identity, pods))
+            return
+        needed = pods + self.frontiers.anchored_in(depth, identity)
+        for share in self._few(depth + 1, tree.children(depth, identity), target, needed):
+            main = min(pods, share.option.room)
+            pods -= main
+            self._descend(seats, (depth + 1, share.identity), target=share.option.roles, pods=main)
+
+    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[Share]:
+        """The fewest domains that hold everything, those with the most room first."""
+        near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
+        gpus = self.index.gpus[depth]
+        parts = {i: self.frontiers.of(depth, i) for i in ids}
+        alone = [i for i, frontier in parts.items() if frontier[target] >= pods]
+        if alone:
+            best = min(alone, key=lambda i: (-near[i], int(gpus[i]), i))
+            return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]
+        line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
+        found = fewest(
+            mix=self.frontiers.mix,
+            parts=[whole_part(i, parts[i]) for i in line],
+            target=target,
+            pods=pods,
+        )
+        if found is None:
+            raise AssertionError("a domain promises more than its parts hold")
+        return sorted(found, key=lambda share: (-share.option.room, share.identity))
+
+    def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
+        """The nodes on which the role pods take the fewest places from main ones."""
+        if not target:
+            return []
+        near, mix = set(self.packer.beside), self.frontiers.mix
+        by_kind: dict[Frontier, list[int]] = defaultdict(list)
+        for ordinal in span:
+            by_kind[self.frontiers.by_node[ordinal]].append(ordinal)
+        enough = sum(mix.combinations[target])
+
+        def rank(ordinal: int) -> tuple[bool, tuple[int, int], int]:
+            return (ordinal not in near, self.index.cells[ordinal], ordinal)
+
+        line = [
+            ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
+        ]
+        parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
+        found = cheapest(mix=mix, parts=parts, target=target, most=enough)
+        return [(share.identity, share.option.roles) for share in found]
+
+    def _cost(self, ordinal: int) -> Part:
+        """A node with what role pods there take from main ones."""
+        frontier = self.frontiers.by_node[ordinal]
+        options = [
+            Option(roles=roles, counts=True, room=room - frontier[0])
+            for roles, room in enumerate(frontier)
+            if roles and room >= 0
+        ]
+        return Part(identity=ordinal, options=options)
+
+
+def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:
+    """The last of some numbers up to which something holds; at worst the first."""
+    low, high = 0, len(numbers) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(numbers[middle]) else (low, middle - 1)
+    return numbers[low]

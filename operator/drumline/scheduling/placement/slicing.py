@@ -1,0 +1,141 @@
+"""Slices: every k consecutive main pods in one domain of a level, several such cuts nested.
+
+All main pods are equal, so a domain of a cut's level holds as many of them as fit there, rounded
+down to whole slices, and wider domains hold the sum of that: the count is exact, also for nested
+cuts, because the pods of each divide those of the one around it.
+
+Where only some pods are to be placed, a slice that has pods already is anchored to their domain:
+what it lacks has to go there, and takes room from whole slices there and around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from drumline.scheduling.placement.topology import Counts, Tree
+
+NO_ROOM: Final = -(1 << 40)
+"""What a domain holds that has not even room for what is anchored in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Every `pods` consecutive main pods in one domain of a depth."""
+
+    depth: int
+    pods: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """Pods that have to go into one domain, because the rest of their slice is there."""
+
+    depth: int
+    identity: int
+    pods: int
+
+
+def whole_slices(
+    *,
+    tree: Tree,
+    slots: Sequence[Counts],
+    cuts: Sequence[Cut],
+    anchors: Sequence[Anchor] = (),
+) -> list[Counts]:
+    """By depth, then id: how many pods fit in whole slices beside those that are anchored.
+
+    Negative where there is no room for the anchored ones.
+
+    Args:
+        tree: of the pool.
+        slots: the pods that fit, by depth, then id.
+        cuts: the slices, broadest first.
+        anchors: pods to be placed in given domains, broadest first.
+    """
+    size = {cut.depth: cut.pods for cut in reversed(cuts)}
+    taken: dict[int, list[Anchor]] = defaultdict(list)
+    for anchor in anchors:
+        taken[anchor.depth].append(anchor)
+    rooms = list(slots)
+    deepest = max([*size, *taken], default=0)
+    for depth in range(deepest, -1, -1):
+        room = slots[depth] if depth == deepest else _gather(tree, depth, rooms[depth + 1])
+        for anchor in taken[depth]:
+            room = room.copy()
+            room[anchor.identity] -= anchor.pods
+        room = np.where(room < 0, NO_ROOM, room)
+        if depth in size:
+            whole = np.where(room > 0, room // size[depth] * size[depth], room)
+            room = np.where(tree.known[depth], whole, np.minimum(whole, 0))
+        rooms[depth] = room
+    return rooms
+
+
+def _gather(tree: Tree, depth: int, below: Counts) -> Counts:
+    """The sums of a depth's domains over their own."""
+    if not tree.nodes:
+        return below[:1]
+    first = np.asarray(tree.domain_of[depth + 1])[tree.starts[depth]]
+    return np.add.reduceat(below, first)
+
+
+def unit(*, cuts: Sequence[Cut], depth: int) -> int:
+    """How many pods a domain of a depth gets at a time, once the cuts around it are settled."""
+    return next((cut.pods for cut in cuts if cut.depth >= depth), 1)
+
+
+def anchored(
+    *, tree: Tree, cuts: Sequence[Cut], kept: Mapping[int, int], vacant: Sequence[int]
+) -> dict[tuple[int, int] | None, list[int]] | None:
+    """The vacant ranks by the domain (depth, id) that their slice's other pods are in.
+
+    None among the keys stands for whole slices without any pod yet. None instead of the answer:
+    nobody can say where a slice is, because its nodes carry no label of that level any more.
+
+    Args:
+        tree: of the pool.
+        cuts: the slices, broadest first.
+        kept: node ordinals by rank, of the pods that stay.
+        vacant: ranks without a node, ascending.
+    """
+    if not (kept and cuts):
+        return {None: list(vacant)}
+    homes = [_homes(tree=tree, cut=cut, kept=kept) for cut in cuts]
+    groups: dict[tuple[int, int] | None, list[int]] = defaultdict(list)
+    for rank in vacant:
+        place = None
+        for cut, home in zip(reversed(cuts), reversed(homes), strict=True):
+            near = home.get(rank // cut.pods)
+            if near is None:
+                continue
+            known = [(-pods, i) for i, pods in near.items() if tree.known[cut.depth][i]]
+            if not known:
+                return None
+            place = (cut.depth, min(known)[1])
+            break
+        groups[place].append(rank)
+    return groups
+
+
+def unparted(*, tree: Tree, cuts: Sequence[Cut], ordinals: Sequence[int]) -> bool:
+    """Whether main pods on these nodes, by rank, have each slice in one known domain."""
+    for cut in cuts:
+        row, known = tree.domain_of[cut.depth], tree.known[cut.depth]
+        for first in range(0, len(ordinals), cut.pods):
+            ids = {row[ordinal] for ordinal in ordinals[first : first + cut.pods]}
+            if len(ids) > 1 or not known[ids.pop()]:
+                return False
+    return True
+
+
+def _homes(*, tree: Tree, cut: Cut, kept: Mapping[int, int]) -> dict[int, Counter[int]]:
+    """By slice: how many of its pods each domain has."""
+    homes: dict[int, Counter[int]] = defaultdict(Counter)
+    for rank, ordinal in kept.items():
+        homes[rank // cut.pods][tree.domain_of[cut.depth][ordinal]] += 1
+    return homes

@@ -1,0 +1,225 @@
+"""How many pods of one shape each node and each domain has room for, kept up to date by the log.
+
+A shape is a pod's request, the nodes that are open to it and the grain: how many of its pods have
+to share a node. All gangs of one shape share one index: it is built once per cycle in O(nodes),
+and a placement costs the nodes it touched times the number of levels. Nodes with equal free
+amounts share one division.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from drumline.scheduling.placement.distinct_capacities import MOST, Alike
+from drumline.scheduling.placement.eligibility import Admission
+from drumline.scheduling.placement.pool_view import Vector
+from drumline.scheduling.placement.slicing import Cut, whole_slices
+from drumline.scheduling.placement.topology import Counts, Tree
+
+Bucket = tuple[int, int]
+"""Free GPUs and slots: nodes that are equal for best fit."""
+
+_PLENTY: Final = 1 << 20
+"""Pods that fit at most: those that ask for nothing."""
+_MANY: Final = 256
+"""So many changed nodes at once are added up anew rather than one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What makes two pods equal to the placement."""
+
+    request: Vector
+    admission: Admission
+    grain: int = 1
+    """Pods that have to share a node: slices of a level at which every domain is one node."""
+    grain_depths: tuple[int, ...] = ()
+    """Whose labels a node must carry for that."""
+
+    def slots_in(self, free: Vector) -> int:
+        """How many such pods fit beside each other into `free`, in whole grains."""
+        rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
+        return max(0, min((_PLENTY, *rooms))) // self.grain * self.grain
+
+    def slots_in_each(self, table: Counts) -> Counts:
+        """The same for many amounts at once, a row each."""
+        found = np.full(len(table), _PLENTY, dtype=np.int64)
+        for column, need in enumerate(self.request):
+            if need:
+                np.minimum(found, table[:, column] // min(need, MOST), out=found)
+        return np.maximum(found, 0) // self.grain * self.grain
+
+    def in_grain(self, *, tree: Tree, admitted: list[bool]) -> list[bool]:
+        """Which of the admitted nodes carry the labels that the grain needs."""
+        found = admitted
+        for depth in self.grain_depths:
+            known, ids = tree.known[depth], tree.domain_of[depth]
+            found = [yes and bool(known[i]) for yes, i in zip(found, ids, strict=True)]
+        return found
+
+
+class SlotIndex:
+    """Slots and free GPUs by node and by domain, for one shape.
+
+    Args:
+        tree: of the pool.
+        shape: the pods that are counted.
+        free: what counts as free, by ordinal.
+        log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
+        alike: the same amounts, sorted into equal ones, where somebody has done so.
+        everywhere: also count nodes that are out of service or closed to the shape.
+        admitted: which nodes are open, where somebody knows already.
+    """
+
+    def __init__(
+        self,
+        *,
+        tree: Tree,
+        shape: Shape,
+        free: Sequence[Vector],
+        log: Sequence[int] = (),
+        alike: Alike | None = None,
+        everywhere: bool = False,
+        admitted: list[bool] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.shape = shape
+        self.free = free
+        self.read = len(log)
+        """How much of the log it knows."""
+        self._log = log
+        self._alike = alike or Alike(amounts=free, log=log)
+        self._everywhere = everywhere
+        self._memo: dict[Vector, Bucket] = {}
+        if everywhere:
+            admitted = [True] * len(tree.nodes)
+        self.admitted = shape.admission.opens(tree.nodes) if admitted is None else admitted
+        """By ordinal: whether a node is open to any pod of such a gang."""
+        self.open = shape.in_grain(tree=tree, admitted=self.admitted)
+        """By ordinal: whether it is open to these."""
+        self.cells: list[Bucket] = []
+        """By ordinal."""
+        self.slots: list[Counts] = []
+        """By depth, then id."""
+        self.gpus: list[Counts] = []
+        """By depth, then id: free GPUs of the nodes that are open."""
+        self._buckets: dict[int, dict[Bucket, list[int]]] = {}
+        self._whole: dict[tuple[Cut, ...], list[Counts]] = {}
+        self._count()
+
+    def catch_up(self) -> None:
+        """Read what changed since the last look. O(changed nodes x levels)."""
+        log = self._log
+        if self.read == len(log):
+            return
+        changed = {i for i in log[self.read :] if self.open[i]}
+        self.read = len(log)
+        self._whole.clear()
+        if len(changed) > _MANY:
+            self._buckets.clear()
+            self._count()
+            return
+        free, cells, known = self.free, self.cells, self._memo
+        for ordinal in changed:
+            # What was imagined and undone again is as it was.
+            if known.get(free[ordinal]) != cells[ordinal]:
+                self._update(ordinal)
+
+    def renew(self, ordinal: int) -> None:
+        """Ask again whether a node is open; it is another value than before."""
+        node = self.tree.nodes[ordinal]
+        self.admitted[ordinal] = self._everywhere or self.shape.admission.refusal(node) is None
+        known = all(
+            self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
+            for depth in self.shape.grain_depths
+        )
+        self.open[ordinal] = self.admitted[ordinal] and known
+        self._whole.clear()
+        self._update(ordinal)
+
+    def slots_of(self, ordinal: int, free: Vector) -> int:
+        """How many pods a node would have room for if so much were free there."""
+        return self._cell(free)[1] if self.open[ordinal] else 0
+
+    def changed_since(self, read: int) -> set[int]:
+        """Ordinals that changed between an earlier length of the log and the last look."""
+        return set(self._log[read : self.read])
+
+    def rooms(self, cuts: tuple[Cut, ...]) -> Sequence[Counts]:
+        """By depth, then id: pods that fit in whole slices."""
+        if not cuts:
+            return self.slots
+        found = self._whole.get(cuts)
+        if found is None:
+            found = whole_slices(tree=self.tree, slots=self.slots, cuts=cuts)
+            self._whole[cuts] = found
+        return found
+
+    def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
+        """Nodes of a leaf domain with room, in rising order, by free GPUs and slots."""
+        found = self._buckets.get(leaf)
+        if found is None:
+            found = defaultdict[Bucket, list[int]](list)
+            span = self.tree.span(self.tree.leaf_depth, leaf)
+            for ordinal, cell in zip(span, self.cells[span.start : span.stop], strict=True):
+                if cell[1]:
+                    found[cell].append(ordinal)
+            self._buckets[leaf] = found
+        return found
+
+    def _cell(self, free: Vector) -> Bucket:
+        cell = self._memo.get(free)
+        if cell is None:
+            cell = (max(0, free[0]), self.shape.slots_in(free))
+            self._memo[free] = cell
+        return cell
+
+    def _count(self) -> None:
+        """Everything anew; each distinct amount is divided once. O(nodes)."""
+        self._alike.catch_up()
+        table, places = self._alike.table, self._alike.places
+        closed = len(table)
+        if not all(self.open):
+            places = np.where(self.open, places, closed)
+        gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
+        if closed:
+            gpus[:closed], slots[:closed] = (
+                np.maximum(table[:, 0], 0),
+                self.shape.slots_in_each(table),
+            )
+        cells = list(zip(gpus.tolist(), slots.tolist(), strict=True))
+        self.cells = list(map(cells.__getitem__, places.tolist()))
+        self.gpus = [self.tree.sums(depth, gpus[places]) for depth in self.tree.depths]
+        self.slots = [self.tree.sums(depth, slots[places]) for depth in self.tree.depths]
+
+    def _update(self, ordinal: int) -> None:
+        old = self.cells[ordinal]
+        new = self._cell(self.free[ordinal]) if self.open[ordinal] else (0, 0)
+        if old == new:
+            return
+        self.cells[ordinal] = new
+        gpus, slots = new[0] - old[0], new[1] - old[1]
+        for depth, row in enumerate(self.tree.domain_of):
+            identity = row[ordinal]
+            self.gpus[depth][identity] += gpus
+            self.slots[depth][identity] += slots
+        buckets = self._buckets.get(self.tree.domain_of[self.tree.leaf_depth][ordinal])
+        if buckets is None:
+            return
+        if old[1]:
+            _leave(buckets=buckets, cell=old, ordinal=ordinal)
+        if new[1]:
+            insort(buckets.setdefault(new, []), ordinal)
+
+
+def _leave(*, buckets: dict[Bucket, list[int]], cell: Bucket, ordinal: int) -> None:
+    members = buckets[cell]
+    del members[bisect_left(members, ordinal)]
+    if not members:
+        del buckets[cell]

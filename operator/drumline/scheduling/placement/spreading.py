@@ -1,0 +1,52 @@
+"""Balanced shares: the fewest domains that hold some pods, and as even as these have room.
+
+Of all ways to use so few domains, the smallest share is as large as possible, and then the largest
+as small as possible. The domains with the most room allow both at once; each share is then given
+to the tightest domain that can take it, so that roomy ones stay free.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from drumline.scheduling.placement.topology import Counts
+
+
+def even_shares(
+    *, ids: Counts, rooms: Counts, gpus: Counts, pods: int, unit: int
+) -> list[tuple[int, int]]:
+    """Ids and shares; nothing if the domains do not hold the pods. O(domains log domains).
+
+    Args:
+        ids: of the domains.
+        rooms: how many pods fit into each, in whole units.
+        gpus: free in each.
+        pods: to be shared out, in whole units.
+        unit: pods that are not to be parted.
+    """
+    units, need = rooms // unit, pods // unit
+    most = np.sort(units)[::-1]
+    total = np.cumsum(most)
+    if pods % unit or not total.size or total[-1] < need:
+        return []
+    count = int(np.searchsorted(total, need)) + 1
+    left = sorted(zip(gpus.tolist(), units.tolist(), ids.tolist(), strict=True))
+    shares: list[tuple[int, int]] = []
+    for share in _level(most[:count].tolist(), need):
+        best = next(one for one in left if one[1] >= share)
+        left.remove(best)
+        shares.append((best[2], share * unit))
+    return sorted(shares)
+
+
+def _level(rooms: list[int], need: int) -> list[int]:
+    """The most even shares that add up to what is needed, largest first."""
+    high = -(-need // len(rooms))
+    while sum(min(room, high) for room in rooms) < need:
+        high += 1
+    shares = [min(room, high) for room in rooms]
+    over = sum(shares) - need
+    full = [i for i, share in enumerate(shares) if share == high]
+    for i in full[len(full) - over :]:
+        shares[i] -= 1
+    return sorted(shares, reverse=True)

@@ -1,0 +1,91 @@
+"""Gangs that can run with fewer pods than they want: what they do about losses and about room.
+
+* A loss for which there is no replacement: the gang goes on with the largest legal size that its
+  survivors and what is free can fill, at once. Capacity that it gives up is seen as free in the
+  next cycle, when its pods are gone.
+* Room: it grows, by new places near its own, where its queue has the quota and no other gang waits
+  that could use them. So a gang never grows in front of one that waits.
+
+Its other pods stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drumline.scheduling.decisions import Resized
+from drumline.scheduling.model import Admitted
+from drumline.scheduling.placement.placer import Seating, whereabouts
+from drumline.scheduling.placement.projection import Horizon
+from drumline.scheduling.rejections import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resizer:
+    """Finds other sizes for running elastic gangs."""
+
+    horizon: Horizon
+    seating: Seating
+
+    def shrink(self, held: Admitted) -> Resized | None:
+        """The largest legal size below the present one that can be had now.
+
+        Only whole slices go on; a gang that lost a pod of a role cannot do without it.
+        """
+        gang = held.gang
+        if any(position < gang.extras for position in held.lost):
+            return None
+        roles, whole = list(range(gang.extras)), _whole_slices(held)
+        for size in reversed([size for size in gang.sizes if size < held.size]):
+            kept = roles + whole[:size]
+            added = self._find(held=held, size=size, kept=kept)
+            if added is not None:
+                return self._resized(held=held, kept=kept, added=added)
+        return None
+
+    def grow(self, held: Admitted) -> Resized | None:
+        """The largest legal size above the present one that can be had now."""
+        gang, kept = held.gang, range(len(held.assignment))
+        for size in reversed([size for size in gang.sizes if size > held.size]):
+            if not self.horizon.has_quota(gang=gang, pool=held.pool, size=size):
+                continue
+            added = self._find(held=held, size=size, kept=kept)
+            if added is not None:
+                self.horizon.hold(gang=gang, pool=held.pool, size=size)
+                return self._resized(held=held, kept=kept, added=added)
+        return None
+
+    def _find(self, *, held: Admitted, size: int, kept: Sequence[int]) -> list[str] | None:
+        if held.gang.extras + size == len(kept):
+            return []
+        stays = {new: held.assignment[old] for new, old in enumerate(kept)}
+        return self.seating.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
+
+    def _resized(self, *, held: Admitted, kept: Sequence[int], added: list[str]) -> Resized:
+        gang, pool = held.gang, held.pool
+        positions = range(len(kept), len(kept) + len(added))
+        self.horizon.take(gang=gang, pool=pool, nodes=added, positions=positions)
+        nodes = [*(held.assignment[index] for index in kept), *added]
+        level, domain, where = whereabouts(view=self.horizon.now.views[pool], nodes=nodes)
+        size = len(nodes) - gang.extras
+        verb = "shrinks" if size < held.size else "grows"
+        return Resized(
+            key=gang.key,
+            uid=gang.uid,
+            pool=pool,
+            kept=tuple(kept),
+            added=tuple(added),
+            level=level,
+            domain=domain,
+            message=f"{verb} from {held.size} to {size} of {counted(gang.nodes, 'pod')}, {where}",
+        )
+
+
+def _whole_slices(held: Admitted) -> list[int]:
+    """Positions of the main pods whose slices have lost none, in their order."""
+    gang = held.gang
+    unit = gang.slices[0].pods if gang.slices else 1
+    firsts = range(gang.extras, len(held.assignment), unit)
+    slices = [range(first, first + unit) for first in firsts]
+    return [i for piece in slices if held.lost.isdisjoint(piece) for i in piece]

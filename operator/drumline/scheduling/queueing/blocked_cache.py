@@ -1,0 +1,53 @@
+"""What those who wait are told, as values that stay the same object while nothing changes.
+
+Of ten thousand gangs that wait for the same reasons as in the cycle before, nothing is written
+anew: per kind one comparison, and only new gangs and kinds with another reason cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from drumline.scheduling.decisions import Blocked
+from drumline.scheduling.queueing.pending_gangs import Waiting, is_alone
+from drumline.scheduling.rejections import Refusal
+
+_MANY: Final = 1000
+"""So many new answers are sooner written for the whole line than looked up one by one."""
+
+
+class Notices:
+    """The answers to gangs that were told what all of their kind are told."""
+
+    def __init__(self) -> None:
+        self._refusals: dict[int, Refusal] = {}
+        """By kind."""
+        self._answers: dict[int, Blocked] = {}
+        """By identity of the gang, where its kind was refused as a whole."""
+
+    def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
+        """Write to all gangs of the kinds that were refused as a whole, in `waiting.told`."""
+        for gang in waiting.gone:
+            self._answers.pop(id(gang), None)
+        touched = list(waiting.fresh)
+        for kind in self._refusals.keys() - told.keys():
+            del self._refusals[kind]
+            touched += waiting.of_kind(kind)
+            for gang in waiting.of_kind(kind):
+                self._answers.pop(id(gang), None)
+        changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
+        for kind in changed:
+            refusal = self._refusals[kind] = told[kind]
+            gangs = waiting.of_kind(kind)
+            touched += gangs
+            self._answers.update(zip(map(id, gangs), refusal.of_all(gangs), strict=True))
+        for gang in waiting.fresh:
+            kind = waiting.kind(gang)
+            if kind in told and kind not in changed and not is_alone(gang):
+                self._answers[id(gang)] = self._refusals[kind].of(gang)
+        if len(touched) > _MANY:
+            waiting.told[:] = map(self._answers.get, map(id, waiting.gangs))
+            return
+        for gang in touched:
+            waiting.told[waiting.place(gang)] = self._answers.get(id(gang))

@@ -1,0 +1,101 @@
+"""What gangs were told in this cycle, so that those alike need not come forward.
+
+Capacity and quota only shrink while gangs come forward, so a refusal stays true for every gang of
+the same kind (`kinds`). A gang that would delay a reservation says so for all that run at least as
+long. Where somebody was sent away, or gave back what was kept for it, there may be more room than
+before: then everybody is asked again who has not had its turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from math import inf
+
+from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.model import Gang
+from drumline.scheduling.queueing.pending_gangs import Waiting
+from drumline.scheduling.rejections import Refusal
+
+
+class Told:
+    """Refusals by kind of gang, and by the kinds of a group's gangs."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._refusals: dict[int, Refusal] = {}
+        self._delayed: dict[int, list[tuple[float, Refusal]]] = {}
+        """By kind, as they were told: for how long gangs, and what."""
+        self._groups: dict[Hashable, Mapping[int, Refusal]] = {}
+        self._before: list[tuple[dict[int, Refusal], dict[int, list[tuple[float, Refusal]]]]] = []
+        """What was true until there was more room."""
+
+    def refusal(self, gang: Gang) -> Refusal | None:
+        """What gangs like this one were told, if that still holds."""
+        return _find(self._refusals, self._delayed, self._waiting.kind(gang), gang)
+
+    def of_kind(self, gang: Gang) -> Refusal | None:
+        """What all of the gang's kind were told."""
+        return self._refusals.get(self._waiting.kind(gang))
+
+    def last(self, gang: Gang) -> Refusal | None:
+        """What gangs like this one were told, whether it still holds or not."""
+        kind = self._waiting.kind(gang)
+        if kind in self._refusals:
+            return self._refusals[kind]
+        for refusals, delayed in ((self._refusals, self._delayed), *reversed(self._before)):
+            found = _find(refusals, delayed, kind, gang)
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def kinds(self) -> dict[int, Refusal]:
+        """By kind: what all were told of it who did not come forward."""
+        found = dict(self._refusals)
+        for refusals, _ in reversed(self._before):
+            for kind, refusal in refusals.items():
+                found.setdefault(kind, refusal)
+        return {kind: one for kind, one in found.items() if kind not in self._delayed}
+
+    def tell(self, *, gang: Gang, refusal: Refusal) -> None:
+        """Remember it for those alike."""
+        kind = self._waiting.kind(gang)
+        if refusal.reason is BlockReason.WOULD_DELAY_RESERVATION:
+            self._delayed.setdefault(kind, []).append((_length(gang), refusal))
+        else:
+            self._refusals[kind] = refusal
+
+    def group(self, members: Sequence[Gang]) -> Mapping[int, Refusal] | None:
+        """By position, what gangs of such a group were told that could not start together."""
+        return self._groups.get(self.key(members))
+
+    def tell_group(self, *, members: Sequence[Gang], refused: Mapping[int, Refusal]) -> None:
+        """Remember it for groups alike."""
+        self._groups[self.key(members)] = refused
+
+    def forget(self) -> None:
+        """There may be more room than before."""
+        if self._refusals or self._delayed:
+            self._before.append((self._refusals, self._delayed))
+        self._refusals, self._delayed, self._groups = {}, {}, {}
+
+    def key(self, members: Sequence[Gang]) -> Hashable:
+        """Equal for gangs, or groups of them, that are alike and as long."""
+        return tuple((self._waiting.kind(gang), gang.max_runtime_seconds) for gang in members)
+
+
+def _find(
+    refusals: Mapping[int, Refusal],
+    delayed: Mapping[int, Sequence[tuple[float, Refusal]]],
+    kind: int,
+    gang: Gang,
+) -> Refusal | None:
+    found = refusals.get(kind)
+    if found is not None or kind not in delayed:
+        return found
+    length = _length(gang)
+    return next((refusal for least, refusal in delayed[kind] if length >= least), None)
+
+
+def _length(gang: Gang) -> float:
+    return inf if gang.max_runtime_seconds is None else gang.max_runtime_seconds

@@ -1,0 +1,72 @@
+"""Whether a gang may use its queue at all, whatever is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
+
+from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
+from drumline.scheduling.model import Gang, Queue
+from drumline.scheduling.rejections import Refusal, named
+
+
+class Gate:
+    """Asks each gang once for its queue; equal ones get the same answer."""
+
+    def __init__(self, queues: Mapping[str, Queue]) -> None:
+        self._queues = queues
+        self._told: dict[tuple[str, str, int], Refusal | None] = {}
+        """By queue, namespace and priority."""
+
+    def refusal(self, gang: Gang) -> Refusal | None:
+        """Why a gang may not use the queue that it names, if it may not."""
+        key = (gang.queue, gang.namespace, gang.priority)
+        if key not in self._told:
+            queue = self._queues.get(gang.queue)
+            self._told[key] = (
+                entry_refusal(gang=gang, queue=queue)
+                if queue is not None
+                else queue_not_found(gang, queues=self._queues.values())
+            )
+        return self._told[key]
+
+
+def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Refusal:
+    """The refusal of a gang whose queue is not there."""
+    return Refusal(
+        reason=BlockReason.QUEUE_NOT_FOUND,
+        message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",
+        remedy=correction(
+            wrong=gang.queue,
+            right=[one.name for one in queues if entry_refusal(gang=gang, queue=one) is None],
+        ),
+    )
+
+
+def entry_refusal(*, gang: Gang, queue: Queue) -> Refusal | None:
+    """Why this gang may not use this queue."""
+    if queue.namespaces is not None and gang.namespace not in queue.namespaces:
+        return Refusal(
+            reason=BlockReason.NAMESPACE_NOT_ALLOWED,
+            message=f"queue {queue.name} is not open to namespace {gang.namespace};"
+            f" it is open to {named(sorted(queue.namespaces)) or 'none'}",
+            remedy=correction(wrong=gang.namespace, right=queue.namespaces),
+        )
+    if queue.max_priority is not None and gang.priority > queue.max_priority:
+        return Refusal(
+            reason=BlockReason.PRIORITY_TOO_HIGH,
+            message=f"priority {gang.priority} is above {queue.max_priority}, the highest that"
+            f" queue {queue.name} allows: choose a lower priority class",
+            remedy=correction(wrong=str(gang.priority), right=[str(queue.max_priority)]),
+        )
+    return None
+
+
+def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
+    """The right name that is nearest to a wrong one, if there is any."""
+    nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
+    return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()

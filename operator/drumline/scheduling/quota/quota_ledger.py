@@ -1,0 +1,258 @@
+"""Whether the quota on a gang's way up the tree has room for it, and its user's cap.
+
+A queue that stands alone never gets more GPUs of a pool than its nominal quota there. In a cohort
+it may use what the others leave of theirs (`cohorts`), and the cohort as a whole never gets more
+than its members' quotas together (I1). No user gets more of a queue than its limit for each
+(`caps`). Where a quota was lowered under running jobs, nothing more is admitted until usage is
+below it again.
+
+Every question is O(depth of the tree); only the words of a refusal look at who holds what
+(`shortage`), once for equal questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline.scheduling.decisions import Remedy
+from drumline.scheduling.model import (
+    Gang,
+    Ordering,
+    Policy,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Snapshot,
+)
+from drumline.scheduling.placement.pool_view import Undo
+from drumline.scheduling.quota.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.fair_sharing import FairShares, Past, past_of
+from drumline.scheduling.quota.preemption_policy import Claim, Scales
+from drumline.scheduling.quota.quota_rejections import (
+    Shortage,
+    can_never,
+    has_to_wait,
+    raise_quota,
+)
+from drumline.scheduling.quota.usage import Holders, Holding
+from drumline.scheduling.quota.user_limits import UserCaps, user_caps
+from drumline.scheduling.rejections import Refusal
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """What is promised of one pool."""
+
+    balance: Balance
+    caps: UserCaps
+    holders: Holders
+
+    def copy(self) -> Account:
+        """The same entries, to be written on separately."""
+        return Account(
+            balance=self.balance.copy(), caps=self.caps.copy(), holders=self.holders.copy()
+        )
+
+    def add(self, *, leaf: int, user: str, gpus: int) -> None:
+        """Count GPUs for a queue and a user."""
+        self.balance.add(leaf=leaf, gpus=gpus)
+        self.caps.add(leaf=leaf, user=user, gpus=gpus)
+
+
+class QuotaBook:
+    """GPUs by queue, user and pool: what is promised to whom in one picture of the cluster.
+
+    Args:
+        tree: the queues.
+        past: what queues have had, where that counts.
+        shares: where it is told what queues hold of everything, if anybody asks.
+    """
+
+    def __init__(
+        self, tree: QueueTree, *, past: Past | None = None, shares: FairShares | None = None
+    ) -> None:
+        self.tree = tree
+        self.past = past
+        self.shares = shares
+        self.version = 0
+        """How often something was written down: as long as it is the same, so are all answers."""
+        self._accounts: dict[str, Account] = {}
+        self._promised: dict[tuple[str, str], int] = {}
+        """By uid and pool: the sizes that are kept for gangs."""
+        self._scales: dict[str, Scales] = {}
+        self._told: dict[tuple[object, ...], Refusal] = {}
+        """By the figures that a refusal depends on: equal questions, equal answers."""
+        self._told_to_others = False
+        """Whether another book with the same entries has these answers too."""
+
+    def copy(self) -> QuotaBook:
+        """A book with the same entries that can be written on separately, without the shares."""
+        twin = QuotaBook(self.tree, past=self.past)
+        twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
+        # As long as neither is written on, what is true of one is true of the other.
+        twin._told, twin._told_to_others = self._told, True
+        self._told_to_others = True
+        return twin
+
+    def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+        """A book with the same entries for one cycle, beside what the queues have had by then."""
+        twin = self.copy()
+        if self.past is not None:
+            twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
+            twin.shares = self.shares.copy(twin.past) if self.shares is not None else None
+        return twin
+
+    def account(self, pool: str) -> Account:
+        """All that is written down about a pool."""
+        if pool not in self._accounts:
+            self._accounts[pool] = Account(
+                balance=Balance(tree=self.tree, pool=pool),
+                caps=user_caps(tree=self.tree, pool=pool),
+                holders=Holders(),
+            )
+        return self._accounts[pool]
+
+    def balance(self, pool: str) -> Balance:
+        """The accounts of the queues in a pool."""
+        return self.account(pool).balance
+
+    def holders(self, pool: str) -> Holders:
+        """Who holds what of a pool."""
+        return self.account(pool).holders
+
+    def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
+        """Let a gang hold so many main pods and its roles, whatever it held there before."""
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        before = account.holders.of(leaf=leaf, uid=gang.uid)
+        self._write(pool=pool, leaf=leaf, gang=gang, size=size)
+        if before is None:
+            return lambda: self._write(pool=pool, leaf=leaf, gang=gang, size=None)
+        return lambda: self._write(pool=pool, leaf=leaf, gang=before.gang, size=before.size)
+
+    def credit(self, *, gang: Gang, pool: str) -> Undo:
+        """Imagine the gang gone."""
+        leaf = self.tree.leaf_of[gang.queue]
+        held = self.account(pool).holders.of(leaf=leaf, uid=gang.uid)
+        if held is None:
+            raise KeyError(f"{gang.key} holds nothing of pool {pool}")
+        self._write(pool=pool, leaf=leaf, gang=held.gang, size=None)
+        return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
+
+    def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
+        """Count what is kept for a gang as its queue's share (None: no longer), not as held.
+
+        For one that runs, and will only move there, its share stays the same.
+        """
+        leaf = self.tree.leaf_of[gang.queue]
+        moves = any(
+            one.holders.of(leaf=leaf, uid=gang.uid) is not None for one in self._accounts.values()
+        )
+        if self.shares is not None and not moves:
+            kept = self._promised.pop((gang.uid, pool), None)
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=kept, after=size)
+            if size is not None:
+                self._promised[gang.uid, pool] = size
+
+    def needs(self, *, gang: Gang, pool: str, size: int) -> int:
+        """GPUs that a gang needs beside what it holds there, to hold so many main pods."""
+        leaf = self.tree.leaf_of[gang.queue]
+        held = self.account(pool).holders.of(leaf=leaf, uid=gang.uid)
+        return gang.gpus_at(size) - (held.gpus if held else 0)
+
+    def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
+        """Whether queue and user may hold the gang with so many main pods."""
+        gpus = self.needs(gang=gang, pool=pool, size=size)
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        return gpus <= 0 or (
+            account.balance.room(leaf) >= gpus
+            and account.caps.room(leaf=leaf, user=gang.user) >= gpus
+        )
+
+    def never(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+        """The refusal of a gang that not even an idle cohort could hold."""
+        return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
+
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+        """The refusal of a gang that has to wait for other jobs of its queue, user or cohort."""
+        if self.has_room(gang=gang, pool=pool, size=size):
+            return None
+        gpus = self.needs(gang=gang, pool=pool, size=size)
+        asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
+        question = asked.question
+        if question not in self._told:
+            self._told[question] = has_to_wait(asked)
+        return self._told[question]
+
+    def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> Claim:
+        """A gang's claim to so many main pods, against those who hold the quota."""
+        account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
+        fair = rule.reclaim is Reclaim.FAIR_SHARE
+        return Claim(
+            balance=account.balance,
+            leaf=leaf,
+            gpus=self.needs(gang=gang, pool=pool, size=size),
+            user=gang.user,
+            user_room=account.caps.room(leaf=leaf, user=gang.user),
+            scales=self._scales_of(pool) if fair else None,
+        )
+
+    def _scales_of(self, pool: str) -> Scales:
+        if pool not in self._scales:
+            self._scales[pool] = Scales(
+                weights=[branch.weight for branch in self.tree.branches],
+                past=self.past.in_gpus(pool) if self.past else [0.0] * len(self.tree.branches),
+            )
+        return self._scales[pool]
+
+    def raise_for(self, *, gang: Gang, pool: str) -> Remedy | None:
+        """The quota that would let a gang start in a pool, where nothing else is in its way."""
+        return raise_quota(
+            self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(gang.legal_sizes[0]))
+        )
+
+    def _shortage(self, *, gang: Gang, pool: str, gpus: int) -> Shortage:
+        account = self.account(pool)
+        return Shortage(
+            queue=self.tree.queues[gang.queue],
+            user=gang.user,
+            pool=pool,
+            gpus=gpus,
+            leaf=self.tree.leaf_of[gang.queue],
+            tree=self.tree,
+            balance=account.balance,
+            caps=account.caps,
+            holders=account.holders,
+        )
+
+    def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
+        """Let a gang hold a size, or nothing."""
+        self.version += 1
+        if self._told_to_others:
+            self._told, self._told_to_others = {}, False
+        account = self.account(pool)
+        before = account.holders.of(leaf=leaf, uid=gang.uid)
+        gpus = 0 if size is None else gang.gpus_at(size)
+        held = before.gpus if before else 0
+        if gpus != held:
+            account.add(leaf=leaf, user=gang.user, gpus=gpus - held)
+        if self.shares is not None:
+            had = before.size if before else None
+            self.shares.change(leaf=leaf, pool=pool, gang=gang, before=had, after=size)
+        if size is None:
+            account.holders.drop(leaf=leaf, uid=gang.uid)
+        else:
+            account.holders.put(Holding(gang=gang, leaf=leaf, size=size, gpus=gpus))
+
+
+def book_of(*, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+    """An empty book for a snapshot's queues, those that are gone but have jobs included."""
+    known = {queue.name for queue in snapshot.queues}
+    gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
+    tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])
+    in_turns = policy.order is Ordering.FAIR_SHARE
+    if not in_turns and not any(
+        queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues
+    ):
+        return QuotaBook(tree)
+    past = past_of(snapshot=snapshot, policy=policy, tree=tree)
+    return QuotaBook(tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None)

@@ -1,0 +1,207 @@
+"""Refusals for want of quota, or at a user's cap: the numbers, who holds it, and what would help.
+
+Those whose leaving makes room are looked for in the user's own jobs where his cap is reached, then
+in the queue's, then in those of the queues that have borrowed most; each time the lowest priority
+and the biggest first. In the end each of them is necessary. O(leaves of the tree + jobs asked).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
+from drumline.scheduling.model import Queue
+from drumline.scheduling.placement.pool_view import Undo
+from drumline.scheduling.quota.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.usage import Holders, Holding
+from drumline.scheduling.quota.user_limits import UserCaps
+from drumline.scheduling.rejections import Refusal, counted, named, necessary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A queue and a user who want GPUs of a pool, and the accounts that say no."""
+
+    queue: Queue
+    user: str
+    pool: str
+    gpus: int
+    leaf: int
+    tree: QueueTree
+    balance: Balance
+    caps: UserCaps
+    holders: Holders
+
+    @property
+    def root(self) -> int:
+        """The top of the queue's tree."""
+        return self.balance.paths[self.leaf][-1]
+
+    @property
+    def capped(self) -> bool:
+        """Whether the user's own cap is in the way."""
+        return self.caps.room(leaf=self.leaf, user=self.user) < self.gpus
+
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What the answer depends on within a cycle, beside who holds what in whole queues."""
+        usage = tuple(self.balance.usage[branch] for branch in self.balance.paths[self.leaf])
+        if self.leaf not in self.caps.limits:
+            return (self.leaf, self.pool, usage, self.gpus)
+        held = self.caps.held(leaf=self.leaf, user=self.user)
+        return (self.leaf, self.pool, usage, self.gpus, self.user, held)
+
+    def fits(self) -> bool:
+        """Whether there is room, as the accounts stand."""
+        return self.balance.room(self.leaf) >= self.gpus and not self.capped
+
+    def refuse(
+        self,
+        reason: BlockReason,
+        message: str,
+        *,
+        available: int,
+        remedy: Remedy | None,
+        blockers: tuple[str, ...] = (),
+    ) -> Refusal:
+        """A refusal of this."""
+        return Refusal(
+            reason=reason,
+            message=message,
+            blockers=blockers,
+            needed=self.gpus,
+            available=available,
+            remedy=remedy,
+        )
+
+
+def can_never(asked: Shortage) -> Refusal | None:
+    """The refusal of what would be too much even if nobody else held anything."""
+    most, queue, pool = asked.balance.most(asked.leaf), asked.queue, asked.pool
+    limit = asked.caps.limits.get(asked.leaf)
+    if asked.gpus > most:
+        remedy = raise_quota(asked)
+        if not most:
+            return no_quota(queue=queue, pool=pool, gpus=asked.gpus, remedy=remedy)
+        nominal = queue.nominal.get(pool, 0)
+        borrowed = f" and can borrow {most - nominal}" if most > nominal else ""
+        return asked.refuse(
+            BlockReason.EXCEEDS_QUOTA,
+            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
+            f" {nominal} in pool {pool}{borrowed}: ask for less or raise the quota",
+            available=most,
+            remedy=remedy,
+        )
+    if limit is not None and asked.gpus > limit:
+        return asked.refuse(
+            BlockReason.EXCEEDS_QUOTA,
+            f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} allows each user {limit}"
+            f" in pool {pool}: ask for less or raise that limit",
+            available=limit,
+            remedy=_raise_user_limit(asked),
+        )
+    return None
+
+
+def raise_quota(asked: Shortage) -> Remedy | None:
+    """The least by which the queue's quota would have to grow, if that is all there is to do."""
+    if asked.capped:
+        return None
+    amount = asked.balance.shortfall(leaf=asked.leaf, gpus=asked.gpus)
+    return Remedy(
+        kind=RemedyKind.RAISE_QUOTA, amount=amount, where=asked.queue.name, pool=asked.pool
+    )
+
+
+def has_to_wait(asked: Shortage) -> Refusal:
+    """The refusal of what has no room now."""
+    blockers = _who_has_to_leave(asked)
+    held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
+    if asked.capped:
+        left = max(0, asked.caps.room(leaf=asked.leaf, user=asked.user))
+        reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)
+    else:
+        left = max(0, asked.balance.room(asked.leaf))
+        reason, text = BlockReason.QUOTA_EXHAUSTED, _room_text(asked, left=left)
+    return asked.refuse(
+        reason,
+        f"{text}; needs {asked.gpus}; held by {held_by}",
+        blockers=tuple(held.gang.key for held in blockers),
+        available=left,
+        remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
+    )
+
+
+def no_quota(*, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None) -> Refusal:
+    """The refusal of a gang whose queue has no quota where it wants to run."""
+    listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
+    where = f"pool {pool}" if pool else "any existing pool"
+    return Refusal(
+        reason=BlockReason.NO_QUOTA_IN_POOL,
+        message=f"queue {queue.name} has no quota in {where}; it has quota in {listed}",
+        needed=gpus,
+        remedy=remedy,
+    )
+
+
+def _raise_user_limit(asked: Shortage) -> Remedy | None:
+    if asked.balance.room(asked.leaf) < asked.gpus:
+        return None
+    amount = asked.gpus - asked.caps.room(leaf=asked.leaf, user=asked.user)
+    return Remedy(
+        kind=RemedyKind.RAISE_USER_LIMIT, amount=amount, where=asked.queue.name, pool=asked.pool
+    )
+
+
+def _cap_text(asked: Shortage, *, left: int) -> str:
+    limit = asked.caps.limits[asked.leaf]
+    held = asked.caps.held(leaf=asked.leaf, user=asked.user)
+    who = f"user {asked.user}" if asked.user else "the user without a name"
+    return (
+        f"{who} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
+        f" each user {limit}, and may take {left} more"
+    )
+
+
+def _room_text(asked: Shortage, *, left: int) -> str:
+    balance, queue, leaf, root = asked.balance, asked.queue, asked.leaf, asked.root
+    nominal = queue.nominal.get(asked.pool, 0)
+    if leaf == root:
+        return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {asked.pool}"
+    free = max(0, balance.quota[root] - balance.usage[root])
+    return (
+        f"queue {queue.name} holds {balance.usage[leaf]} GPUs of pool {asked.pool},"
+        f" nominal {nominal}, and may take {left} more (cohort"
+        f" {asked.tree.branches[root].name}: {free} of {balance.quota[root]} free)"
+    )
+
+
+def _who_has_to_leave(asked: Shortage) -> list[Holding]:
+    def leave(held: Holding) -> Undo:
+        def count(gpus: int) -> None:
+            asked.balance.add(leaf=held.leaf, gpus=gpus)
+            asked.caps.add(leaf=held.leaf, user=held.gang.user, gpus=gpus)
+
+        count(-held.gpus)
+        return lambda: count(held.gpus)
+
+    return necessary(leavers=_in_order_of_leaving(asked), leave=leave, fits=asked.fits)
+
+
+def _in_order_of_leaving(asked: Shortage) -> Iterator[Holding]:
+    """The holders of the tree; whoever cannot help is left out. Looks at accounts as it goes."""
+    own = asked.holders.line(asked.leaf)
+    if asked.capped:
+        yield from (held for held in own if held.gang.user == asked.user)
+        yield from (held for held in own if held.gang.user != asked.user)
+    else:
+        yield from own
+    balance = asked.balance
+    others = [leaf for leaf in asked.holders.leaves if leaf != asked.leaf]
+    others = [leaf for leaf in others if balance.paths[leaf][-1] == asked.root]
+    for leaf in sorted(others, key=lambda leaf: (-balance.borrowed(leaf), leaf)):
+        for held in asked.holders.line(leaf):
+            if balance.usage[leaf] <= balance.kept[leaf]:
+                break  # what it keeps for itself is nobody else's
+            yield held

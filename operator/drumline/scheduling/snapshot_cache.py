@@ -1,0 +1,148 @@
+"""The picture of now, kept from one cycle to the next and brought up to date by what changed.
+
+A cycle leaves traces in it (who starts, who is told to go); these are undone first. Then nodes that
+are other values than before are looked at again, and gangs that are admitted otherwise than before
+are taken out and seated anew. Where nodes come, go or change their domains, or somebody asks for a
+resource that did not count before, everything is made from the snapshot.
+
+Cost: O(changes), and one comparison by identity for each node and each admitted gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
+
+from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
+from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.pool_view import Axis, axis_of, build_views
+from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
+
+
+class Standing:
+    """A picture and the snapshot of which it was made."""
+
+    def __init__(self) -> None:
+        self._picture: Picture | None = None
+        self._book: QuotaBook | None = None
+        """Who holds what of the quota, without what a cycle adds."""
+        self._snapshot = Snapshot(nodes=(), pools=(), queues=())
+        self._admitted: dict[str, Admitted] = {}
+
+    def picture(self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy) -> Picture:
+        """The picture of a snapshot.
+
+        Args:
+            snapshot: what it shows.
+            waiting: gangs that ask for everything that those who wait ask for.
+            policy: the same in every cycle.
+        """
+        admitted, gone, came = self._compared(snapshot.admitted)
+        axis = axis_of((*waiting, *(held.gang for held in came)))
+        book = self._renewed_book(snapshot=snapshot, policy=policy, gone=gone, came=came)
+        picture = self._picture
+        if picture is not None and self._is_alike(snapshot=snapshot, axis=axis, picture=picture):
+            self._renew(picture=picture, snapshot=snapshot, gone=gone, came=came)
+        else:
+            axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
+            picture = Picture(views=build_views(snapshot=snapshot, axis=axis), quota=book)
+        picture.quota = book.for_cycle(snapshot=snapshot, policy=policy)
+        for view in picture.views.values():
+            view.mark()
+        self._picture, self._book = picture, book
+        self._snapshot, self._admitted = snapshot, admitted
+        return picture
+
+    def _compared(
+        self, held: Sequence[Admitted]
+    ) -> tuple[dict[str, Admitted], list[Admitted], list[Admitted]]:
+        """All that are admitted by uid, and who is gone from its places and who came to some."""
+        before = self._snapshot.admitted
+        if len(held) == len(before) and all(map(is_, held, before)):
+            return self._admitted, [], []
+        admitted = {one.gang.uid: one for one in held}
+        gone = _missing(self._admitted, among=admitted)
+        return admitted, gone, _missing(admitted, among=self._admitted)
+
+    def _is_alike(self, *, snapshot: Snapshot, axis: Axis, picture: Picture) -> bool:
+        """Whether there are the same nodes in the same places, and nothing else is counted."""
+        before = self._snapshot
+        if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
+            return False
+        if any(set(axis.names) - set(view.axis.names) for view in picture.views.values()):
+            return False
+        pairs = zip(before.nodes, snapshot.nodes, strict=True)
+        return all(_stands(old, new) for old, new in pairs if old is not new)
+
+    def _renew(
+        self,
+        *,
+        picture: Picture,
+        snapshot: Snapshot,
+        gone: Iterable[Admitted],
+        came: Iterable[Admitted],
+    ) -> None:
+        picture.tidy()
+        for view in picture.views.values():
+            view.rewind()
+        for old, new in zip(self._snapshot.nodes, snapshot.nodes, strict=True):
+            if old is not new and new.pool in picture.views:
+                picture.renew(new)
+        for held in gone:
+            if held.pool in picture.views:
+                picture.views[held.pool].unseat(held)
+        for held in came:
+            if held.pool in picture.views:
+                picture.views[held.pool].seat(held)
+
+    def _renewed_book(
+        self,
+        *,
+        snapshot: Snapshot,
+        policy: Policy,
+        gone: Sequence[Admitted],
+        came: Sequence[Admitted],
+    ) -> QuotaBook:
+        book = self._book
+        if (
+            book is None
+            or snapshot.queues != self._snapshot.queues
+            or ((gone or came) and not _covers(book, snapshot))
+        ):
+            book = book_of(snapshot=snapshot, policy=policy)
+            gone, came = (), snapshot.admitted
+        for held in gone:
+            book.credit(gang=held.gang, pool=held.pool)
+        for held in came:
+            book.hold(gang=held.gang, pool=held.pool, size=held.size)
+        return book
+
+
+def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
+    """Those that do not hold the same places among others; most are the same object there."""
+    new = (one for uid, one in admitted.items() if among.get(uid) is not one)
+    return [one for one in new if not _stays(one, among.get(one.gang.uid))]
+
+
+def _stays(held: Admitted, other: Admitted | None) -> bool:
+    """Whether a gang holds the same places as before."""
+    return (
+        other is not None
+        and held.gang is other.gang
+        and held.pool == other.pool
+        and held.assignment == other.assignment
+        and held.reserved == other.reserved
+        and held.lost == other.lost
+    )
+
+
+def _stands(old: Node, new: Node) -> bool:
+    """Whether a node is where it was."""
+    return old.name == new.name and old.pool == new.pool and old.domains == new.domains
+
+
+def _covers(book: QuotaBook, snapshot: Snapshot) -> bool:
+    """Whether the queues in the book are those of the snapshot and of its jobs."""
+    names = {held.gang.queue for held in snapshot.admitted}
+    names.update(queue.name for queue in snapshot.queues)
+    return names == book.tree.leaf_of.keys()
