@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from difflib import SequenceMatcher
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final
 
-from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Remedy
+from drumline.scheduling.decisions import (
+    MAX_MESSAGE_CHARS,
+    Blocked,
+    BlockReason,
+    Remedy,
+    RemedyKind,
+)
 from drumline.scheduling.model import Gang
-from drumline.scheduling.placement.pool_view import Undo
 
 MAX_NAMES: Final = 3
 """How many blockers a message names before it only counts them."""
@@ -109,31 +115,11 @@ def request_text(*, gang: Gang, pods: int) -> str:
     return total if pods == 1 else f"{total} ({pods} pods of {each})"
 
 
-Leaver = TypeVar("Leaver")
+def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
+    """The right name that is nearest to a wrong one, if there is any."""
+    nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
+    return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
 
 
-def necessary(
-    *,
-    leavers: Iterable[Leaver],
-    leave: Callable[[Leaver], Undo],
-    fits: Callable[[], bool],
-) -> list[Leaver]:
-    """Which of the leavers have to go before `fits` holds; everything is undone at the end.
-
-    They go in the given order until there is room; then, last first, each comes back whose
-    leaving turns out to be needless. So none of the result is superfluous. All of them, if even
-    that makes no room. O(leavers) moves.
-    """
-    gone: list[tuple[Leaver, Undo]] = []
-    for leaver in leavers:
-        gone.append((leaver, leave(leaver)))
-        if fits():
-            break
-    kept: list[tuple[Leaver, Undo]] = []
-    for leaver, undo in reversed(gone):
-        undo()
-        if not fits():
-            kept.append((leaver, leave(leaver)))
-    for _, undo in kept:
-        undo()
-    return [leaver for leaver, _ in reversed(kept)]
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()

@@ -12,13 +12,15 @@ from functools import partial
 from itertools import chain
 
 from drumline.scheduling.decisions import FOREIGN_PODS
+from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.placement.allocations import Holder
 from drumline.scheduling.placement.hypothetical import Imagined
-from drumline.scheduling.placement.pool_view import PoolView, Undo
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slots import SlotIndex
 from drumline.scheduling.placement.topology import Domain
-from drumline.scheduling.rejections import amount, necessary
+from drumline.scheduling.rejections import amount
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,9 @@ def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Leaver]:
     if view.leaving or not Imagined.can_be(search):
         return []
     imagined = Imagined(search)
-    found = necessary(
-        leavers=_gangs(view, search.gang.uid, domain, imagined.release),
-        leave=lambda leaver: leaver.leave(),
+    found = minimal_subset(
+        candidates=_gangs(view, search.gang.uid, domain, imagined.release),
+        remove=lambda leaver: leaver.leave(),
         fits=lambda: imagined.holds(identity),
     )
     for leaver in found:
@@ -80,7 +82,7 @@ def _anybody(search: Search, identity: int, domain: Domain) -> list[Leaver]:
         _kept(view, own, domain),
         _foreign(index, view, domain),
     )
-    found = necessary(leavers=leavers, leave=lambda leaver: leaver.leave(), fits=fits)
+    found = minimal_subset(candidates=leavers, remove=lambda leaver: leaver.leave(), fits=fits)
     index.catch_up()
     return found
 

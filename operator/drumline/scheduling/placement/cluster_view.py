@@ -17,13 +17,13 @@ from drumline.scheduling.model import Gang, Node
 from drumline.scheduling.placement.best_fit import Room
 from drumline.scheduling.placement.demand_variants import Variant, vacancy, variants
 from drumline.scheduling.placement.eligibility import Admission
-from drumline.scheduling.placement.pool_view import PoolView, Undo
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slicing import unparted
 from drumline.scheduling.placement.slots import Shape, SlotIndex
-from drumline.scheduling.quota.queue_access import correction
 from drumline.scheduling.quota.quota_ledger import QuotaBook
-from drumline.scheduling.rejections import Refusal, named
+from drumline.scheduling.rejections import Refusal, correction, named
+from drumline.scheduling.undo import Undo
 
 _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 

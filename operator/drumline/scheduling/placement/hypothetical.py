@@ -11,8 +11,8 @@ from collections.abc import Callable
 from operator import add, sub
 
 from drumline.scheduling.placement.allocations import Holder, Vector
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.placement.search import Search
+from drumline.scheduling.undo import Undo
 
 
 class Imagined:

@@ -20,9 +20,7 @@ from drumline.scheduling.placement.allocations import Holder, Roster, Vector
 from drumline.scheduling.placement.distinct_capacities import Alike
 from drumline.scheduling.placement.topology import Tree, build_tree
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
-
-Undo = Callable[[], None]
-
+from drumline.scheduling.undo import Undo
 
 _plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
 

@@ -19,11 +19,11 @@ from functools import cached_property
 
 from drumline.scheduling.model import Admitted, Gang, Queue
 from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.quota.pool_selection import wishes
 from drumline.scheduling.quota.queue_access import entry_refusal
 from drumline.scheduling.rejections import Refusal
 from drumline.scheduling.resources import NOTHING
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

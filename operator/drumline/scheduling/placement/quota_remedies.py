@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import RemedyKind
+from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Gang
 from drumline.scheduling.placement.allocations import Holder
 from drumline.scheduling.placement.cluster_view import Picture
 from drumline.scheduling.placement.hypothetical import Imagined
 from drumline.scheduling.placement.placer import Seating
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.rejections import Refusal, necessary
+from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> 
     undo = [release(holder) for holder in going]
     needed: list[str] = []
     if not fits():
-        found = necessary(leavers=others, leave=release, fits=fits)
+        found = minimal_subset(candidates=others, remove=release, fits=fits)
         undo += [release(holder) for holder in found]
         # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
         needed = [holder.gang.key for holder in found] if fits() else rest

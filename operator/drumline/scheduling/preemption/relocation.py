@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from drumline.scheduling.model import Admitted, Gang, MoveBudget
 from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.pool_view import PoolView, Undo
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.projection import Horizon, Nomination
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(slots=True)

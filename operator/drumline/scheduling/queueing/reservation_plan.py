@@ -18,11 +18,12 @@ from math import gcd, inf
 
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.pool_view import Undo, Vector
+from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.placement.projection import Horizon
 from drumline.scheduling.queueing.capacity_floor import Floor, lower
 from drumline.scheduling.queueing.timeline import Seat, Timeline, expected_length, latest_end
 from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,8 @@ from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.pool_view import Undo, Vector
+from drumline.scheduling.placement.pool_view import Vector
+from drumline.scheduling.undo import Undo
 
 LEAST_SECONDS: Final = 60.0
 """Nothing is expected to end sooner when its end is only guessed."""

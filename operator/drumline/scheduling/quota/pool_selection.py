@@ -11,10 +11,9 @@ from collections.abc import Iterable
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Pool, Queue
-from drumline.scheduling.quota.queue_access import correction
 from drumline.scheduling.quota.quota_ledger import QuotaBook
 from drumline.scheduling.quota.quota_rejections import no_quota
-from drumline.scheduling.rejections import Refusal, named
+from drumline.scheduling.rejections import Refusal, correction, named
 
 
 class OpenPools:

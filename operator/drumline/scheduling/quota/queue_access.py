@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import SequenceMatcher
 
-from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
+from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Queue
-from drumline.scheduling.rejections import Refusal, named
+from drumline.scheduling.rejections import Refusal, correction, named
 
 
 class Gate:
@@ -60,13 +59,3 @@ def entry_refusal(*, gang: Gang, queue: Queue) -> Refusal | None:
             remedy=correction(wrong=str(gang.priority), right=[str(queue.max_priority)]),
         )
     return None
-
-
-def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
-    """The right name that is nearest to a wrong one, if there is any."""
-    nearest = min(right, key=lambda name: (-_likeness(wrong, name), name), default=None)
-    return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
-
-
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()

@@ -24,7 +24,6 @@ from drumline.scheduling.model import (
     Reclaim,
     Snapshot,
 )
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.quota.cohorts import Balance, QueueTree
 from drumline.scheduling.quota.fair_sharing import FairShares, Past, past_of
 from drumline.scheduling.quota.preemption_policy import Claim, Scales
@@ -37,6 +36,7 @@ from drumline.scheduling.quota.quota_rejections import (
 from drumline.scheduling.quota.usage import Holders, Holding
 from drumline.scheduling.quota.user_limits import UserCaps, user_caps
 from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(slots=True, kw_only=True)

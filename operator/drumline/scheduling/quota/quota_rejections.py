@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
+from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Queue
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.quota.cohorts import Balance, QueueTree
 from drumline.scheduling.quota.usage import Holders, Holding
 from drumline.scheduling.quota.user_limits import UserCaps
-from drumline.scheduling.rejections import Refusal, counted, named, necessary
+from drumline.scheduling.rejections import Refusal, counted, named
+from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +187,7 @@ def _who_has_to_leave(asked: Shortage) -> list[Holding]:
         count(-held.gpus)
         return lambda: count(held.gpus)
 
-    return necessary(leavers=_in_order_of_leaving(asked), leave=leave, fits=asked.fits)
+    return minimal_subset(candidates=_in_order_of_leaving(asked), remove=leave, fits=asked.fits)
 
 
 def _in_order_of_leaving(asked: Shortage) -> Iterator[Holding]:

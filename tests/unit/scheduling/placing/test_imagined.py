@@ -9,8 +9,8 @@ import pytest
 from drumline.scheduling import Policy
 from drumline.scheduling.cycle_cache import Memory
 from drumline.scheduling.placement.hypothetical import Imagined
-from drumline.scheduling.placement.pool_view import Undo
 from drumline.scheduling.placement.search import Search
+from drumline.scheduling.undo import Undo
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 SEEDS = range(40)
