@@ -53,7 +53,7 @@ bench-engine: setup  ## what a cycle of the scheduling engine costs, beside the 
 	@PYTHONPATH=operator:trainer $(PYTHON) -m tests.bench.engine $(GROUPS)
 
 test-property-all: setup  ## the scheduler against brute force on tens of thousands of small clusters
-	@DRUMLINE_PROPERTIES=all $(PYTEST) -q -rP --timeout=3600 tests/property/test_scheduling_pairs.py tests/property/test_scheduling_optimum.py tests/property/test_scheduling_lives.py
+	@DRUMLINE_PROPERTIES=all $(PYTEST) -q -rP --timeout=3600 tests/property/test_scheduling_pairs.py tests/property/test_scheduling_optimum.py tests/property/test_scheduling_lifetimes.py
 
 test-samples-all: setup  ## damaged checkpoints and recoveries in a row, five and two times as many as every day
 	@set -o pipefail; DRUMLINE_SAMPLES=all $(PYTEST) -q -rP tests/gloo/test_checkpoint.py tests/gloo/test_recovery.py -k "flipped or leave_nothing_behind" | grep -v "does not verify"

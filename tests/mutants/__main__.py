@@ -28,22 +28,24 @@ from tests.mutants.trial import Fate, Faultless, Result, begin, ended, module_na
 ROOT = Path(__file__).parents[2]
 ROOM = ROOT / "operator" / "drumline" / "scheduling"
 AREAS = {
-    "quota": ("quota", "cohorts", "caps", "claim", "pools"),
+    "quota": ("quota_ledger", "cohorts", "user_limits", "preemption_policy", "pool_selection"),
     "placement": (
-        *("placement", "packing", "slots", "topology", "slicing", "roles", "frontier"),
-        *("spreading", "seating", "search"),
+        *("best_fit", "packing", "slots", "topology", "slicing", "role_placement", "frontier"),
+        *("spreading", "placer", "search"),
     ),
     "preemption": (
-        *("preemption", "victims", "candidacy", "bounds", "trial", "pricing", "surplus"),
-        "horizon",
+        *("preemptor", "victims", "candidates", "bounds", "eviction_simulation", "node_costs"),
+        *("surplus", "projection"),
     ),
 }
 UNIT, PROPERTY = "tests/unit/scheduling", "tests/property/test_scheduling"
 OPTIMUM = f"{PROPERTY}_optimum.py"
+QUOTA_REJECTIONS = f"{UNIT}/quota/test_quota_rejections.py"
+DEFRAGMENTATION = f"{UNIT}/preemption/test_defragmentation.py"
 TESTS = (
     UNIT,
     f"{PROPERTY}_pairs.py",
-    f"{PROPERTY}_claim.py",
+    f"{PROPERTY}_preemption_policy.py",
     f"{PROPERTY}_preemption.py::test_a_world_in_which_nothing_happens_calms_down",
     *(
         f"{OPTIMUM}::{name}[{part}]"
@@ -57,9 +59,9 @@ TESTS = (
 """What one CPU does in half a minute; a mutant meets those that reach its function."""
 SLOW = (
     f"{UNIT}/test_forecast.py",
-    f"{UNIT}/test_ordering_fair.py",
-    f"{UNIT}/test_shortage.py::test_every_remedy_of_quota_is_true_and_the_smallest",
-    f"{UNIT}/test_defragmentation.py::test_used_racks_stay_near_what_the_demand_needs_under_churn",
+    f"{UNIT}/quota/test_ordering_fair.py",
+    f"{QUOTA_REJECTIONS}::test_every_remedy_of_quota_is_true_and_the_smallest",
+    f"{DEFRAGMENTATION}::test_used_racks_stay_near_what_the_demand_needs_under_churn",
 )
 """Of the room's tests; none is about quota, placement or preemption alone."""
 OPTIONS = ("-qqq", "-s", "-p", "no:cacheprovider", *(f"--deselect={name}" for name in SLOW))

@@ -17,27 +17,27 @@ EXPLAINED: dict[str, str] = {
     "bounds.Stock.most: False -> True in `if claim.reason(leaf=other, gpus=held.largest,"
     " lower_priority=False) is not None:`": "it counts in the gang's own queue only",
     "bounds.could_suffice: False -> True in `return False`": BOUND,
-    "claim.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
+    "preemption_policy.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
-    "claim.Claim._change: self._count += sign -> self._count -= sign": (
+    "preemption_policy.Claim._change: self._count += sign -> self._count -= sign": (
         "only whether it is 0 is asked"
     ),
-    "claim.Claim._may_reclaim: self._scales is not None and place > 1"
+    "preemption_policy.Claim._may_reclaim: self._scales is not None and place > 1"
     " -> self._scales is not None or place > 1": BOUND,
-    "claim.Claim.is_entitled: self._balance.usage[self._leaf] - freed + self._gpus"
+    "preemption_policy.Claim.is_entitled: self._balance.usage[self._leaf] - freed + self._gpus"
     " -> self._balance.usage[self._leaf] - freed - self._gpus": BOUND,
-    "claim.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
+    "preemption_policy.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
     " -> self._balance.borrowed(branch) + gpus": BOUND,
-    "claim.Claim.reclaimable: min -> max in `return max(0,"
+    "preemption_policy.Claim.reclaimable: min -> max in `return max(0,"
     " min((self._balance.borrowed(branch) for branch in off)) - 1 + largest)`": BOUND,
-    "claim.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
+    "preemption_policy.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
         "the first branch of another queue is never on the gang's way: it is put in its place"
     ),
-    "claim.Claim._reclaim: self._excesses += taken.too_much - excess"
+    "preemption_policy.Claim._reclaim: self._excesses += taken.too_much - excess"
     " -> self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
-    "claim.Claim._reclaim: self._deep[place] += taken.below_quota - deep"
+    "preemption_policy.Claim._reclaim: self._deep[place] += taken.below_quota - deep"
     " -> self._deep[place] -= taken.below_quota - deep": "only whether it is 0 is asked",
-    "claim.Claim._reclaim: tops.get(off, 0) + sign -> tops.get(off, 0) - sign": (
+    "preemption_policy.Claim._reclaim: tops.get(off, 0) + sign -> tops.get(off, 0) - sign": (
         "only whether it is 0 is asked"
     ),
     "cohorts.Balance.shortfall: 1 -> 2 in `low, high = (0, max(1, gpus))`": (
@@ -53,10 +53,12 @@ EXPLAINED: dict[str, str] = {
     " `for request, pods in zip(self.requests, combination, strict=True):`": (
         "each role has one request"
     ),
-    "preemption.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
-    "quota.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
-    "quota.QuotaBook._write: 1 -> 2 in `self.version += 1`": "only whether it changed is asked",
-    "roles.RoleSeats._few: True -> False in"
+    "preemptor.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
+    "quota_ledger.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
+    "quota_ledger.QuotaBook._write: 1 -> 2 in `self.version += 1`": (
+        "only whether it changed is asked"
+    ),
+    "role_placement.RoleSeats._few: True -> False in"
     " `return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]`": (
         "only where main pods are balanced somebody asks which domains count"
     ),
@@ -102,9 +104,9 @@ EXPLAINED: dict[str, str] = {
     " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (
         "all paths have the same length"
     ),
-    "trial.Trial.is_needed: return change is not None and self.slots(ids) + change"
+    "eviction_simulation.Trial.is_needed: return change is not None and self.slots(ids) + change"
     " < self.search.demand.pods -> return None": SLOWER,
-    "trial.Trial.restore: 1 -> 2 in `self.search.view.shift(one.holder, sign=-1)`": (
+    "eviction_simulation.Trial.restore: 1 -> 2 in `self.search.view.shift(one.holder, sign=-1)`": (
         "only the sign is asked"
     ),
     "victims._cheapest: 1 -> 2 in `stride = max(1, len(line) // 64)`": (

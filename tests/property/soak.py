@@ -11,7 +11,7 @@ import multiprocessing
 import sys
 import time
 
-from tests.property.scheduling_life import Life, LifeError
+from tests.property.scheduling_lifetime import Life, LifeError
 
 EVENTS = 30
 AT_ONCE = 50

@@ -1,7 +1,7 @@
 """One gang on thousands of small clusters: what it gets is the best there is, and a no is true.
 
-Brute force looks at every seating (`scheduling_best`), at every set of victims, and tries what a
-refusal says would help.
+Brute force looks at every placement (`scheduling_best_placement`), at every set of victims, and
+tries what a rejection says would help.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 
 from drumline.scheduling import Blocked, Decisions, Queue, Remedy, RemedyKind
 from tests.property.scale import many
-from tests.property.scheduling_best import shortfalls
-from tests.property.scheduling_judge import Judge
-from tests.property.scheduling_seats import free_now, table
+from tests.property.scheduling_best_placement import shortfalls
+from tests.property.scheduling_checks import Judge
+from tests.property.scheduling_placements import free_now, table
 from tests.property.scheduling_worlds import Feature, World, without, world
 
 SHAPES = (

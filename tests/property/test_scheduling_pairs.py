@@ -12,7 +12,7 @@ from itertools import combinations
 import pytest
 
 from tests.property.scale import many
-from tests.property.scheduling_judge import judged
+from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, world
 
 MOST_TRIES = 3000

@@ -3,7 +3,7 @@
 Jobs come and end, break and are repaired, are told to leave or to give up places and do so late,
 move and shrink and grow; nodes fail, return, are cordoned and closed; strangers move in; quotas
 change. After every event the invariants must hold of the cycle, brute force must agree with it
-where nothing is on its way (`scheduling_judge`), the order of the input must decide nothing, nor
+where nothing is on its way (`scheduling_checks`), the order of the input must decide nothing, nor
 what the cycle remembers of earlier ones. In the end everybody who was told to go goes, and the
 cluster has to calm down.
 """
@@ -27,7 +27,7 @@ from drumline.scheduling import (
     WaitingRule,
     decide,
 )
-from tests.property.scheduling_judge import judged
+from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import NOW, Feature, World, bound, some_gang, world
 
 FEWEST_EVENTS, MOST_EVENTS = 3, 9

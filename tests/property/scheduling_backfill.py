@@ -15,7 +15,7 @@ from math import inf
 
 from drumline.scheduling import Admitted, Gang, Snapshot
 from drumline.scheduling.invariants.quota import shares_of
-from tests.property.scheduling_seats import (
+from tests.property.scheduling_placements import (
     Amounts,
     can_sit,
     fits,

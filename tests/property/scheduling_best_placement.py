@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.property.scheduling_seats import Seating, Table, path_at, required
+from tests.property.scheduling_placements import Seating, Table, path_at, required
 
 
 def shortfalls(one: Table, assignment: Sequence[str]) -> list[str]:

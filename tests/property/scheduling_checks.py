@@ -28,9 +28,8 @@ from drumline.scheduling import (
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.policy_check import Running, unlawful
 from drumline.scheduling.invariants.quota import shares_of
-from tests.property.scheduling_calendar import Calendar
-from tests.property.scheduling_future import Stay, beginning
-from tests.property.scheduling_seats import (
+from tests.property.scheduling_backfill import Stay, beginning
+from tests.property.scheduling_placements import (
     Amounts,
     Table,
     amounts,
@@ -42,6 +41,7 @@ from tests.property.scheduling_seats import (
     table,
     unlawful_places,
 )
+from tests.property.scheduling_reservations import Calendar
 from tests.property.scheduling_worlds import World
 
 SHORT = {

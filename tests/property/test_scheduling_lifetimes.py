@@ -1,11 +1,11 @@
-"""Random lives of small clusters with all features: see `scheduling_life`. More: `make soak`."""
+"""Random lives of small clusters with all features (`scheduling_lifetime`); more: `make soak`."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.property.scale import many
-from tests.property.scheduling_life import Life
+from tests.property.scheduling_lifetime import Life
 
 LIVES = many(1800, 6000)
 """Beside the 200 sequences of test_scheduling_sequences."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from drumline.scheduling import BlockReason, Decisions, Gang, Reservation
-from tests.property.scheduling_future import Future, Stay, beginning, stay_of
-from tests.property.scheduling_seats import table, unlawful_places
+from tests.property.scheduling_backfill import Future, Stay, beginning, stay_of
+from tests.property.scheduling_placements import table, unlawful_places
 from tests.property.scheduling_worlds import World
 
 RESERVED_FOR = {
