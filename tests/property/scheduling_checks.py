@@ -26,7 +26,7 @@ from drumline.scheduling import (
     WaitingRule,
 )
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.policy_check import Running, unlawful
+from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations
 from drumline.scheduling.invariants.quota import shares_of
 from tests.property.scheduling_backfill import Stay, beginning
 from tests.property.scheduling_placements import (
@@ -235,12 +235,12 @@ class Judge:
         uses = self.by_user[gang.queue, gang.user, pool]
         if limit is not None and gpus and uses - own + gpus > limit:
             return False
-        return not unlawful(
+        return not policy_violations(
             shares=shares_of(
                 queues=self.world.snapshot.queues, pool=pool, own=self.held.get(pool, Counter())
             ),
-            asks=Running(gang=gang, gpus=gpus),
-            victims=[Running(gang=held.gang, gpus=held.gpus) for held in gone],
+            asks=RunningGang(gang=gang, gpus=gpus),
+            victims=[RunningGang(gang=held.gang, gpus=held.gpus) for held in gone],
         )
 
     def _after(self, gang: Gang, pool: str, gone: Sequence[Admitted]) -> Table:

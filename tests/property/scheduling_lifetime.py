@@ -16,8 +16,8 @@ from random import Random
 
 from drumline.scheduling import (
     Admitted,
+    CycleCache,
     Decisions,
-    Memory,
     MoveBudget,
     Ordering,
     Policy,
@@ -60,7 +60,7 @@ class Life:
         self.clock = NOW
         self.count = 0
         self.policy = self._policy()
-        self.memory = Memory()
+        self.cache = CycleCache()
         self.log: list[str] = []
 
     def live(self, most_events: int = MOST_EVENTS) -> None:
@@ -100,11 +100,11 @@ class Life:
             pending=asked.pending,
             policy=self.policy,
             now=self.clock,
-            memory=self.memory,
+            cache=self.cache,
         )
         problems = judged(asked, decisions)
         if self.random.random() < 0.3 and asked.shuffled(self.random).decide() != decisions:
-            problems.append("another order of the input, or no memory, decides otherwise")
+            problems.append("another order of the input, or no cache, decides otherwise")
         self._is(problems)
         self._carry_out(decisions)
         return decisions

@@ -1,4 +1,4 @@
-"""A memory makes cycles cheaper, not different: long lives of small clusters, decided with and
+"""A cache makes cycles cheaper, not different: long lives of small clusters, decided with and
 without one.
 """
 
@@ -11,9 +11,9 @@ import pytest
 
 from drumline.scheduling import (
     Admitted,
+    CycleCache,
     Decisions,
     Gang,
-    Memory,
     MoveBudget,
     Node,
     Ordering,
@@ -199,12 +199,12 @@ class Life:
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["best", "strict", "backfill", "fair", "moves"])
 @pytest.mark.parametrize("seed", range(12))
-def test_with_and_without_a_memory_the_decisions_are_equal(seed: int, policy: Policy) -> None:
-    life, memory = Life(Random(seed)), Memory()
+def test_with_and_without_a_cache_the_decisions_are_equal(seed: int, policy: Policy) -> None:
+    life, cache = Life(Random(seed)), CycleCache()
     for _ in range(STEPS):
         life.happen()
         given = {"snapshot": life.snapshot, "policy": policy, "now": life.now}
         fresh = decide(**given, pending=life.pending)
-        assert decide(**given, pending=life.pending, memory=memory) == fresh
-        assert decide(**given, pending=life.pending, memory=memory) == fresh
+        assert decide(**given, pending=life.pending, cache=cache) == fresh
+        assert decide(**given, pending=life.pending, cache=cache) == fresh
         life.carry_out(fresh)

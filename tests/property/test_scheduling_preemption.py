@@ -26,7 +26,7 @@ from drumline.scheduling import (
     WithinQueue,
 )
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.preemptions import Running, unlawful
+from drumline.scheduling.invariants.preemptions import RunningGang, policy_violations
 from drumline.scheduling.invariants.quota import shares_of
 from drumline.scheduling.preemption import victims
 from tests.unit.scheduling.builders import (
@@ -130,10 +130,10 @@ def suffices(snapshot: Snapshot, one: Gang, gone: Sequence[Admitted]) -> bool:
     own: dict[str, int] = {}
     for held in snapshot.admitted:
         own[held.gang.queue] = own.get(held.gang.queue, 0) + held.gpus
-    problems = unlawful(
+    problems = policy_violations(
         shares=shares_of(queues=snapshot.queues, pool="h100", own=own),
-        asks=Running(gang=one, gpus=one.gpus),
-        victims=[Running(gang=held.gang, gpus=held.gpus) for held in gone],
+        asks=RunningGang(gang=one, gpus=one.gpus),
+        victims=[RunningGang(gang=held.gang, gpus=held.gpus) for held in gone],
     )
     names = [held.gang.key.removeprefix("training/") for held in gone]
     return not problems and rooms(without(snapshot, *names), one)

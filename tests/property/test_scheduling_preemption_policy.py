@@ -15,10 +15,10 @@ import pytest
 
 from drumline.scheduling import Gang, Node, Policy, Pool, Queue, Resources, Snapshot
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.invariants.policy_check import Running, potential, unlawful
-from drumline.scheduling.invariants.quota import Shares, past_gpus, shares_of
+from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations, potential
+from drumline.scheduling.invariants.quota import QueueShares, past_gpus, shares_of
 from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
-from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
+from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 from tests.unit.scheduling.builders import gang, queue
 
 NAMES = ("org", "west", "a", "b", "c", "d")
@@ -69,19 +69,19 @@ def world(seed: int) -> tuple[Snapshot, list[Gang], Gang]:
         )
         for i in range(9)
     ]
-    book = book_of(snapshot=snapshot, policy=Policy())
+    book = ledger_of(snapshot=snapshot, policy=Policy())
     running = [one for one in some[:-1] if start(book, one)]
     return snapshot, running[:7], some[-1]
 
 
-def start(book: QuotaBook, one: Gang) -> bool:
+def start(book: QuotaLedger, one: Gang) -> bool:
     room = book.has_room(gang=one, pool="h100", size=one.nodes)
     if room:
         book.hold(gang=one, pool="h100", size=one.nodes)
     return room
 
 
-def shares(snapshot: Snapshot, running: list[Gang]) -> Shares:
+def shares(snapshot: Snapshot, running: list[Gang]) -> QueueShares:
     own: dict[str, int] = {}
     users: dict[tuple[str, str], int] = {}
     for one in running:
@@ -92,14 +92,14 @@ def shares(snapshot: Snapshot, running: list[Gang]) -> Shares:
     return replace(found, past=past, users=users)
 
 
-def as_running(gangs: list[Gang]) -> list[Running]:
-    return [Running(gang=one, gpus=one.gpus) for one in gangs]
+def as_running(gangs: list[Gang]) -> list[RunningGang]:
+    return [RunningGang(gang=one, gpus=one.gpus) for one in gangs]
 
 
 def judge(seed: int) -> tuple[int, int]:
     """Compare all sets of one world; how many were lawful, and how many by fair share."""
     snapshot, running, asks = world(seed)
-    book = book_of(snapshot=snapshot, policy=Policy())
+    book = ledger_of(snapshot=snapshot, policy=Policy())
     for one in running:
         book.hold(gang=one, pool="h100", size=one.nodes)
     rule, random = book.tree.queues[asks.queue].preemption, Random(seed)
@@ -117,7 +117,7 @@ def judge(seed: int) -> tuple[int, int]:
     lawful = 0
     for size in range(1, 4):
         for gone in combinations(running, size):
-            problems = unlawful(
+            problems = policy_violations(
                 shares=before, asks=as_running([asks])[0], victims=as_running(list(gone))
             )
             if not all(reasons[one.uid] for one in gone):

@@ -4,7 +4,7 @@ No clock, no network, no chance but from a seed, no logging. See docs/scheduling
 """
 
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_cache import Memory
+from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import (
     FOREIGN_PODS,
     MAX_MESSAGE_CHARS,
@@ -57,7 +57,7 @@ __all__ = [
     "Decisions",
     "ExpectedStart",
     "Gang",
-    "Memory",
+    "CycleCache",
     "Move",
     "MoveBudget",
     "MoveReason",

@@ -10,7 +10,7 @@ from drumline.scheduling.model import Admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class AdmittedGangs:
     """All gangs that are admitted."""
 
     admitted: tuple[Admitted, ...]
@@ -34,9 +34,9 @@ class Running:
         return len(admitted) == len(self.admitted) and all(map(is_, admitted, self.admitted))
 
 
-def running(admitted: tuple[Admitted, ...]) -> Running:
+def running(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
     """Sort those who are admitted. O(admitted)."""
-    return Running(
+    return AdmittedGangs(
         admitted=admitted,
         uids=frozenset(held.gang.uid for held in admitted),
         unsettled=tuple(

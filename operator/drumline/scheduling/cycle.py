@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, count, repeat
 from operator import is_
 
-from drumline.scheduling.admitted_gangs import Running
-from drumline.scheduling.cycle_cache import Memory
-from drumline.scheduling.cycle_session import Desk
+from drumline.scheduling.admitted_gangs import AdmittedGangs
+from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.cycle_session import CycleSession
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -30,13 +30,13 @@ from drumline.scheduling.decisions import (
     Resized,
 )
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.queueing.blocked_cache import Notices
-from drumline.scheduling.queueing.groups import Groups
-from drumline.scheduling.queueing.pending_gangs import Waiting
-from drumline.scheduling.quota.ordering import turn
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.queueing.blocked_cache import BlockedCache
+from drumline.scheduling.queueing.groups import GangGroups
+from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.rejections import Rejection
 
-Answer = Placed | Resized | Preemption | Blocked | Refusal
+Answer = Placed | Resized | Preemption | Blocked | Rejection
 
 
 def decide(
@@ -45,7 +45,7 @@ def decide(
     pending: Iterable[Gang],
     policy: Policy,
     now: float,
-    memory: Memory | None = None,
+    cache: CycleCache | None = None,
 ) -> Decisions:
     """Decide which waiting gangs start now, and where, who has to leave, and repair the rest.
 
@@ -56,17 +56,17 @@ def decide(
         pending: gangs that wait, none of them admitted already.
         policy: the rule for those behind a gang that cannot start, and what preemption costs.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
-        memory: of earlier cycles with the same policy; it makes this one cheaper, not different.
+        cache: derived in earlier cycles with the same policy; it makes this one cheaper, not different.
 
     Raises:
         ValueError: where one uid stands for two gangs.
     """
-    memory = memory or Memory()
-    running = memory.running(snapshot)
-    waiting = memory.waiting(snapshot=snapshot, pending=pending)
+    cache = cache or CycleCache()
+    running = cache.running(snapshot)
+    waiting = cache.waiting(snapshot=snapshot, pending=pending)
     waiting.refuse(running.uids)
-    picture = memory.picture(snapshot=snapshot, policy=policy)
-    desk = Desk(
+    picture = cache.picture(snapshot=snapshot, policy=policy)
+    desk = CycleSession(
         snapshot=snapshot,
         running=running,
         picture=picture,
@@ -84,7 +84,7 @@ def decide(
         waiting=waiting,
         asked=asked,
         answers=answers,
-        notices=memory.notices,
+        notices=cache.notices,
     )
     resting = {one.gang.uid: one.gang.retry_at for one in broken if one.gang.retry_at > now}
     resting |= {gang.uid: gang.retry_at for gang in waiting.alone if gang.retry_at > now}
@@ -103,16 +103,16 @@ def decide(
 
 
 def _in_order(running: Iterable[Admitted]) -> list[Admitted]:
-    return sorted(running, key=lambda held: turn(held.gang))
+    return sorted(running, key=lambda held: order_key(held.gang))
 
 
-def _nominated(*, desk: Desk, waiting: Waiting) -> list[Gang]:
+def _nominated(*, desk: CycleSession, waiting: PendingGangs) -> list[Gang]:
     """Those for whom places are kept, in the order of their turns."""
-    return sorted(filter(desk.is_nominated, waiting.alone), key=turn)
+    return sorted(filter(desk.is_nominated, waiting.alone), key=order_key)
 
 
 def _settle(
-    *, desk: Desk, broken: Sequence[Admitted], nominated: Sequence[Gang]
+    *, desk: CycleSession, broken: Sequence[Admitted], nominated: Sequence[Gang]
 ) -> dict[str, Answer]:
     """Answer those to whom places are due: repairs, then gangs whose victims have left.
 
@@ -131,15 +131,15 @@ def _settle(
 
 
 def _admit(
-    *, desk: Desk, waiting: Waiting, snapshot: Snapshot, answers: dict[str, Answer]
+    *, desk: CycleSession, waiting: PendingGangs, snapshot: Snapshot, answers: dict[str, Answer]
 ) -> list[Gang]:
     """Answer those who wait when it is their turn; who is passed over is told what others are.
 
     Returns those who were looked at one by one.
     """
     asked: list[Gang] = []
-    fresh = [gang for gang in sorted(waiting.alone, key=turn) if gang.uid not in answers]
-    groups = Groups(waiting=fresh, admitted=snapshot.admitted)
+    fresh = [gang for gang in sorted(waiting.alone, key=order_key) if gang.uid not in answers]
+    groups = GangGroups(waiting=fresh, admitted=snapshot.admitted)
     for gang in desk.line():
         if gang.uid in answers:
             continue
@@ -152,7 +152,7 @@ def _admit(
     return asked
 
 
-def _grow(*, desk: Desk, running: Running, answers: dict[str, Answer]) -> None:
+def _grow(*, desk: CycleSession, running: AdmittedGangs, answers: dict[str, Answer]) -> None:
     """Let elastic gangs have what nobody waits for."""
     for held in _in_order(running.may_grow):
         resized = desk.grow(held)
@@ -162,12 +162,12 @@ def _grow(*, desk: Desk, running: Running, answers: dict[str, Answer]) -> None:
 
 def _blocked(
     *,
-    desk: Desk,
+    desk: CycleSession,
     broken: Sequence[Admitted],
-    waiting: Waiting,
+    waiting: PendingGangs,
     asked: Iterable[Gang],
     answers: Mapping[str, Answer],
-    notices: Notices,
+    notices: BlockedCache,
 ) -> list[Blocked]:
     """What all those are told who get nothing."""
     kinds = desk.told_by_kind
@@ -182,9 +182,11 @@ def _blocked(
     return [one for one in (*alone, *line) if one is not None]
 
 
-def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> Blocked | None:
+def _blocked_alone(
+    *, desk: CycleSession, gang: Gang, answers: Mapping[str, Answer]
+) -> Blocked | None:
     match answers.get(gang.uid) or desk.told(gang):
-        case Refusal() as refusal:
+        case Rejection() as refusal:
             return refusal.of(gang)
         case Blocked() as blocked:
             return blocked
@@ -194,7 +196,7 @@ def _blocked_alone(*, desk: Desk, gang: Gang, answers: Mapping[str, Answer]) -> 
             return None
 
 
-def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...]:
+def _order(*, waiting: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """First those who were looked at, then the others in the order of their turns."""
     asked = [uid for uid in answers if uid in waiting]  # running gangs were answered too
     others = list(waiting.uids)
@@ -204,7 +206,7 @@ def _order(*, waiting: Waiting, answers: Mapping[str, Answer]) -> tuple[str, ...
 
 
 def _retry_at(
-    *, desk: Desk, blocked: Sequence[Blocked], resting: Mapping[str, float]
+    *, desk: CycleSession, blocked: Sequence[Blocked], resting: Mapping[str, float]
 ) -> float | None:
     """When time alone may change something."""
     backoffs = (

@@ -2,9 +2,9 @@
 
 Everything here is derived from the arguments of earlier cycles and brought up to date by what
 differs: objects that are the same (by identity) are taken to be unchanged, which holds of frozen
-values. With and without a memory, and whatever it has seen before, the decisions are equal.
+values. With and without a cache, and whatever it has seen before, the decisions are equal.
 
-A memory serves one cycle at a time.
+A cache serves one cycle at a time.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from drumline.scheduling.admitted_gangs import Running, running
+from drumline.scheduling.admitted_gangs import AdmittedGangs, running
 from drumline.scheduling.model import Gang, Policy, Snapshot
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.queueing.blocked_cache import Notices
-from drumline.scheduling.queueing.equivalence_classes import Kinds
-from drumline.scheduling.queueing.pending_gangs import Waiting
-from drumline.scheduling.snapshot_cache import Standing
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.queueing.blocked_cache import BlockedCache
+from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
+from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.snapshot_cache import SnapshotCache
 
 _SLACK: Final = 1000
 """Kinds of gangs that are gone are kept for so many."""
 
 
-class Memory:
+class CycleCache:
     """Opaque to everybody but the cycle; a new one knows nothing."""
 
     def __init__(self) -> None:
-        self._standing = Standing()
+        self._standing = SnapshotCache()
         """The picture of now."""
         self._running = running(())
-        self._waiting = Waiting(Kinds())
+        self._waiting = PendingGangs(EquivalenceClasses())
         self._capped: frozenset[str] = frozenset()
-        self.notices = Notices()
+        self.notices = BlockedCache()
 
-    def waiting(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> Waiting:
+    def waiting(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
         """Those who wait now."""
         capped = frozenset(queue.name for queue in snapshot.queues if queue.user_limit)
         kinds = len(self._waiting.examples)
         if capped != self._capped or kinds > _SLACK + 2 * len(self._waiting.gangs):
-            self._waiting, self._capped = Waiting(Kinds(capped)), capped
-            self.notices = Notices()
+            self._waiting, self._capped = PendingGangs(EquivalenceClasses(capped)), capped
+            self.notices = BlockedCache()
         self._waiting.update(pending)
         return self._waiting
 
-    def running(self, snapshot: Snapshot) -> Running:
+    def running(self, snapshot: Snapshot) -> AdmittedGangs:
         """Those who are admitted now."""
         if not self._running.are(snapshot.admitted):
             self._running = running(snapshot.admitted)
         return self._running
 
-    def picture(self, *, snapshot: Snapshot, policy: Policy) -> Picture:
+    def picture(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
         """The picture of now, for those who wait; nobody uses the one of the cycle before."""
         return self._standing.picture(
             snapshot=snapshot, waiting=self._waiting.examples, policy=policy

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from drumline.scheduling.admitted_gangs import Running
+from drumline.scheduling.admitted_gangs import AdmittedGangs
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -21,65 +21,65 @@ from drumline.scheduling.decisions import (
     Resized,
 )
 from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.placer import Seating, placed
-from drumline.scheduling.placement.projection import Horizon
-from drumline.scheduling.placement.quota_remedies import Enough
-from drumline.scheduling.preemption.candidates import Candidacy
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.placement.placer import Placer, placed
+from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.placement.quota_remedies import QuotaRemedyChecker
+from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.consolidation import Consolidator
 from drumline.scheduling.preemption.defragmentation import Defragmenter
 from drumline.scheduling.preemption.elastic import Resizer
 from drumline.scheduling.preemption.migration import Migrator
 from drumline.scheduling.preemption.preemptor import Preemptor
-from drumline.scheduling.preemption.relocation import Budget
-from drumline.scheduling.preemption.repair import Mender
-from drumline.scheduling.queueing.groups import Group
-from drumline.scheduling.queueing.pending_gangs import Waiting, is_alone
-from drumline.scheduling.queueing.rejection_cache import Told
-from drumline.scheduling.queueing.reservation_plan import Wish
+from drumline.scheduling.preemption.relocation import MoveAllowance
+from drumline.scheduling.preemption.repair import GangRepair
+from drumline.scheduling.queueing.groups import GangGroup
+from drumline.scheduling.queueing.pending_gangs import PendingGangs, is_alone
+from drumline.scheduling.queueing.rejection_cache import RejectionCache
+from drumline.scheduling.queueing.reservation_plan import ReservationRequest
 from drumline.scheduling.queueing.reservations import RESERVED_FOR, Reservations
-from drumline.scheduling.quota.ordering import Borrowing, line_of, turn
-from drumline.scheduling.quota.pool_selection import OpenPools
-from drumline.scheduling.quota.queue_access import Gate
-from drumline.scheduling.quota.unmet_demand import Backlog
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.quota.ordering import BorrowingLevels, order_key, scheduling_order
+from drumline.scheduling.quota.pool_selection import PoolSelector
+from drumline.scheduling.quota.queue_access import QueueAccess
+from drumline.scheduling.quota.unmet_demand import UnmetDemand
+from drumline.scheduling.rejections import Rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Denied:
+class CannotStart:
     """A gang that cannot start now."""
 
-    pools: Mapping[str, Refusal]
+    pools: Mapping[str, Rejection]
     """What it waits for, by pool in the order of trying; none if it may not even try."""
-    why: Refusal | None = None
+    why: Rejection | None = None
     """The reason for that."""
 
 
-class Desk:
+class CycleSession:
     """One cycle's state and the questions put to it."""
 
     def __init__(
         self,
         *,
         snapshot: Snapshot,
-        running: Running,
-        picture: Picture,
-        waiting: Waiting,
+        running: AdmittedGangs,
+        picture: ClusterView,
+        waiting: PendingGangs,
         policy: Policy,
         now: float,
     ) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
-        self._gate = Gate(self._queues)
+        self._gate = QueueAccess(self._queues)
         self._now = now
         self._views = picture.views
-        self._pools = OpenPools(pools=snapshot.pools, quota=picture.quota)
-        self._horizon = Horizon(now=picture, admitted=running.unsettled)
-        self._seating = Seating(self._horizon)
-        self._enough = Enough(now=picture, seating=self._seating)
+        self._pools = PoolSelector(pools=snapshot.pools, quota=picture.quota)
+        self._horizon = Projection(now=picture, admitted=running.unsettled)
+        self._seating = Placer(self._horizon)
+        self._enough = QuotaRemedyChecker(now=picture, seating=self._seating)
         self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
-        self._candidacy = Candidacy(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
+        self._candidacy = Candidates(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
         costs = self._candidacy.moving_costs
-        budget = Budget.of(policy.moves, admitted=running.unsettled, cost=costs)
+        budget = MoveAllowance.of(policy.moves, admitted=running.unsettled, cost=costs)
         self._preemptor = Preemptor(
             horizon=self._horizon,
             candidacy=self._candidacy,
@@ -90,10 +90,10 @@ class Desk:
         self._defragmenter = Defragmenter(
             horizon=self._horizon, candidacy=self._candidacy, budget=budget
         )
-        self._backlog = Backlog(
+        self._backlog = UnmetDemand(
             tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
         )
-        self._mender = Mender(
+        self._mender = GangRepair(
             horizon=self._horizon,
             seating=self._seating,
             candidacy=self._candidacy,
@@ -114,7 +114,7 @@ class Desk:
             is_wanted=lambda gang, pool: self._backlog.wants(gang=gang, pool=pool),
         )
         self._waiting = waiting
-        self._told = Told(waiting)
+        self._told = RejectionCache(waiting)
         self._reservations = Reservations(
             horizon=self._horizon,
             running=snapshot.admitted,
@@ -125,7 +125,7 @@ class Desk:
         self.stay = self._horizon.recall_running(running.unsettled)
         """Uids of those that were to move and need not leave after all."""
         self._candidacy.exclude(self._horizon.nominated)
-        for gang in sorted(waiting.alone, key=turn):
+        for gang in sorted(waiting.alone, key=order_key):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
                 self._horizon.recall(gang=gang, queue=queue)
@@ -147,8 +147,8 @@ class Desk:
     def line(self) -> Iterator[Gang]:
         """Each waiting gang that has to be looked at, when it is its turn."""
         quota = self._horizon.now.quota
-        borrowing = Borrowing(quota=quota, pools=self._pools, queues=self._queues)
-        return line_of(
+        borrowing = BorrowingLevels(quota=quota, pools=self._pools, queues=self._queues)
+        return scheduling_order(
             self._waiting.chains,
             quota=quota,
             borrowing=borrowing.of,
@@ -156,12 +156,12 @@ class Desk:
             closed=self._is_closed,
         )
 
-    def told(self, gang: Gang) -> Refusal | None:
+    def told(self, gang: Gang) -> Rejection | None:
         """What a gang was told, or those like it."""
         return self._told.last(gang)
 
     @property
-    def told_by_kind(self) -> Mapping[int, Refusal]:
+    def told_by_kind(self) -> Mapping[int, Rejection]:
         """What whole kinds of gangs were told."""
         return self._told.kinds
 
@@ -213,7 +213,7 @@ class Desk:
         self._gave_back = self._mender.gave_back = False
         return gave_back
 
-    def admit(self, gang: Gang) -> Placed | Preemption | Refusal:
+    def admit(self, gang: Gang) -> Placed | Preemption | Rejection:
         """Places for a waiting gang, now or once others have left for it, or why there are none."""
         rested = gang.retry_at <= self._now
         refusal = self._told.refusal(gang) if rested else None
@@ -230,7 +230,7 @@ class Desk:
         self._reserve([gang], reason=refusal.reason)
         return refusal
 
-    def admit_together(self, group: Group) -> dict[str, Placed | Refusal | Preemption]:
+    def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
         """Places for all gangs of a group, or for none of them; by uid."""
         members = group.members
         if not group.is_complete:
@@ -281,38 +281,38 @@ class Desk:
         quiet = [pool for pool in self._views if not self._backlog.is_wanted(pool)]
         return (*back, *self._defragmenter.moves(quiet))
 
-    def _try(self, gang: Gang) -> Placed | Denied:
+    def _try(self, gang: Gang) -> Placed | CannotStart:
         """Start a gang if it can start now."""
         refusal = self._gate.refusal(gang)
         if refusal:
-            return Denied(pools={}, why=refusal)
+            return CannotStart(pools={}, why=refusal)
         queue = self._queues[gang.queue]
         pools = self._pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Refusal):
+        if isinstance(pools, Rejection):
             pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
             enough = self._enough.told(pools, gang=gang, pool=pool, pods=least) if pool else pools
-            return Denied(pools={}, why=enough)
+            return CannotStart(pools={}, why=enough)
         if gang.retry_at > self._now:
-            return Denied(pools={}, why=self._backlog.back_off(gang=gang, pools=pools))
+            return CannotStart(pools={}, why=self._backlog.back_off(gang=gang, pools=pools))
         smallest, *larger = gang.legal_sizes
         found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
         if found is not None:
             return found
-        refusals: dict[str, Refusal] = {}
+        refusals: dict[str, Rejection] = {}
         for pool in pools:
             nodes = self._look(gang=gang, pool=pool, pods=smallest)
-            if not isinstance(nodes, Refusal):
+            if not isinstance(nodes, Rejection):
                 return self._start(gang=gang, pool=pool, nodes=nodes)
             refusals[pool] = nodes
-        return Denied(pools=refusals)
+        return CannotStart(pools=refusals)
 
-    def _try_together(self, group: Group) -> list[Placed] | Mapping[int, Denied]:
+    def _try_together(self, group: GangGroup) -> list[Placed] | Mapping[int, CannotStart]:
         """Start all gangs of a group, or say by position who cannot."""
-        first: dict[int, Denied] | None = None
+        first: dict[int, CannotStart] | None = None
         for order in group.orders():
             mark = self._seating.mark()
             placed: list[Placed] = []
-            denied: dict[int, Denied] = {}
+            denied: dict[int, CannotStart] = {}
             for gang in order:
                 outcome = self._try(gang)
                 if isinstance(outcome, Placed):
@@ -330,7 +330,7 @@ class Desk:
         *,
         placed: Iterable[Placed],
         gangs: Iterable[Gang],
-        mark: Mapping[Hashable, Refusal],
+        mark: Mapping[Hashable, Rejection],
     ) -> None:
         """Undo starts; `mark`: what was refused before them."""
         by_uid = {gang.uid: gang for gang in gangs}
@@ -339,7 +339,7 @@ class Desk:
             self._reservations.plan_anew()
         self._seating.reset(mark)
 
-    def _preempt(self, *, gang: Gang, denied: Denied) -> Preemption | None:
+    def _preempt(self, *, gang: Gang, denied: CannotStart) -> Preemption | None:
         if not denied.pools:
             return None
         queue = self._queues[gang.queue]
@@ -352,29 +352,29 @@ class Desk:
     def _reserve(self, gangs: Sequence[Gang], *, reason: BlockReason) -> None:
         if not self._reservations.wants(reason):
             return
-        wishes: list[Wish] = []
+        wishes: list[ReservationRequest] = []
         for gang in gangs:
             pools = self._pools.of(gang=gang, queue=self._queues[gang.queue])
-            if not isinstance(pools, Refusal):
-                wishes.append(Wish(gang=gang, pools=pools))
+            if not isinstance(pools, Rejection):
+                wishes.append(ReservationRequest(gang=gang, pools=pools))
         self._reservations.reserve(wishes=wishes, kind=self._told.key(gangs))
 
     def _anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
         """The largest of some sizes, in the first pool that has the places and the quota."""
         pools = self._pools.of(gang=gang, queue=queue)
         for size in reversed(sizes):
-            for pool in () if isinstance(pools, Refusal) else pools:
+            for pool in () if isinstance(pools, Rejection) else pools:
                 if self._backlog.behind(gang=gang, pool=pool) or not self._horizon.has_quota(
                     gang=gang, pool=pool, size=size
                 ):
                     continue
                 nodes = self._seating.glimpse(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
-                if spare and not isinstance(spare, Refusal):
+                if spare and not isinstance(spare, Rejection):
                     return self._start(gang=gang, pool=pool, nodes=spare)
         return None
 
-    def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Refusal:
+    def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
         refusal = self._horizon.now.quota.never(gang=gang, pool=pool, size=pods)
         if refusal:
             return self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
@@ -387,7 +387,7 @@ class Desk:
             hopeless = self._seating.hopeless(gang=gang, pool=pool, pods=pods)
             return hopeless or self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
         nodes = self._seating.find(gang=gang, pool=pool, pods=pods)
-        if isinstance(nodes, Refusal):
+        if isinstance(nodes, Rejection):
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
 

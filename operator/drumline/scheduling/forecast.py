@@ -30,8 +30,8 @@ from statistics import median
 from typing import Final
 
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_cache import Memory
-from drumline.scheduling.forecast_cluster import Future, Length, promised
+from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.forecast_cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.queueing.timeline import LEAST_SECONDS
 
@@ -95,13 +95,13 @@ def expected_starts(
     scale = _scale(snapshot=snapshot, now=now)
     honest = round(samples * _honesty(snapshot=snapshot, now=now))
     starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
-    memory = Memory()
+    cache = CycleCache()
     for sample in range(samples):
         chance = f"{seed}/{sample}"
         length = _lengths(chance=chance, scale=scale, honest=sample < honest)
-        future = Future(snapshot=start, pending=line, now=now, length=length)
+        future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
         for uid, at in _run(
-            future=future, policy=still, line=line, memory=memory, go_on=go_on
+            future=future, policy=still, line=line, cache=cache, go_on=go_on
         ).items():
             starts[uid].append(at)
         if not go_on():
@@ -119,10 +119,10 @@ def expected_starts(
 
 def _run(
     *,
-    future: Future,
+    future: ForecastCluster,
     policy: Policy,
     line: Sequence[Gang],
-    memory: Memory,
+    cache: CycleCache,
     go_on: Callable[[], bool],
 ) -> dict[str, float]:
     """When each gang starts in one future, as far as it is looked at."""
@@ -135,7 +135,7 @@ def _run(
             pending=future.pending,
             policy=policy,
             now=future.now,
-            memory=memory,
+            cache=cache,
         )
         future.carry_out(decisions)
         for placed in decisions.placed:
@@ -145,7 +145,7 @@ def _run(
     return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
 
 
-def _lengths(*, chance: str, scale: float, honest: bool) -> Length:
+def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
     """How long gangs run in one future: the same gang as long, whatever else happens.
 
     Args:

@@ -20,11 +20,11 @@ from drumline.scheduling.resources import NOTHING
 LEAVING_SECONDS: Final = 60.0
 """How long a gang takes to save and to leave."""
 
-Length = Callable[[Gang, float], float]
+RuntimeEstimate = Callable[[Gang, float], float]
 """How long a gang still runs that has run for so many seconds."""
 
 
-class Future:
+class ForecastCluster:
     """What runs and what waits, at a moment that is moved from end to end.
 
     Args:
@@ -35,7 +35,7 @@ class Future:
     """
 
     def __init__(
-        self, *, snapshot: Snapshot, pending: Iterable[Gang], now: float, length: Length
+        self, *, snapshot: Snapshot, pending: Iterable[Gang], now: float, length: RuntimeEstimate
     ) -> None:
         self.now = now
         self._world = snapshot

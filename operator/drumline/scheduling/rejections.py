@@ -36,7 +36,7 @@ _SHARED: Final = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Rejection:
     """A `Blocked` that is not yet anybody's: gangs of one shape share it."""
 
     reason: BlockReason

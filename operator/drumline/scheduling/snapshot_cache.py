@@ -14,22 +14,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
 from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.pool_view import Axis, axis_of, build_views
-from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.placement.pool_view import ResourceAxis, axis_of, build_views
+from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 
 
-class Standing:
+class SnapshotCache:
     """A picture and the snapshot of which it was made."""
 
     def __init__(self) -> None:
-        self._picture: Picture | None = None
-        self._book: QuotaBook | None = None
+        self._picture: ClusterView | None = None
+        self._book: QuotaLedger | None = None
         """Who holds what of the quota, without what a cycle adds."""
         self._snapshot = Snapshot(nodes=(), pools=(), queues=())
         self._admitted: dict[str, Admitted] = {}
 
-    def picture(self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy) -> Picture:
+    def picture(
+        self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
+    ) -> ClusterView:
         """The picture of a snapshot.
 
         Args:
@@ -45,7 +47,7 @@ class Standing:
             self._renew(picture=picture, snapshot=snapshot, gone=gone, came=came)
         else:
             axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
-            picture = Picture(views=build_views(snapshot=snapshot, axis=axis), quota=book)
+            picture = ClusterView(views=build_views(snapshot=snapshot, axis=axis), quota=book)
         picture.quota = book.for_cycle(snapshot=snapshot, policy=policy)
         for view in picture.views.values():
             view.mark()
@@ -64,7 +66,7 @@ class Standing:
         gone = _missing(self._admitted, among=admitted)
         return admitted, gone, _missing(admitted, among=self._admitted)
 
-    def _is_alike(self, *, snapshot: Snapshot, axis: Axis, picture: Picture) -> bool:
+    def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, picture: ClusterView) -> bool:
         """Whether there are the same nodes in the same places, and nothing else is counted."""
         before = self._snapshot
         if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
@@ -77,7 +79,7 @@ class Standing:
     def _renew(
         self,
         *,
-        picture: Picture,
+        picture: ClusterView,
         snapshot: Snapshot,
         gone: Iterable[Admitted],
         came: Iterable[Admitted],
@@ -102,14 +104,14 @@ class Standing:
         policy: Policy,
         gone: Sequence[Admitted],
         came: Sequence[Admitted],
-    ) -> QuotaBook:
+    ) -> QuotaLedger:
         book = self._book
         if (
             book is None
             or snapshot.queues != self._snapshot.queues
             or ((gone or came) and not _covers(book, snapshot))
         ):
-            book = book_of(snapshot=snapshot, policy=policy)
+            book = ledger_of(snapshot=snapshot, policy=policy)
             gone, came = (), snapshot.admitted
         for held in gone:
             book.credit(gang=held.gang, pool=held.pool)
@@ -141,7 +143,7 @@ def _stands(old: Node, new: Node) -> bool:
     return old.name == new.name and old.pool == new.pool and old.domains == new.domains
 
 
-def _covers(book: QuotaBook, snapshot: Snapshot) -> bool:
+def _covers(book: QuotaLedger, snapshot: Snapshot) -> bool:
     """Whether the queues in the book are those of the snapshot and of its jobs."""
     names = {held.gang.queue for held in snapshot.admitted}
     names.update(queue.name for queue in snapshot.queues)

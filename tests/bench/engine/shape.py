@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-from drumline.scheduling import Decisions, Gang, Memory, Policy, Snapshot, decide
+from drumline.scheduling import CycleCache, Decisions, Gang, Policy, Snapshot, decide
 from tests.bench.report import Row
 
 ROUNDS = 5
@@ -36,7 +36,7 @@ class Shape:
     policy: Policy = field(default_factory=Policy)
     already: Callable[[], list[Gang]] | None = None
     """Who waits already: then the cycle is that in which the others arrive, after one without them
-    whose memory it has; else it knows nothing but its snapshot."""
+    whose cache it has; else it knows nothing but its snapshot."""
     expect: Callable[[Decisions], str] = lambda _: ""
     """What is wrong with the decisions, if anything: a fast wrong answer is no figure."""
 
@@ -76,12 +76,12 @@ def measure(shape: Shape) -> Row:
     pending = [*already, *pending]
     cycle = partial(decide, snapshot=snapshot, policy=shape.policy, now=0.0)
     while len(took) < ROUNDS and sum(took) < MOST_SECONDS:
-        memory = None
+        cache = None
         if already:
-            memory = Memory()
-            cycle(pending=already, memory=memory)
+            cache = CycleCache()
+            cycle(pending=already, cache=cache)
         start = time.process_time()
-        decisions = cycle(pending=pending, memory=memory)
+        decisions = cycle(pending=pending, cache=cache)
         took.append(time.process_time() - start)
     return row(shape, seconds=median(took), best=min(took), problem=shape.expect(decisions))
 

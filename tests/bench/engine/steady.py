@@ -9,9 +9,9 @@ from statistics import median
 
 from drumline.scheduling import (
     Admitted,
+    CycleCache,
     Decisions,
     Gang,
-    Memory,
     Policy,
     Queue,
     decide,
@@ -47,7 +47,7 @@ class Site:
             *(Queue(name=f"team-{i:02}", nominal=quota, parent="org") for i in range(QUEUES)),
         )
         self.snapshot = replace(with_running(empty(nodes=NODES), held), queues=queues)
-        self.memory = Memory()
+        self.cache = CycleCache()
         self.pending = [_varied(one, i) for i, one in enumerate(gangs(WAITING, pods=4))]
         self.arrived = WAITING
 
@@ -150,7 +150,7 @@ def _cycle(site: Site) -> float:
     """Milliseconds of one cycle; then it is carried out."""
     start = time.process_time()
     decisions = decide(
-        snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0, memory=site.memory
+        snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0, cache=site.cache
     )
     took = 1000 * (time.process_time() - start)
     site.carry_out(decisions)

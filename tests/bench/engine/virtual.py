@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from drumline.scheduling import (
+    CycleCache,
     Decisions,
     Gang,
-    Memory,
     Node,
     Policy,
     Pool,
@@ -84,14 +84,14 @@ class Stopwatch:
     """A decider for the simulator that notes the processor time of each cycle."""
 
     seconds: list[float] = field(default_factory=list[float])
-    memory: Memory = field(default_factory=Memory)
+    cache: CycleCache = field(default_factory=CycleCache)
 
     def __call__(
         self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
     ) -> Decisions:
         began = time.process_time()
         decisions = decide(
-            snapshot=snapshot, pending=pending, policy=policy, now=now, memory=self.memory
+            snapshot=snapshot, pending=pending, policy=policy, now=now, cache=self.cache
         )
         self.seconds.append(time.process_time() - began)
         return decisions

@@ -21,7 +21,7 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.waiting_messages import WaitingTexts
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.cycle_cache import Memory
+from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
@@ -78,7 +78,7 @@ class SchedulerLoop:
         self._policy = policy
         self._past = past
         self._captures = captures
-        self._memory = Memory()
+        self._cycle_cache = CycleCache()
         self._decided_in = 0.0
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class SchedulerLoop:
                 raise
             except Exception:  # whatever one object did to it, the next cycle may do without
                 log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
-                self._memory = Memory()  # it may have been left in the middle of a change
+                self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
 
     async def cycle(self) -> float | None:
@@ -115,7 +115,7 @@ class SchedulerLoop:
         self._state.left_out.clear()
         gathered = time.perf_counter()
         decisions = decide(
-            snapshot=snapshot, pending=pending, policy=self._policy, now=now, memory=self._memory
+            snapshot=snapshot, pending=pending, policy=self._policy, now=now, cache=self._cycle_cache
         )
         decided = time.perf_counter()
         self._decided_in = decided - started

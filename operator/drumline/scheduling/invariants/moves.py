@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.decisions import Decisions, Move, MoveReason
-from drumline.scheduling.invariants.nominations import promises, stays
+from drumline.scheduling.invariants.nominations import nominated_placements, stays
 from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
 
 
@@ -55,7 +55,7 @@ def _no_gain(
     kept = stays(snapshot=snapshot, decisions=decisions)
     before = [one for held in snapshot.admitted for one in _nodes(held, kept=None)]
     after = [one for held in snapshot.admitted for one in _nodes(held, kept=kept[held.gang.uid])]
-    given = promises(snapshot=snapshot, pending=pending, decisions=decisions)
+    given = nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
     after += [name for one in given for name in one.places.values()]
     others = {name for one in decisions.placed for name in one.assignment}
     others |= {name for one in decisions.resized for name in one.added} | _foreign(snapshot)

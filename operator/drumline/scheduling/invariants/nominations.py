@@ -17,7 +17,7 @@ from drumline.scheduling.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class NominatedPlacement:
     """Places that are kept for a gang after this cycle."""
 
     gang: Gang
@@ -28,30 +28,34 @@ class Promise:
     """Whether it runs elsewhere until then."""
 
 
-def promises(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[Promise]:
+def nominated_placements(
+    *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
+) -> list[NominatedPlacement]:
     """All places that are kept after this cycle."""
     waits = {one.uid for one in decisions.blocked if one.reason is BlockReason.WAITING_FOR_VICTIMS}
     fresh = {one.uid: one for one in decisions.preemptions}
     running = {held.gang.uid: held for held in snapshot.admitted}
-    found: list[Promise] = []
+    found: list[NominatedPlacement] = []
     for gang in pending:
         if gang.uid in waits:
             one = fresh.get(gang.uid)
             nodes = one.assignment if one else gang.nominated
             pool = one.pool if one else gang.nominated_pool
-            found.append(Promise(gang=gang, pool=pool, places=dict(enumerate(nodes))))
+            found.append(NominatedPlacement(gang=gang, pool=pool, places=dict(enumerate(nodes))))
     for uid in sorted(waits & running.keys()):
         held = running[uid]
         places = _replacements(fresh[uid]) if uid in fresh else held.nominated
-        found.append(Promise(gang=held.gang, pool=held.pool, places=places))
+        found.append(NominatedPlacement(gang=held.gang, pool=held.pool, places=places))
     for held in snapshot.admitted:
         if held.leaving and held.nominated and held.gang.uid not in decisions.stay:
             pool = held.nominated_pool or held.pool
-            found.append(Promise(gang=held.gang, pool=pool, places=held.nominated, moves=True))
+            found.append(
+                NominatedPlacement(gang=held.gang, pool=pool, places=held.nominated, moves=True)
+            )
     return found + _moves(snapshot=snapshot, decisions=decisions)
 
 
-def broken_promises(
+def broken_nominations(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
 ) -> list[str]:
     """Kept places that will not be there once everybody is gone who was told to leave."""
@@ -61,7 +65,7 @@ def broken_promises(
         snapshot=snapshot, pending=pending, decisions=decisions
     ):
         taken[name] += gang.request_of(position)
-    kept = promises(snapshot=snapshot, pending=pending, decisions=decisions)
+    kept = nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
     for one in kept:
         for position, name in one.places.items():
             taken[name] += one.gang.request_of(position)
@@ -109,13 +113,13 @@ def _replacements(one: Preemption) -> dict[int, str]:
     return {position: one.assignment[position] for position in one.replaced}
 
 
-def _moves(*, snapshot: Snapshot, decisions: Decisions) -> list[Promise]:
+def _moves(*, snapshot: Snapshot, decisions: Decisions) -> list[NominatedPlacement]:
     """The places to which gangs move from now on."""
     running = {held.gang.uid: held.gang for held in snapshot.admitted}
     targets = [(move.uid, move.pool, move.assignment) for move in decisions.moves]
     for one in decisions.preemptions:
         targets += [(v.uid, v.moves_to_pool, v.moves_to) for v in one.victims if v.moves_to]
     return [
-        Promise(gang=running[uid], pool=pool, places=dict(enumerate(nodes)), moves=True)
+        NominatedPlacement(gang=running[uid], pool=pool, places=dict(enumerate(nodes)), moves=True)
         for uid, pool, nodes in targets
     ]

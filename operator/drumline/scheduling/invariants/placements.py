@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Decisions, Placed, Resized
 from drumline.scheduling.model import Admitted, Gang, Snapshot
-from drumline.scheduling.placement.eligibility import admission_of
+from drumline.scheduling.placement.eligibility import node_filter_of
 from drumline.scheduling.resources import NOTHING, Resources
 
 
@@ -28,7 +28,7 @@ def capacity_violations(
         node = nodes.get(name)
         if node is None or node.pool != pool:
             found.append(f"{gang.key} is placed on {name}, which is no node of {pool}")
-        elif admission_of(gang).refusal(node):
+        elif node_filter_of(gang).refusal(node):
             found.append(f"{gang.key} is placed on {name}, which is closed to it")
         else:
             added[name] += gang.request_of(position)

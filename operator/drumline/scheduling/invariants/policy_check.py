@@ -1,6 +1,6 @@
 """The law of `scheduling.claim` and its potential, read from their definitions.
 
-`unlawful` judges a whole set of victims. `potential` is what every preemption lowers: by depth of
+`policy_violations` judges a whole set of victims. `potential` is what every preemption lowers: by depth of
 the queue tree what each branch there has borrowed and has had, for its weight, largest first; then
 the priorities that run, highest first (as negative numbers, so that higher is lower).
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.scheduling.invariants.quota import Shares
+from drumline.scheduling.invariants.quota import QueueShares
 from drumline.scheduling.model import Gang, PreemptionRule, Reclaim, WithinQueue
 
 Potential = tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]
@@ -20,7 +20,7 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningGang:
     """A gang that runs, or will, as far as preemption is concerned."""
 
     gang: Gang
@@ -30,13 +30,13 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class _PreemptionCase:
     """A set of victims and the gang in their place."""
 
     gang: Gang
     rule: PreemptionRule
-    before: Shares
-    after: Shares
+    before: QueueShares
+    after: QueueShares
     way: Sequence[str]
     """From the gang's queue up."""
     reclaimed: dict[str, list[int]]
@@ -45,14 +45,16 @@ class _Case:
     """By place on that way: the topmost branches of the victims' sides that join it there."""
 
 
-def unlawful(*, shares: Shares, asks: Running, victims: Sequence[Running]) -> list[str]:
+def policy_violations(
+    *, shares: QueueShares, asks: RunningGang, victims: Sequence[RunningGang]
+) -> list[str]:
     """Why a set of victims may not be sent away for a gang; empty if it may."""
     gang = asks.gang
     without = shares
     for victim in victims:
         without = without.holding(victim.gang.queue, -victim.gpus)
     after = without.holding(gang.queue, asks.gpus)
-    case = _Case(
+    case = _PreemptionCase(
         gang=gang,
         rule=shares.queues[gang.queue].preemption,
         before=shares,
@@ -73,7 +75,7 @@ def unlawful(*, shares: Shares, asks: Running, victims: Sequence[Running]) -> li
     return found + _raised(case) + _not_borrowed(case) + _without_right(case)
 
 
-def potential(*, shares: Shares, running: Iterable[Running]) -> Potential:
+def potential(*, shares: QueueShares, running: Iterable[RunningGang]) -> Potential:
     """What every preemption lowers."""
     by_depth: dict[int, list[float]] = defaultdict(list)
     for branch in shares.branches():
@@ -82,7 +84,7 @@ def potential(*, shares: Shares, running: Iterable[Running]) -> Potential:
     return levels, tuple(sorted(-one.gang.priority for one in running if one.whole))
 
 
-def _cap(*, asks: Running, shares: Shares, victims: Sequence[Running]) -> list[str]:
+def _cap(*, asks: RunningGang, shares: QueueShares, victims: Sequence[RunningGang]) -> list[str]:
     """The user's cap, if victims in the gang's queue must leave for it."""
     gang = asks.gang
     freed = sum(
@@ -97,7 +99,7 @@ def _cap(*, asks: Running, shares: Shares, victims: Sequence[Running]) -> list[s
     return [f"{gang.key}: user {gang.user!r} would hold more than the {limit} he may"]
 
 
-def _not_below(*, case: _Case, victim: Running) -> list[str]:
+def _not_below(*, case: _PreemptionCase, victim: RunningGang) -> list[str]:
     found: list[str] = []
     if case.rule.within_queue is WithinQueue.NEVER:
         found.append(f"{case.gang.key}: its queue sends nobody away")
@@ -106,7 +108,7 @@ def _not_below(*, case: _Case, victim: Running) -> list[str]:
     return found
 
 
-def _collect(*, case: _Case, asks: Running, victim: Running) -> list[str]:
+def _collect(*, case: _PreemptionCase, asks: RunningGang, victim: RunningGang) -> list[str]:
     theirs = case.before.way(victim.gang.queue)
     off = [branch for branch in theirs if branch not in case.way]
     nothing = not victim.gpus or not asks.gpus or case.rule.reclaim is Reclaim.NEVER
@@ -118,7 +120,7 @@ def _collect(*, case: _Case, asks: Running, victim: Running) -> list[str]:
     return []
 
 
-def _raised(case: _Case) -> list[str]:
+def _raised(case: _PreemptionCase) -> list[str]:
     """Branches that others pay for although nothing was reclaimed below them."""
     fair = case.rule.reclaim is Reclaim.FAIR_SHARE
     shared = case.way[max(case.meetings, default=0) :] if fair else case.way
@@ -126,7 +128,7 @@ def _raised(case: _Case) -> list[str]:
     return [f"{case.gang.key}: {raised} borrow more by a preemption"] if raised else []
 
 
-def _not_borrowed(case: _Case) -> list[str]:
+def _not_borrowed(case: _PreemptionCase) -> list[str]:
     return [
         f"{case.gang.key}: {sum(gpus)} reclaimed of {case.before.borrowed(branch)} that"
         f" {branch} borrowed"
@@ -135,7 +137,7 @@ def _not_borrowed(case: _Case) -> list[str]:
     ]
 
 
-def _without_right(case: _Case) -> list[str]:
+def _without_right(case: _PreemptionCase) -> list[str]:
     """Where the gang's side is not entitled to what was reclaimed."""
     found: list[str] = []
     for place, tops in case.meetings.items():
@@ -147,7 +149,7 @@ def _without_right(case: _Case) -> list[str]:
     return found
 
 
-def _unfair(*, case: _Case, side: str, tops: set[str]) -> list[str]:
+def _unfair(*, case: _PreemptionCase, side: str, tops: set[str]) -> list[str]:
     mine = case.after.heaviness(side)
     lighter = [top for top in sorted(tops) if case.after.heaviness(top) < mine - _ROUNDING]
     found = [f"{case.gang.key}: {top} has less than {side} afterwards" for top in lighter]

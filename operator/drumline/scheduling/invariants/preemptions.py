@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from drumline.scheduling.decisions import Decisions, Preemption, Victim, VictimReason
-from drumline.scheduling.invariants.nominations import broken_promises, promises
-from drumline.scheduling.invariants.policy_check import Running, potential, unlawful
-from drumline.scheduling.invariants.quota import Shares, past_gpus, shares_of
+from drumline.scheduling.invariants.nominations import broken_nominations, nominated_placements
+from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations, potential
+from drumline.scheduling.invariants.quota import QueueShares, past_gpus, shares_of
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 
 
@@ -38,7 +38,7 @@ def preemption_violations(
         gang = gangs[one.uid] if one.uid in gangs else running[one.uid].gang
         before = _before(snapshot=snapshot, pending=pending, decisions=decisions, preemption=one)
         found += _wrong(one, gang=gang, snapshot=snapshot, policy=policy, before=before)
-    return found + broken_promises(snapshot=snapshot, pending=pending, decisions=decisions)
+    return found + broken_nominations(snapshot=snapshot, pending=pending, decisions=decisions)
 
 
 def _wrong(
@@ -47,21 +47,21 @@ def _wrong(
     gang: Gang,
     snapshot: Snapshot,
     policy: Policy,
-    before: Sequence[Running],
+    before: Sequence[RunningGang],
 ) -> list[str]:
     """How a preemption breaks the law."""
 
-    def shares_with(running: Iterable[Running]) -> Shares:
+    def shares_with(running: Iterable[RunningGang]) -> QueueShares:
         return _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=running)
 
-    asks, shares = Running(gang=gang, gpus=_asked(one, gang=gang)), shares_with(before)
+    asks, shares = RunningGang(gang=gang, gpus=_asked(one, gang=gang)), shares_with(before)
     sent = [victim for victim in one.victims if victim.why is not VictimReason.MOVED]
     if one.victims and not sent:
         problem = shares.holding(gang.queue, asks.gpus).problem(gang.queue, before=shares)
         return [f"{one.key}: {problem}"] if problem and asks.gpus else []
     gang_of = {run.gang.uid: run.gang for run in before}
-    victims = [Running(gang=gang_of[v.uid], gpus=v.gpus) for v in sent if v.uid in gang_of]
-    found = unlawful(shares=shares, asks=asks, victims=victims)
+    victims = [RunningGang(gang=gang_of[v.uid], gpus=v.gpus) for v in sent if v.uid in gang_of]
+    found = policy_violations(shares=shares, asks=asks, victims=victims)
     found += [
         f"{one.key} gives a wrong reason for {victim.key}"
         for victim in sent
@@ -75,10 +75,10 @@ def _wrong(
     return found
 
 
-def _after(one: Preemption, *, gang: Gang, before: Sequence[Running]) -> list[Running]:
+def _after(one: Preemption, *, gang: Gang, before: Sequence[RunningGang]) -> list[RunningGang]:
     """Who runs once the victims are gone and the gang has its places."""
     freed = {victim.uid: victim for victim in one.victims}
-    found: list[Running] = []
+    found: list[RunningGang] = []
     own = 0
     for run in before:
         victim = freed.get(run.gang.uid)
@@ -88,7 +88,7 @@ def _after(one: Preemption, *, gang: Gang, before: Sequence[Running]) -> list[Ru
             found.append(run)
         elif victim.kept:
             found.append(replace(run, gpus=run.gpus - victim.gpus))
-    return [*found, Running(gang=gang, gpus=own + _asked(one, gang=gang))]
+    return [*found, RunningGang(gang=gang, gpus=own + _asked(one, gang=gang))]
 
 
 def _asked(one: Preemption, *, gang: Gang) -> int:
@@ -123,7 +123,7 @@ def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> lis
 
 def _before(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions, preemption: Preemption
-) -> list[Running]:
+) -> list[RunningGang]:
     """Who would run in its pool once all left who were told to before this preemption.
 
     Broken gangs come forward before all who wait, but for those whose places were kept.
@@ -144,7 +144,7 @@ def _before(
     ]
     seats = [
         (one.gang, one.pool, len(one.places))
-        for one in promises(snapshot=snapshot, pending=pending, decisions=decisions)
+        for one in nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
         if one.gang.uid in gangs
     ]
     seats += [
@@ -155,16 +155,16 @@ def _before(
     for gang, pool, pods in seats:
         first = gang.nominated if turn is None else order[gang.uid] < turn
         if pool == preemption.pool and gang.uid != preemption.uid and first:
-            found.append(Running(gang=gang, gpus=gang.gpus_at(pods - gang.extras)))
+            found.append(RunningGang(gang=gang, gpus=gang.gpus_at(pods - gang.extras)))
     return found
 
 
-def _running(held: Admitted, *, given_up: int, asks: bool) -> Running:
+def _running(held: Admitted, *, given_up: int, asks: bool) -> RunningGang:
     """A running gang; its queue pays for lost places too, but while it asks for others."""
     mains = [position for position in held.lost if asks and position >= held.gang.extras]
     lost = len(mains) * held.gang.per_pod.gpus
     gpus = held.gpus - _given_up(held) - given_up - lost
-    return Running(gang=held.gang, gpus=gpus, whole=not asks)
+    return RunningGang(gang=held.gang, gpus=gpus, whole=not asks)
 
 
 def _given_up(held: Admitted) -> int:
@@ -172,7 +172,9 @@ def _given_up(held: Admitted) -> int:
     return sum(held.gang.request_of(position).gpus for position in held.giving_up)
 
 
-def _shares(*, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[Running]) -> Shares:
+def _shares(
+    *, snapshot: Snapshot, policy: Policy, pool: str, running: Iterable[RunningGang]
+) -> QueueShares:
     own: Counter[str] = Counter()
     users: Counter[tuple[str, str]] = Counter()
     for one in running:

@@ -20,7 +20,7 @@ _OWN: Final = "own jobs of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shares:
+class QueueShares:
     """The queues of a cluster and the GPUs of one pool that their own jobs hold."""
 
     queues: Mapping[str, Queue]
@@ -31,7 +31,7 @@ class Shares:
     users: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """By queue and user: GPUs that are held."""
 
-    def holding(self, name: str, gpus: int) -> Shares:
+    def holding(self, name: str, gpus: int) -> QueueShares:
         """The same with one queue holding so many more."""
         return replace(self, own={**self.own, name: self.own.get(name, 0) + gpus})
 
@@ -102,7 +102,7 @@ class Shares:
     def _had(self, name: str) -> float:
         return self.past.get(name, 0.0) + sum(map(self._had, self._members(name)))
 
-    def problem(self, name: str, *, before: Shares) -> str | None:
+    def problem(self, name: str, *, before: QueueShares) -> str | None:
         """Where on a queue's way up more is borrowed than before and than may be, if anywhere."""
         *below, root = self.line(name)
         for branch in below:
@@ -135,9 +135,9 @@ class Shares:
         return name in seen
 
 
-def shares_of(*, queues: Iterable[Queue], pool: str, own: Mapping[str, int]) -> Shares:
+def shares_of(*, queues: Iterable[Queue], pool: str, own: Mapping[str, int]) -> QueueShares:
     """The shares in a pool where queues hold so many GPUs."""
-    return Shares(queues={queue.name: queue for queue in queues}, pool=pool, own=own)
+    return QueueShares(queues={queue.name: queue for queue in queues}, pool=pool, own=own)
 
 
 def past_gpus(*, snapshot: Snapshot, policy: Policy, pool: str) -> dict[str, float]:
@@ -179,7 +179,7 @@ def quota_violations(
     return found
 
 
-def _held(*, snapshot: Snapshot, pool: str) -> Shares:
+def _held(*, snapshot: Snapshot, pool: str) -> QueueShares:
     own: Counter[str] = Counter()
     users: Counter[tuple[str, str]] = Counter()
     for held in snapshot.admitted:
@@ -210,7 +210,7 @@ def _starts(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
     return found
 
 
-def _caps(*, before: Shares, starts: Sequence[_Start]) -> list[str]:
+def _caps(*, before: QueueShares, starts: Sequence[_Start]) -> list[str]:
     grown: Counter[tuple[str, str]] = Counter()
     for one in starts:
         grown[one.gang.queue, one.gang.user] += one.gpus
@@ -229,7 +229,7 @@ def _caps(*, before: Shares, starts: Sequence[_Start]) -> list[str]:
 
 def _denied(
     *,
-    after: Shares,
+    after: QueueShares,
     starts: Sequence[_Start],
     pending: Sequence[Gang],
     decisions: Decisions,
@@ -253,12 +253,12 @@ def _denied(
     return found
 
 
-def _may_use(*, gang: Gang, shares: Shares) -> bool:
+def _may_use(*, gang: Gang, shares: QueueShares) -> bool:
     named = (gang.pool,) if gang.pool is not None else gang.pools
     return shares.pool in (named or shares.queues[gang.queue].nominal)
 
 
-def _takers(*, gang: Gang, after: Shares, starts: Sequence[_Start]) -> list[str]:
+def _takers(*, gang: Gang, after: QueueShares, starts: Sequence[_Start]) -> list[str]:
     mine = after.holding(gang.queue, gang.gpus)
     if any(mine.borrowed(branch) for branch in after.way(gang.queue)[:-1]):
         return []

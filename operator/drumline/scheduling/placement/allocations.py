@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from operator import add
 
 from drumline.scheduling.model import Gang
-from drumline.scheduling.placement.topology import Domain, Tree
+from drumline.scheduling.placement.topology import Domain, TopologyTree
 
 Vector = tuple[int, ...]
-Turn = tuple[int, int, str]
+EvictionOrder = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Allocation:
     """A gang that holds capacity of a pool, lost places and vanished nodes left out."""
 
     gang: Gang
@@ -42,7 +42,7 @@ class Holder:
             if domain.start <= i < domain.stop
         )
 
-    def __add__(self, other: Holder) -> Holder:
+    def __add__(self, other: Allocation) -> Allocation:
         amounts = dict(self.amounts)
         for ordinal, more in other.amounts.items():
             before = amounts.get(ordinal)
@@ -50,25 +50,25 @@ class Holder:
         places = dict(self.places)
         for ordinal, pods in other.places.items():
             places[ordinal] = places.get(ordinal, 0) + pods
-        return Holder(gang=other.gang, places=places, amounts=amounts)
+        return Allocation(gang=other.gang, places=places, amounts=amounts)
 
 
-class Roster(dict[str, Holder]):
+class Allocations(dict[str, Allocation]):
     """Holders by uid."""
 
-    def __init__(self, tree: Tree, holders: Mapping[str, Holder] | None = None) -> None:
+    def __init__(self, tree: TopologyTree, holders: Mapping[str, Allocation] | None = None) -> None:
         super().__init__(holders or {})
         self._tree = tree
-        self._line: list[Turn] | None = None
+        self._line: list[EvictionOrder] | None = None
         """All of them, in the order of leaving the pool."""
         self._leaves: dict[int, set[str]] = defaultdict(set)
         """By leaf domain: who has pods there."""
         self._uids_of: dict[str, set[str]] | None = None
         """By the gang's key, which a job that was deleted may share with the one made after it."""
-        self._before: dict[str, Holder | None] = {}
+        self._before: dict[str, Allocation | None] = {}
         """By uid, of all that changed since `mark`: what they held then."""
 
-    def __setitem__(self, uid: str, holder: Holder) -> None:
+    def __setitem__(self, uid: str, holder: Allocation) -> None:
         before = self.get(uid)
         self._before.setdefault(uid, before)
         if self._line is not None:
@@ -101,7 +101,7 @@ class Roster(dict[str, Holder]):
             elif uid in self:
                 del self[uid]
 
-    def of_key(self, key: str) -> Holder | None:
+    def of_key(self, key: str) -> Allocation | None:
         """Who holds places under a key."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
@@ -110,7 +110,7 @@ class Roster(dict[str, Holder]):
         uids = self._uids_of.get(key)
         return self[min(uids)] if uids else None
 
-    def line(self, domain: Domain) -> Iterator[Holder]:
+    def line(self, domain: Domain) -> Iterator[Allocation]:
         """Whoever has pods in a domain, in the order of leaving it."""
         line = self._line
         if line is None:
@@ -128,7 +128,7 @@ class Roster(dict[str, Holder]):
         found.sort(key=lambda one: (one[1].gang.priority, -one[0], one[1].gang.uid))
         yield from (holder for _, holder in found)
 
-    def _enter(self, holder: Holder, *, sort: bool = True) -> None:
+    def _enter(self, holder: Allocation, *, sort: bool = True) -> None:
         if self._line is None or not holder.places:
             return
         if sort:
@@ -139,7 +139,7 @@ class Roster(dict[str, Holder]):
         for ordinal in holder.places:
             self._leaves[row[ordinal]].add(holder.gang.uid)
 
-    def _strike(self, holder: Holder) -> None:
+    def _strike(self, holder: Allocation) -> None:
         if self._line is None or not holder.places:
             return
         del self._line[bisect_left(self._line, _turn(holder))]
@@ -148,5 +148,5 @@ class Roster(dict[str, Holder]):
             self._leaves[row[ordinal]].discard(holder.gang.uid)
 
 
-def _turn(holder: Holder) -> Turn:
+def _turn(holder: Allocation) -> EvictionOrder:
     return (holder.gang.priority, -sum(holder.places.values()), holder.gang.uid)

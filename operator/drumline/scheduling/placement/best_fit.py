@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drumline.scheduling.placement.frontier import Frontiers, Mix
-from drumline.scheduling.placement.packing import Packer, Places, neighbours
+from drumline.scheduling.placement.frontier import Frontiers, RoleMix
+from drumline.scheduling.placement.packing import Packer, PodsByNode, neighbours
 from drumline.scheduling.placement.pool_view import PoolView, Vector
-from drumline.scheduling.placement.role_placement import RoleSeats
-from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, Cut, whole_slices
+from drumline.scheduling.placement.role_placement import RolePlacer
+from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, SliceLevel, whole_slices
 from drumline.scheduling.placement.slots import SlotIndex
 from drumline.scheduling.placement.topology import Counts
 
@@ -33,7 +33,7 @@ class Demand:
     """Main pods, those that are anchored left out."""
     roles: tuple[int, ...] = ()
     """Pods by role."""
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[SliceLevel, ...] = ()
     """Slices, broadest first, down to the leaf depth."""
     anchors: tuple[Anchor, ...] = ()
     """Main pods whose slice is somewhere already, broadest first."""
@@ -53,7 +53,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ChosenNodes:
     """Node ordinals, each list ascending."""
 
     main: list[int]
@@ -62,13 +62,13 @@ class Found:
     """In the order of the demand's anchors."""
 
 
-class Room:
+class CapacityIndex:
     """What a picture of a pool has room for, for pods of one shape and the roles beside them."""
 
     def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
         self.index = index
         self.requests = requests
-        self._frontiers: dict[tuple[tuple[int, ...], tuple[Cut, ...]], Frontiers] = {}
+        self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
 
     def renew(self, ordinal: int) -> None:
         """Look at a node again that is another value now."""
@@ -101,7 +101,7 @@ class Room:
         if found is None:
             found = Frontiers(
                 index=self.index,
-                mix=Mix(requests=self.requests, pods=demand.roles),
+                mix=RoleMix(requests=self.requests, pods=demand.roles),
                 cuts=demand.cuts,
                 anchors=demand.anchors,
             )
@@ -132,7 +132,7 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
     return ids
 
 
-def best_domain(*, room: Room, demand: Demand, depth: int) -> int | None:
+def best_domain(*, room: CapacityIndex, demand: Demand, depth: int) -> int | None:
     """The tightest domain of a depth that can hold everything: next to most of the gang's pods."""
     index = room.index
     most = room.most(demand=demand, depth=depth)
@@ -150,14 +150,14 @@ def best_domain(*, room: Room, demand: Demand, depth: int) -> int | None:
     return int(ids[np.lexsort((ids, most[ids], gpus, away))[0]])
 
 
-def seat(
+def choose_nodes(
     *,
     view: PoolView,
-    room: Room,
+    room: CapacityIndex,
     demand: Demand,
     depth: int,
     identity: int,
-) -> Found:
+) -> ChosenNodes:
     """The places in a domain that can hold the demand; the view is as before afterwards."""
     index = room.index
     packer = Packer(
@@ -171,7 +171,7 @@ def seat(
     shares = [(depth, identity, demand.pods)] if demand.pods else []
     with ExitStack() as imagined:
         if any(demand.roles):
-            seats = RoleSeats(packer=packer, frontiers=room.frontiers(demand))
+            seats = RolePlacer(packer=packer, frontiers=room.frontiers(demand))
             found = seats.find(depth=depth, identity=identity, pods=demand.pods)
             roles, shares = found.roles, shares if demand.anchors else found.main
             for request, nodes in zip(room.requests, roles, strict=True):
@@ -182,10 +182,10 @@ def seat(
             anchored[i] = listed(places)
             imagined.callback(view.imagine(request=index.shape.request, places=places))
         index.catch_up()
-        main: Places = {}
+        main: PodsByNode = {}
         for level, domain, pods in shares:
             main |= packer.fill(depth=level, identity=domain, pods=pods)
-    return Found(main=listed(main), roles=roles, anchored=anchored)
+    return ChosenNodes(main=listed(main), roles=roles, anchored=anchored)
 
 
 def listed(places: Mapping[int, int]) -> list[int]:
@@ -193,5 +193,5 @@ def listed(places: Mapping[int, int]) -> list[int]:
     return [i for i in sorted(places) for _ in range(places[i])]
 
 
-def _counted(nodes: Sequence[int]) -> Places:
+def _counted(nodes: Sequence[int]) -> PodsByNode:
     return {ordinal: nodes.count(ordinal) for ordinal in nodes}

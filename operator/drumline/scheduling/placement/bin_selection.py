@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from drumline.scheduling.placement.frontier import Frontier, Mix
+from drumline.scheduling.placement.frontier import Frontier, RoleMix
 from drumline.scheduling.placement.topology import Counts
 
 NEVER: Final = -(1 << 50)
@@ -22,7 +22,7 @@ _FEW: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class BinOption:
     """What a part may get."""
 
     roles: int
@@ -34,32 +34,32 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Bin:
     """A domain or node, and what it may get; it may always get nothing."""
 
     identity: int
-    options: Sequence[Option]
+    options: Sequence[BinOption]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BinChoice:
     """What a part gets."""
 
     identity: int
-    option: Option
+    option: BinOption
 
 
-def whole_part(identity: int, frontier: Frontier) -> Part:
+def whole_part(identity: int, frontier: Frontier) -> Bin:
     """A part that counts as used, whatever it gets."""
     options = [
-        Option(roles=roles, counts=True, room=room)
+        BinOption(roles=roles, counts=True, room=room)
         for roles, room in enumerate(frontier)
         if room > 0 or (roles and not room)
     ]
-    return Part(identity=identity, options=options)
+    return Bin(identity=identity, options=options)
 
 
-def fewest(*, mix: Mix, parts: Sequence[Part], target: int, pods: int) -> list[Share] | None:
+def fewest(*, mix: RoleMix, parts: Sequence[Bin], target: int, pods: int) -> list[BinChoice] | None:
     """The fewest parts that hold a combination of role pods and so many main ones.
 
     Parts that come first are taken where others would do as well.
@@ -72,7 +72,7 @@ def fewest(*, mix: Mix, parts: Sequence[Part], target: int, pods: int) -> list[S
     return None
 
 
-def cheapest(*, mix: Mix, parts: Sequence[Part], target: int, most: int) -> list[Share]:
+def cheapest(*, mix: RoleMix, parts: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
     """The parts that hold a combination of role pods and leave the most room for main ones."""
     table = _Table(mix=mix, parts=parts, most=most)
     return table.walk_back(count=int(np.argmax(table.holds[:, target])), target=target)
@@ -81,7 +81,7 @@ def cheapest(*, mix: Mix, parts: Sequence[Part], target: int, most: int) -> list
 class _Table:
     """The most main pods by number of parts used and combination of role pods."""
 
-    def __init__(self, *, mix: Mix, parts: Sequence[Part], most: int) -> None:
+    def __init__(self, *, mix: RoleMix, parts: Sequence[Bin], most: int) -> None:
         self._mix = mix
         self._parts = parts
         self._choices: list[Counts] = []
@@ -91,7 +91,7 @@ class _Table:
         for part in parts:
             self._add(part)
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: Bin) -> None:
         before, after = self.holds, self.holds.copy()
         choice = np.full(before.shape, -1, dtype=np.int64)
         for place, option in enumerate(part.options):
@@ -105,14 +105,14 @@ class _Table:
         self.holds = after
         self._choices.append(choice)
 
-    def walk_back(self, *, count: int, target: int) -> list[Share]:
+    def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
         """Who gets what in the best way to an entry."""
-        found: list[Share] = []
+        found: list[BinChoice] = []
         for part, choice in zip(reversed(self._parts), reversed(self._choices), strict=True):
             place = int(choice[count, target])
             if place >= 0:
                 option = part.options[place]
-                found.append(Share(identity=part.identity, option=option))
+                found.append(BinChoice(identity=part.identity, option=option))
                 source, goal = self._mix.shifts[option.roles]
                 target = int(source[int(np.flatnonzero(goal == target)[0])])
                 count -= int(option.counts)

@@ -13,8 +13,8 @@ from itertools import chain
 
 from drumline.scheduling.decisions import FOREIGN_PODS
 from drumline.scheduling.minimal_subset import minimal_subset
-from drumline.scheduling.placement.allocations import Holder
-from drumline.scheduling.placement.hypothetical import Imagined
+from drumline.scheduling.placement.allocations import Allocation
+from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
 from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slots import SlotIndex
@@ -24,7 +24,7 @@ from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaver:
+class Blocker:
     """Somebody whose leaving may make room."""
 
     keys: tuple[str, ...]
@@ -43,7 +43,7 @@ class Leaver:
         return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
 
 
-def who_has_to_leave(search: Search, identity: int) -> list[Leaver]:
+def find_blockers(search: Search, identity: int) -> list[Blocker]:
     """The leavers that are necessary before a domain holds what is searched.
 
     Args:
@@ -54,12 +54,12 @@ def who_has_to_leave(search: Search, identity: int) -> list[Leaver]:
     return _gangs_alone(search, identity, domain) or _anybody(search, identity, domain)
 
 
-def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Blocker]:
     """Counted without touching the view; nobody, where it takes others too or cannot be counted."""
     view = search.view
-    if view.leaving or not Imagined.can_be(search):
+    if view.leaving or not HypotheticalCapacity.can_be(search):
         return []
-    imagined = Imagined(search)
+    imagined = HypotheticalCapacity(search)
     found = minimal_subset(
         candidates=_gangs(view, search.gang.uid, domain, imagined.release),
         remove=lambda leaver: leaver.leave(),
@@ -70,7 +70,7 @@ def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Leaver]:
     return found if imagined.holds(identity) else []
 
 
-def _anybody(search: Search, identity: int, domain: Domain) -> list[Leaver]:
+def _anybody(search: Search, identity: int, domain: Domain) -> list[Blocker]:
     view, index, own = search.view, search.index, search.gang.uid
 
     def fits() -> bool:
@@ -87,7 +87,7 @@ def _anybody(search: Search, identity: int, domain: Domain) -> list[Leaver]:
     return found
 
 
-def _depart(view: PoolView, holder: Holder) -> Undo:
+def _depart(view: PoolView, holder: Allocation) -> Undo:
     """Imagine a holder's places free, and whatever is kept of them for others withheld."""
     if holder.gang.uid in view.leaving:
         return view.release(holder)
@@ -96,11 +96,11 @@ def _depart(view: PoolView, holder: Holder) -> Undo:
 
 
 def _gangs(
-    view: PoolView, own: str, domain: Domain, leave: Callable[[Holder], Undo]
-) -> Iterator[Leaver]:
+    view: PoolView, own: str, domain: Domain, leave: Callable[[Allocation], Undo]
+) -> Iterator[Blocker]:
     for holder in view.holders.line(domain):
         if holder.gang.uid != own:
-            yield Leaver(
+            yield Blocker(
                 keys=(holder.gang.key,),
                 names=view.axis.names,
                 held=partial(holder.held_in, domain),
@@ -110,13 +110,13 @@ def _gangs(
             )
 
 
-def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
+def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
     """What is kept for gangs that wait for their victims, taken together."""
     ordinals = view.withheld(range(domain.start, domain.stop))
     others = [held for uid, held in view.nominees.items() if uid != own]
     waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
     if waiting:
-        yield Leaver(
+        yield Blocker(
             keys=tuple(sorted(held.gang.key for held in waiting)),
             names=view.axis.names,
             held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
@@ -126,10 +126,10 @@ def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Leaver]:
         )
 
 
-def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Leaver]:
+def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Blocker]:
     ordinals = [i for i in view.shared() if domain.start <= i < domain.stop]
     if ordinals:
-        yield Leaver(
+        yield Blocker(
             keys=(FOREIGN_PODS,),
             names=view.axis.names,
             held=lambda resource: sum(view.foreign(i)[resource] for i in ordinals if index.open[i]),

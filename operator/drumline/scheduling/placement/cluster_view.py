@@ -14,15 +14,15 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Node
-from drumline.scheduling.placement.best_fit import Room
-from drumline.scheduling.placement.demand_variants import Variant, vacancy, variants
-from drumline.scheduling.placement.eligibility import Admission
+from drumline.scheduling.placement.best_fit import CapacityIndex
+from drumline.scheduling.placement.demand_variants import DemandVariant, vacant_positions, variants
+from drumline.scheduling.placement.eligibility import NodeFilter
 from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slicing import unparted
-from drumline.scheduling.placement.slots import Shape, SlotIndex
-from drumline.scheduling.quota.quota_ledger import QuotaBook
-from drumline.scheduling.rejections import Refusal, correction, named
+from drumline.scheduling.placement.slots import PodShape, SlotIndex
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
+from drumline.scheduling.rejections import Rejection, correction, named
 from drumline.scheduling.undo import Undo
 
 _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
@@ -37,38 +37,38 @@ Kept = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _SearchPlan:
     """How alike gangs are searched for."""
 
-    variants: Sequence[Variant]
-    rooms: Sequence[Room]
+    variants: Sequence[DemandVariant]
+    rooms: Sequence[CapacityIndex]
 
 
-class Picture:
+class ClusterView:
     """Who holds what at one moment."""
 
-    def __init__(self, *, views: dict[str, PoolView], quota: QuotaBook) -> None:
+    def __init__(self, *, views: dict[str, PoolView], quota: QuotaLedger) -> None:
         self.views = views
         self.quota = quota
-        self._rooms: dict[Hashable, Room] = {}
-        self._opens: dict[tuple[str, Admission], list[bool]] = {}
+        self._rooms: dict[Hashable, CapacityIndex] = {}
+        self._opens: dict[tuple[str, NodeFilter], list[bool]] = {}
         """By pool: which nodes are open to whom; the indexes keep them up to date."""
-        self._idle: dict[Hashable, Room] = {}
+        self._idle: dict[Hashable, CapacityIndex] = {}
         """Of nodes that nobody holds anything of."""
-        self._plans: dict[tuple[str, int, Hashable, Kept], _Plan | Refusal] = {}
-        self.never: dict[Hashable, Refusal | None] = {}
+        self._plans: dict[tuple[str, int, Hashable, Kept], _SearchPlan | Rejection] = {}
+        self.never: dict[Hashable, Rejection | None] = {}
         """By question: why gangs without any places do not fit even if all others were gone."""
         self._latest: Search | None = None
         """The same gang is searched for some times in a row: for places, reasons and remedies."""
 
-    def copy(self) -> Picture:
+    def copy(self) -> ClusterView:
         """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
         views = {pool: view.copy() for pool, view in self.views.items()}
-        return Picture(views=views, quota=self.quota.copy())
+        return ClusterView(views=views, quota=self.quota.copy())
 
     def search(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
-    ) -> Search | Refusal:
+    ) -> Search | Rejection:
         """The search for some places of a gang, or why nothing like it can be searched for.
 
         Args:
@@ -85,7 +85,7 @@ class Picture:
         if key not in self._plans:
             self._plans[key] = self._plan(gang=gang, view=view, pods=pods, kept=kept)
         plan = self._plans[key]
-        if isinstance(plan, Refusal):
+        if isinstance(plan, Rejection):
             return plan
         search = Search(
             view=view,
@@ -127,14 +127,14 @@ class Picture:
 
     def _plan(
         self, *, gang: Gang, view: PoolView, pods: int, kept: Mapping[int, str]
-    ) -> _Plan | Refusal:
+    ) -> _SearchPlan | Rejection:
         tree = view.tree
         asked = (gang.required_level, gang.preferred_level, gang.balanced_level)
         for level in (*asked, *(piece.level for piece in gang.slices)):
             if level and tree.depth_of(level) is None:
                 return _level_unknown(view=view, level=level)
         required = tree.depth_of(gang.required_level or "") or 0
-        vacant = vacancy(gang=gang, pods=pods, kept=kept, view=view)
+        vacant = vacant_positions(gang=gang, pods=pods, kept=kept, view=view)
         near = {tree.domain_of[required][ordinal] for ordinal in vacant.kept.values()}
         if kept and required and not any(tree.known[required][i] for i in near):
             return _astray(level=gang.required_level or "")
@@ -148,9 +148,9 @@ class Picture:
         if not found or len(found[-1].cuts) < sum(piece.required for piece in gang.slices):
             return _astray(level=next(piece.level for piece in gang.slices if piece.required))
         rooms = [self._room(gang=gang, view=view, shape=one.shape) for one in found]
-        return _Plan(variants=found, rooms=rooms)
+        return _SearchPlan(variants=found, rooms=rooms)
 
-    def _room(self, *, gang: Gang, view: PoolView, shape: Shape) -> Room:
+    def _room(self, *, gang: Gang, view: PoolView, shape: PodShape) -> CapacityIndex:
         requests = tuple(view.axis.vector(role.per_pod) for role in gang.roles)
         key = (view.tree.pool.name, shape, requests)
         if key not in self._rooms:
@@ -165,7 +165,7 @@ class Picture:
                 alike=view.alike(view.free),
                 admitted=self._opens[door],
             )
-            self._rooms[key] = Room(index=index, requests=requests)
+            self._rooms[key] = CapacityIndex(index=index, requests=requests)
         return self._rooms[key]
 
     def fits(
@@ -181,7 +181,7 @@ class Picture:
         """
         pods = len(nodes) + len(kept) - gang.extras
         search = self.search(gang=gang, pool=pool, pods=pods, kept=kept)
-        if isinstance(search, Refusal):
+        if isinstance(search, Rejection):
             return False
         view, index = search.view, search.index
         vacant = [i for i in range(gang.extras + pods) if i not in kept]
@@ -266,17 +266,17 @@ def _known_around(view: PoolView, ordinals: Sequence[int], depth: int) -> bool:
     return all(known[ids[ordinal]] for ordinal in ordinals)
 
 
-def _astray(*, level: str) -> Refusal:
-    return Refusal(
+def _astray(*, level: str) -> Rejection:
+    return Rejection(
         reason=BlockReason.NODES_UNAVAILABLE,
         message=f"has to stay in one {level}, but no node of its other pods carries that label"
         " any more",
     )
 
 
-def _level_unknown(*, view: PoolView, level: str) -> Refusal:
+def _level_unknown(*, view: PoolView, level: str) -> Rejection:
     levels = named(view.tree.pool.levels) or "none"
-    return Refusal(
+    return Rejection(
         reason=BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
         message=f"pool {view.tree.pool.name} has no topology level {level}; its levels: {levels}",
         remedy=correction(wrong=level, right=view.tree.pool.levels),

@@ -1,6 +1,6 @@
 """What a gang asks for in a pool, in the terms of its tree.
 
-Slices that are only preferred may be dropped, the broadest first: each way to ask is a `Variant`,
+Slices that are only preferred may be dropped, the broadest first: each way to ask is a `DemandVariant`,
 the one with everything first and the one with only what is required last. Slices of a level at
 which every domain is a single node become the grain of the shape.
 """
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 from drumline.scheduling.model import Gang, Slice
 from drumline.scheduling.placement.best_fit import Demand
-from drumline.scheduling.placement.eligibility import admission_of
+from drumline.scheduling.placement.eligibility import node_filter_of
 from drumline.scheduling.placement.pool_view import PoolView
-from drumline.scheduling.placement.slicing import Anchor, Cut, anchored
-from drumline.scheduling.placement.slots import Shape
-from drumline.scheduling.placement.topology import Tree
+from drumline.scheduling.placement.slicing import Anchor, SliceLevel, anchored
+from drumline.scheduling.placement.slots import PodShape
+from drumline.scheduling.placement.topology import TopologyTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
+class DemandVariant:
     """One way to ask for places, and whose they are."""
 
-    shape: Shape
+    shape: PodShape
     demand: Demand
-    cuts: tuple[Cut, ...]
+    cuts: tuple[SliceLevel, ...]
     """All slices that are asked for, those inside nodes included."""
     main: tuple[int, ...]
     """Positions of the main pods that are placed freely."""
@@ -38,7 +38,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vacancy:
+class VacantPositions:
     """What is there of a gang and what is missing."""
 
     kept: Mapping[int, int]
@@ -49,7 +49,9 @@ class Vacancy:
     """The same, by role."""
 
 
-def vacancy(*, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView) -> Vacancy:
+def vacant_positions(
+    *, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView
+) -> VacantPositions:
     """Which of a gang's positions are to be filled.
 
     Args:
@@ -65,7 +67,7 @@ def vacancy(*, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView) -
         roles.append(tuple(i for i in positions if i not in kept))
         begin += role.pods
     ordinals = {i: view.ordinal_of[name] for i, name in kept.items() if name in view.ordinal_of}
-    return Vacancy(
+    return VacantPositions(
         kept=ordinals,
         main=tuple(i for i in range(begin, begin + pods) if i not in kept),
         roles=tuple(roles),
@@ -73,8 +75,8 @@ def vacancy(*, gang: Gang, pods: int, kept: Mapping[int, str], view: PoolView) -
 
 
 def variants(
-    *, gang: Gang, view: PoolView, vacant: Vacancy, required: int, preferred: int
-) -> list[Variant]:
+    *, gang: Gang, view: PoolView, vacant: VacantPositions, required: int, preferred: int
+) -> list[DemandVariant]:
     """The ways to ask for the vacant places, best first; none where slices are nowhere known.
 
     Args:
@@ -113,14 +115,14 @@ def _variant(
     *,
     gang: Gang,
     view: PoolView,
-    vacant: Vacancy,
+    vacant: VacantPositions,
     slices: Sequence[Slice],
     required: int,
     start: int,
     spread: int,
-) -> Variant | None:
+) -> DemandVariant | None:
     tree, extras = view.tree, gang.extras
-    cuts = [Cut(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices]
+    cuts = [SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices]
     shape = _shape(gang=gang, view=view, cuts=cuts)
     ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
     groups = anchored(tree=tree, cuts=cuts, kept=ranks, vacant=[i - extras for i in vacant.main])
@@ -146,7 +148,7 @@ def _variant(
         spread_depth=spread,
         beside=tuple(sorted(vacant.kept.values())),
     )
-    return Variant(
+    return DemandVariant(
         shape=shape,
         demand=demand,
         cuts=tuple(cuts),
@@ -157,13 +159,13 @@ def _variant(
     )
 
 
-def _shape(*, gang: Gang, view: PoolView, cuts: Sequence[Cut]) -> Shape:
+def _shape(*, gang: Gang, view: PoolView, cuts: Sequence[SliceLevel]) -> PodShape:
     """The main pods; slices deeper than the leaves are a matter of single nodes."""
-    tree: Tree = view.tree
+    tree: TopologyTree = view.tree
     deep = [cut for cut in cuts if cut.depth > tree.leaf_depth]
-    return Shape(
+    return PodShape(
         request=view.axis.vector(gang.per_pod),
-        admission=admission_of(gang),
+        admission=node_filter_of(gang),
         grain=deep[0].pods if deep else 1,
         grain_depths=tuple(cut.depth for cut in deep),
     )

@@ -18,7 +18,7 @@ MOST: Final = 1 << 62
 """No amount that is counted is larger: what does not fit into 64 bits is as good as this."""
 
 
-class Alike:
+class DistinctCapacities:
     """The distinct amounts of a list, and which of them each node has.
 
     Args:

@@ -2,7 +2,7 @@
 
 Pods are bound directly, so the default scheduler's checks are ours: readiness, cordon, taints,
 node labels, required node affinity. Each node is refused for the first reason that applies, in the
-order of `Closed`, so the counts in a message add up to the number of refused nodes.
+order of `Ineligibility`, so the counts in a message add up to the number of refused nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from drumline.scheduling.model import (
 )
 
 
-class Closed(StrEnum):
+class Ineligibility(StrEnum):
     """Why a gang may not use a node; the values read as parts of a sentence."""
 
     NOT_READY = "not ready"
@@ -37,14 +37,19 @@ class Closed(StrEnum):
 
 
 OUT_OF_SERVICE: Final = frozenset(
-    {Closed.NOT_READY, Closed.CORDONED, Closed.DISTRUSTED, Closed.DISRUPTED}
+    {
+        Ineligibility.NOT_READY,
+        Ineligibility.CORDONED,
+        Ineligibility.DISTRUSTED,
+        Ineligibility.DISRUPTED,
+    }
 )
 """What passes without the job's doing."""
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class NodeFilter:
     """What decides which nodes a gang may use; equal admissions open equal nodes."""
 
     selector: tuple[tuple[str, str], ...]
@@ -52,24 +57,24 @@ class Admission:
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
 
-    def refusal(self, node: Node) -> Closed | None:
+    def refusal(self, node: Node) -> Ineligibility | None:
         """Why `node` is closed, or None if it is open."""
         if not node.ready:
-            return Closed.NOT_READY
+            return Ineligibility.NOT_READY
         if node.unschedulable:
-            return Closed.CORDONED
+            return Ineligibility.CORDONED
         if node.distrusted:
-            return Closed.DISTRUSTED
+            return Ineligibility.DISTRUSTED
         if node.closed:
-            return Closed.DISRUPTED
+            return Ineligibility.DISRUPTED
         if node.name in self.excluded:
-            return Closed.EXCLUDED
+            return Ineligibility.EXCLUDED
         if any(node.labels.get(name) != value for name, value in self.selector):
-            return Closed.SELECTOR
+            return Ineligibility.SELECTOR
         if self.affinity and not any(_meets(node.labels, term) for term in self.affinity):
-            return Closed.AFFINITY
+            return Ineligibility.AFFINITY
         if any(self._stands(taint) for taint in node.taints):
-            return Closed.TAINT
+            return Ineligibility.TAINT
         return None
 
     def opens(self, nodes: Sequence[Node]) -> list[bool]:
@@ -87,9 +92,9 @@ class Admission:
         return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)
 
 
-def admission_of(gang: Gang) -> Admission:
+def node_filter_of(gang: Gang) -> NodeFilter:
     """The part of a gang that decides which nodes are open to it."""
-    return Admission(
+    return NodeFilter(
         selector=tuple(sorted(gang.selector.items())),
         affinity=gang.affinity,
         tolerations=gang.tolerations,

@@ -22,12 +22,12 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import Gang, Node
-from drumline.scheduling.placement.blockers import who_has_to_leave
-from drumline.scheduling.placement.eligibility import Closed
+from drumline.scheduling.placement.blockers import find_blockers
+from drumline.scheduling.placement.eligibility import Ineligibility
 from drumline.scheduling.placement.remedies import remedy_for
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.rejections import (
-    Refusal,
+    Rejection,
     amount,
     counted,
     named,
@@ -64,10 +64,10 @@ def asked_for(search: Search) -> str:
 
 def _refuse(
     *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
-) -> Refusal:
+) -> Rejection:
     """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
     gpus, each = search.total[0], search.gang.per_pod.gpus
-    return Refusal(
+    return Rejection(
         reason=reason,
         message=f"{needs(search)}; {tail}",
         resource="gpus" if gpus else "pods",
@@ -77,7 +77,7 @@ def _refuse(
     )
 
 
-def never_fits(search: Search, *, helped: bool = True) -> Refusal | None:
+def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
     """The refusal of what could not even be placed in the empty pool. O(nodes).
 
     Args:
@@ -108,7 +108,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Refusal | None:
     )
 
 
-def why_blocked(search: Search) -> Refusal:
+def why_blocked(search: Search) -> Rejection:
     """The refusal of what has no places now, though its quota has room."""
     never = never_fits(search)
     if never is not None:
@@ -127,7 +127,7 @@ def why_blocked(search: Search) -> Refusal:
     return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS)
 
 
-def _unavailable(*, search: Search, most: Sequence[int]) -> Refusal:
+def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
     nodes = search.view.tree.nodes
     closed = Counter(filter(None, (_closed_text(search=search, node=node) for node in nodes)))
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
@@ -144,10 +144,10 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Refusal:
 
 def _closed_text(*, search: Search, node: Node) -> str | None:
     why = search.shape.admission.refusal(node)
-    return f"{why}: {node.closed}" if why is Closed.DISRUPTED else why
+    return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 
-def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal:
+def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Rejection:
     most, gpus = search.most(), search.index.gpus[search.depth].tolist()
     best = max(ids, key=lambda i: (most[i], gpus[i], -i))
     scarce = 0
@@ -167,12 +167,12 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Refusal
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
-    blockers = who_has_to_leave(search, best)
+    blockers = find_blockers(search, best)
     held = [blocker.text(scarce) for blocker in blockers]
     head = needs(search)
     if resource not in ("gpus", "pods"):
         head += f" and {amount(resource=resource, count=needed)}"
-    return Refusal(
+    return Rejection(
         reason=reason,
         message=f"{head}; {tail}; {named(held)}",
         blockers=tuple(key for blocker in blockers for key in blocker.keys),

@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 
 from drumline.scheduling.placement.pool_view import Vector
-from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, Cut
-from drumline.scheduling.placement.slots import Shape, SlotIndex
+from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, SliceLevel
+from drumline.scheduling.placement.slots import PodShape, SlotIndex
 from drumline.scheduling.placement.topology import Counts
 
 Frontier = tuple[int, ...]
@@ -32,7 +32,7 @@ _NOTHING: Final[Mapping[int, tuple[Vector, int]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mix:
+class RoleMix:
     """Role pods that are to be placed together with main ones."""
 
     requests: tuple[Vector, ...]
@@ -76,7 +76,7 @@ class Mix:
         best = np.maximum.reduceat(both, begins)
         return tuple(np.maximum(best, NO_ROOM).tolist())
 
-    def node(self, *, shape: Shape, free: Vector, for_main: bool) -> Frontier:
+    def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
         """Of a node that is open to the roles."""
         lefts = [self._left(combination, free) for combination in self.combinations]
         return tuple(
@@ -109,8 +109,8 @@ class Frontiers:
         self,
         *,
         index: SlotIndex,
-        mix: Mix,
-        cuts: Sequence[Cut],
+        mix: RoleMix,
+        cuts: Sequence[SliceLevel],
         anchors: Sequence[Anchor] = (),
         more: Mapping[int, tuple[Vector, int]] = _NOTHING,
     ) -> None:

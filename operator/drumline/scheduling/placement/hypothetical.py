@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import add, sub
 
-from drumline.scheduling.placement.allocations import Holder, Vector
+from drumline.scheduling.placement.allocations import Allocation, Vector
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.undo import Undo
 
 
-class Imagined:
+class HypotheticalCapacity:
     """The domains of a search that has no room now, without some holders.
 
     Args:
@@ -42,7 +42,7 @@ class Imagined:
         special = demand.cuts or demand.anchors or demand.beside or any(demand.roles)
         return not special and not search.variants[-1].fixed
 
-    def release(self, holder: Holder) -> Undo:
+    def release(self, holder: Allocation) -> Undo:
         """Imagine a holder gone that was not told to go; undone in whatever order."""
         self._shift(holder, add)
         return lambda: self._shift(holder, sub)
@@ -55,7 +55,7 @@ class Imagined:
         """Whether there is room anywhere now that they are gone."""
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
-    def _shift(self, holder: Holder, change: Callable[[int, int], int]) -> None:
+    def _shift(self, holder: Allocation, change: Callable[[int, int], int]) -> None:
         index, changed, gains = self._index, self._changed, self._gains
         for ordinal, amount in holder.amounts.items():
             before, had = changed.get(ordinal) or (index.free[ordinal], index.cells[ordinal][1])

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drumline.scheduling.placement.slicing import Cut, unit
+from drumline.scheduling.placement.slicing import SliceLevel, unit
 from drumline.scheduling.placement.slots import SlotIndex
 from drumline.scheduling.placement.spreading import even_shares
 from drumline.scheduling.placement.topology import Counts
 
-Places = dict[int, int]
+PodsByNode = dict[int, int]
 """Pods by node ordinal."""
-Shares = list[tuple[int, int]]
+PodShares = list[tuple[int, int]]
 """Domain ids and how many pods each gets."""
 
 
@@ -33,13 +33,13 @@ class Packer:
     """
 
     index: SlotIndex
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[SliceLevel, ...] = ()
     beside: tuple[int, ...] = ()
     """Ordinals of the gang's other pods, by pod."""
     spread_depth: int = 0
     """The depth over whose domains they are to be balanced; 0: not at all."""
 
-    def fill(self, *, depth: int, identity: int, pods: int) -> Places:
+    def fill(self, *, depth: int, identity: int, pods: int) -> PodsByNode:
         """Places for pods in a domain that has room for them."""
         tree = self.index.tree
         if depth > tree.leaf_depth:
@@ -52,12 +52,12 @@ class Packer:
             return fill_nodes(buckets=self.index.bucket(identity), pods=pods)
         else:
             shares = self._shares(depth=below, children=tree.children(depth, identity), pods=pods)
-        places: Places = {}
+        places: PodsByNode = {}
         for child, share in shares:
             places |= self.fill(depth=below, identity=child, pods=share)
         return places
 
-    def _balanced(self, *, depth: int, identity: int, pods: int) -> Shares:
+    def _balanced(self, *, depth: int, identity: int, pods: int) -> PodShares:
         """Even shares of the domains of the balanced level, in whole slices.
 
         Slices that are wider than that level are filled one by one first, unless one of its domains
@@ -92,8 +92,8 @@ class Packer:
         """Pods that are not parted for the sake of an even spread."""
         return max(unit(cuts=self.cuts, depth=self.spread_depth), self.index.shape.grain)
 
-    def _shares(self, *, depth: int, children: range, pods: int) -> Shares:
-        near: Shares = []
+    def _shares(self, *, depth: int, children: range, pods: int) -> PodShares:
+        near: PodShares = []
         ids = np.arange(children.start, children.stop)
         if self.beside:
             near = self._near(depth=depth, children=children, pods=pods)
@@ -101,11 +101,11 @@ class Packer:
             ids = ids[~np.isin(ids, [child for child, _ in near])]
         return near + self._few(depth=depth, ids=ids, pods=pods) if pods else near
 
-    def _near(self, *, depth: int, children: range, pods: int) -> Shares:
+    def _near(self, *, depth: int, children: range, pods: int) -> PodShares:
         """As many pods as fit where the gang's other pods are, most of these first."""
         near = neighbours(index=self.index, beside=self.beside, depth=depth)
         rooms, known = self.index.rooms(self.cuts)[depth], self.index.tree.known[depth]
-        shares: Shares = []
+        shares: PodShares = []
         for child in sorted(set(near) & set(children), key=lambda i: (-near[i], i)):
             share = min(pods, int(rooms[child])) if known[child] else 0
             if share:
@@ -113,7 +113,7 @@ class Packer:
                 pods -= share
         return shares
 
-    def _few(self, *, depth: int, ids: Counts, pods: int) -> Shares:
+    def _few(self, *, depth: int, ids: Counts, pods: int) -> PodShares:
         """The fewest domains that hold the pods."""
         ids = ids[self.index.rooms(self.cuts)[depth][ids] > 0]
         rooms = self.index.rooms(self.cuts)[depth][ids]
@@ -133,7 +133,7 @@ class Packer:
             gpus=gpus.tolist(),
             known=known.tolist(),
         )
-        shares: Shares = []
+        shares: PodShares = []
         for one_of in chosen:
             share = min(pods, int(rooms[one_of]))
             shares.append((int(ids[one_of]), share))
@@ -170,9 +170,9 @@ def _tighter(
     return chosen
 
 
-def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> Places:
+def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> PodsByNode:
     """Fullest nodes first, but one node for all that is left as soon as one can hold it."""
-    places: Places = {}
+    places: PodsByNode = {}
     left = {cell: iter(buckets[cell]) for cell in sorted(buckets)}
     largest = max(slots for _, slots in left)
     while pods:

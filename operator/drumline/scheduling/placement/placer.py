@@ -15,23 +15,23 @@ from drumline.scheduling.decisions import Placed
 from drumline.scheduling.model import Gang
 from drumline.scheduling.placement.explain import never_fits, why_blocked
 from drumline.scheduling.placement.pool_view import PoolView
-from drumline.scheduling.placement.projection import Horizon
+from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.rejections import Refusal, counted
+from drumline.scheduling.rejections import Rejection, counted
 
 _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-class Seating:
+class Placer:
     """Looks for places; whoever gets some takes them from the horizon."""
 
-    def __init__(self, horizon: Horizon) -> None:
+    def __init__(self, horizon: Projection) -> None:
         self._horizon = horizon
-        self._refused: dict[Hashable, Refusal] = {}
+        self._refused: dict[Hashable, Rejection] = {}
 
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
-    ) -> list[str] | Refusal:
+    ) -> list[str] | Rejection:
         """Nodes for the positions of a gang that have none, in their order, or why there are none.
 
         Args:
@@ -41,7 +41,7 @@ class Seating:
             kept: nodes by position of the pods that stay where they are.
         """
         search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
-        if isinstance(search, Refusal):
+        if isinstance(search, Rejection):
             return search
         question = search.question
         if question in self._refused:
@@ -64,14 +64,14 @@ class Seating:
     ) -> list[str] | None:
         """The same without the reason, which costs more than the look."""
         search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
-        if isinstance(search, Refusal) or search.question in self._refused:
+        if isinstance(search, Rejection) or search.question in self._refused:
             return None
         return search.find()
 
-    def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Refusal | None:
+    def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
         """The refusal of a gang that does not even fit into the empty pool."""
         search = self._horizon.now.search(gang=gang, pool=pool, pods=pods)
-        if isinstance(search, Refusal):
+        if isinstance(search, Rejection):
             return search
         question = search.question
         if gang.uid in search.view.holders:  # its own pods never make room
@@ -85,11 +85,11 @@ class Seating:
         """Look again: there may be more room than before."""
         self._refused.clear()
 
-    def mark(self) -> Mapping[Hashable, Refusal]:
+    def mark(self) -> Mapping[Hashable, Rejection]:
         """What was refused so far; see `reset`."""
         return dict(self._refused)
 
-    def reset(self, mark: Mapping[Hashable, Refusal]) -> None:
+    def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
         """Forget what was refused since then: who took the places gives them back."""
         self._refused = dict(mark)
 

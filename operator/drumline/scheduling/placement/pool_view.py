@@ -1,6 +1,6 @@
 """A cycle's own mutable view of who holds what in a pool, where every move returns its undo.
 
-Amounts are vectors over one list of resources (`Axis`), so that the inner loops touch plain
+Amounts are vectors over one list of resources (`ResourceAxis`), so that the inner loops touch plain
 tuples. What is free on a node is its allocatable minus everything bound there (`Node.used`) minus
 the places that are promised; it may be negative where foreign pods over-commit a node, and then
 simply nothing fits. Every change is logged by node, so indexes over a pool (`slots`) catch up by
@@ -16,9 +16,9 @@ from operator import add, attrgetter, mul, sub
 from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
-from drumline.scheduling.placement.allocations import Holder, Roster, Vector
-from drumline.scheduling.placement.distinct_capacities import Alike
-from drumline.scheduling.placement.topology import Tree, build_tree
+from drumline.scheduling.placement.allocations import Allocation, Allocations, Vector
+from drumline.scheduling.placement.distinct_capacities import DistinctCapacities
+from drumline.scheduling.placement.topology import TopologyTree, build_tree
 from drumline.scheduling.resources import NOTHING, PLAIN_RESOURCES, Resources
 from drumline.scheduling.undo import Undo
 
@@ -26,7 +26,7 @@ _plain: Final[Callable[[Resources], Vector]] = attrgetter(*PLAIN_RESOURCES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class ResourceAxis:
     """The resources that count in this cycle, in the order of every vector; GPUs come first."""
 
     names: tuple[str, ...]
@@ -47,19 +47,19 @@ class Axis:
         return found
 
 
-def axis_of(gangs: Iterable[Gang]) -> Axis:
+def axis_of(gangs: Iterable[Gang]) -> ResourceAxis:
     """The axis on which all requests of these gangs can be written."""
     extended: set[str] = set()
     for gang in gangs:
         for request in (gang.per_pod, *(role.per_pod for role in gang.roles)):
             extended.update(name for name, _ in request.extended)
-    return Axis(names=(*PLAIN_RESOURCES, *sorted(extended)))
+    return ResourceAxis(names=(*PLAIN_RESOURCES, *sorted(extended)))
 
 
 class PoolView:
     """One pool's nodes, what is free on them and who holds the rest."""
 
-    def __init__(self, *, tree: Tree, axis: Axis) -> None:
+    def __init__(self, *, tree: TopologyTree, axis: ResourceAxis) -> None:
         self.tree = tree
         self.axis = axis
         self.ordinal_of = {node.name: i for i, node in enumerate(tree.nodes)}
@@ -69,15 +69,15 @@ class PoolView:
             tuple(map(sub, whole, used)) if any(used) else whole
             for whole, used in zip(self.capacity, self.used, strict=True)
         ]
-        self.holders = Roster(tree)
-        self.nominees: dict[str, Holder] = {}
+        self.holders = Allocations(tree)
+        self.nominees: dict[str, Allocation] = {}
         """By uid: gangs for which places are kept here, because others leave for them."""
         self.leaving: set[str] = set()
         """Uids of holders that were told to go."""
         self.later: Sequence[Vector] | None = None
         """What will be free once they are gone and the nominees seated, if anybody asked."""
         self.log: list[int] = []
-        self.sorted_amounts: dict[int, Alike] = {}
+        self.sorted_amounts: dict[int, DistinctCapacities] = {}
         """Of `free` and `capacity`, by identity."""
         self.kept_back: dict[int, Vector] = {}
         """By ordinal: what is free there and withheld for them."""
@@ -89,13 +89,13 @@ class PoolView:
         twin = copy(self)
         twin.used, twin.free = list(self.used), list(self.free)
         twin.sorted_amounts = {}
-        twin.holders, twin.nominees, twin.log = Roster(self.tree, self.holders), {}, []
+        twin.holders, twin.nominees, twin.log = Allocations(self.tree, self.holders), {}, []
         twin.kept_back, twin.leaving, twin.later = {}, set(), None
         return twin
 
     def holder(
         self, *, gang: Gang, nodes: Sequence[str], positions: Iterable[int] | None = None
-    ) -> Holder:
+    ) -> Allocation:
         """The holder of one place on each named node; nodes that are gone hold nothing.
 
         Args:
@@ -119,7 +119,7 @@ class PoolView:
             else:
                 places[ordinal] += 1
                 amounts[ordinal] = tuple(map(add, before, request))
-        return Holder(gang=gang, places=places, amounts=amounts)
+        return Allocation(gang=gang, places=places, amounts=amounts)
 
     def _requests(self, gang: Gang) -> list[Vector]:
         """By position; all from the last one on are main pods."""
@@ -141,7 +141,7 @@ class PoolView:
         for ordinal, amount in (ours or self.holders[gang.uid]).amounts.items():
             self.used[ordinal] = tuple(map(sub, self.used[ordinal], amount))
 
-    def _part(self, *, gang: Gang, names: Sequence[str], positions: Sequence[int]) -> Holder:
+    def _part(self, *, gang: Gang, names: Sequence[str], positions: Sequence[int]) -> Allocation:
         return self.holder(gang=gang, nodes=[names[i] for i in positions], positions=positions)
 
     def unseat(self, admitted: Admitted) -> None:
@@ -156,13 +156,15 @@ class PoolView:
             self.used[ordinal] = tuple(map(add, self.used[ordinal], amount))
         del self.holders[gang.uid]
 
-    def alike(self, amounts: Sequence[Vector]) -> Alike:
+    def alike(self, amounts: Sequence[Vector]) -> DistinctCapacities:
         """Some amounts sorted into equal ones; what is free, and all there is, only once."""
         if amounts is not self.free and amounts is not self.capacity:
-            return Alike(amounts=amounts)
+            return DistinctCapacities(amounts=amounts)
         found = self.sorted_amounts.get(id(amounts))
         if found is None:
-            found = self.sorted_amounts[id(amounts)] = Alike(amounts=amounts, log=self.log)
+            found = self.sorted_amounts[id(amounts)] = DistinctCapacities(
+                amounts=amounts, log=self.log
+            )
         return found
 
     def clear_log(self) -> None:
@@ -201,7 +203,7 @@ class PoolView:
         self.nominees, self.leaving, self.kept_back, self.later = {}, set(), {}, None
         self._mark = None
 
-    def occupy(self, holder: Holder) -> Undo:
+    def occupy(self, holder: Allocation) -> Undo:
         """Give a gang its places, beside those it may hold already. O(places)."""
         before = self.holders.get(holder.gang.uid)
         self.holders[holder.gang.uid] = before + holder if before else holder
@@ -216,7 +218,7 @@ class PoolView:
 
         return undo
 
-    def release(self, holder: Holder) -> Undo:
+    def release(self, holder: Allocation) -> Undo:
         """Take all places from a gang. O(places).
 
         Where it was told to go, others may have been promised what it leaves.
@@ -313,7 +315,7 @@ class PoolView:
 
         return undo
 
-    def shift(self, holder: Holder, *, sign: int) -> None:
+    def shift(self, holder: Allocation, *, sign: int) -> None:
         """Free what a holder has (`sign` 1) or take it (-1), without a word on who holds it."""
         change = add if sign > 0 else sub
         for ordinal, amount in holder.amounts.items():
@@ -357,7 +359,7 @@ def _nothing() -> None:
     """The undo of a change that was none."""
 
 
-def build_views(*, snapshot: Snapshot, axis: Axis) -> dict[str, PoolView]:
+def build_views(*, snapshot: Snapshot, axis: ResourceAxis) -> dict[str, PoolView]:
     """A view of each pool of the snapshot. O(nodes x levels + admitted places)."""
     members: dict[str, list[Node]] = {pool.name: [] for pool in snapshot.pools}
     for node in snapshot.nodes:

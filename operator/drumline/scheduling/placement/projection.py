@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from drumline.scheduling.model import Admitted, Gang, Queue
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.quota.pool_selection import wishes
-from drumline.scheduling.quota.queue_access import entry_refusal
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.quota.pool_selection import requested_pools
+from drumline.scheduling.quota.queue_access import access_rejection
+from drumline.scheduling.rejections import Rejection
 from drumline.scheduling.resources import NOTHING
 from drumline.scheduling.undo import Undo
 
@@ -48,7 +48,7 @@ class Nomination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaver:
+class EvictingGang:
     """A running gang that was told to leave, or to go on with some positions only."""
 
     held: Admitted
@@ -61,14 +61,14 @@ class Leaver:
         return {name for i, name in enumerate(self.held.assignment) if i not in stays}
 
 
-class Horizon:
+class Projection:
     """The two pictures of one cycle."""
 
-    def __init__(self, *, now: Picture, admitted: Iterable[Admitted]) -> None:
+    def __init__(self, *, now: ClusterView, admitted: Iterable[Admitted]) -> None:
         self.now = now
-        self._soon: Picture | None = None
+        self._soon: ClusterView | None = None
         self._leaving = [
-            Leaver(held=held, kept=() if held.leaving else _kept(held))
+            EvictingGang(held=held, kept=() if held.leaving else _kept(held))
             for held in admitted
             if (held.leaving or held.giving_up) and held.pool in now.views
         ]
@@ -79,7 +79,7 @@ class Horizon:
         """By uid: how places that are kept for a gang are given back soon."""
 
     @property
-    def soon(self) -> Picture:
+    def soon(self) -> ClusterView:
         """The picture once everybody has left who was told to."""
         if self._soon is None:
             self._soon = self.now.copy()
@@ -91,7 +91,7 @@ class Horizon:
         return self._soon
 
     @property
-    def outlook(self) -> Picture:
+    def outlook(self) -> ClusterView:
         """Soon; or now, for less, while there is no difference."""
         calm = self._soon is None and not self._leaving
         return self.now if calm and not self._pods_end else self.soon
@@ -132,7 +132,7 @@ class Horizon:
         pictures = [self.now, self.soon] if self._nominations else [self.now]
         return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in pictures)
 
-    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """The refusal of a gang for which there is no quota, now or once those start who wait."""
         refusal = self.now.quota.exhausted(gang=gang, pool=pool, size=size)
         if refusal or not self._nominations:
@@ -145,9 +145,9 @@ class Horizon:
         if (
             pool not in self.now.views
             or pool not in queue.nominal
-            or pool not in (wishes(gang) or (pool,))
+            or pool not in (requested_pools(gang) or (pool,))
             or len(nodes) - gang.extras not in gang.legal_sizes
-            or entry_refusal(gang=gang, queue=queue)
+            or access_rejection(gang=gang, queue=queue)
         ):
             return
         size = len(nodes) - gang.extras
@@ -226,7 +226,7 @@ class Horizon:
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
         """Count a gang as gone soon, or as gone on with some positions only."""
         places = self.soon.views[held.pool].holders[held.gang.uid].places
-        leaver = Leaver(held=held, kept=kept)
+        leaver = EvictingGang(held=held, kept=kept)
         _leave(picture=self.soon, leaver=leaver)
         self._leaving.append(leaver)
         self.now.views[held.pool].leaving.add(held.gang.uid)
@@ -272,14 +272,14 @@ def _kept(held: Admitted) -> tuple[int, ...]:
     return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
 
 
-def _leave(*, picture: Picture, leaver: Leaver) -> None:
+def _leave(*, picture: ClusterView, leaver: EvictingGang) -> None:
     """Take from a gang what it was told to give up."""
     picture.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
     if leaver.kept:
         _go_on(picture=picture, held=leaver.held, kept=leaver.kept)
 
 
-def _go_on(*, picture: Picture, held: Admitted, kept: Sequence[int]) -> None:
+def _go_on(*, picture: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
     """Have a gang go on with some positions; it holds nothing any more."""
     gang, view = held.gang, picture.views[held.pool]
     stays = [position for position in kept if position not in held.lost]

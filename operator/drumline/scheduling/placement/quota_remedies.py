@@ -13,23 +13,23 @@ from dataclasses import dataclass, replace
 from drumline.scheduling.decisions import RemedyKind
 from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Gang
-from drumline.scheduling.placement.allocations import Holder
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.hypothetical import Imagined
-from drumline.scheduling.placement.placer import Seating
+from drumline.scheduling.placement.allocations import Allocation
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
+from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.rejections import Rejection
 from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enough:
+class QuotaRemedyChecker:
     """Completes refusals for want of quota, in the picture of now."""
 
-    now: Picture
-    seating: Seating
+    now: ClusterView
+    seating: Placer
 
-    def told(self, refusal: Refusal, *, gang: Gang, pool: str, pods: int) -> Refusal:
+    def told(self, refusal: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
         """The refusal with all whose leaving is needed, or without a remedy.
 
         Args:
@@ -41,18 +41,18 @@ class Enough:
         if refusal.remedy is None:
             return refusal
         search = self.now.search(gang=gang, pool=pool, pods=pods)
-        if isinstance(search, Refusal):
+        if isinstance(search, Rejection):
             return replace(refusal, remedy=None)
         if self.seating.has_room(search):
             return refusal
         if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
             return replace(refusal, remedy=None)
         others = self.seating.find(gang=gang, pool=pool, pods=pods)
-        more = others.blockers if isinstance(others, Refusal) else ()
+        more = others.blockers if isinstance(others, Rejection) else ()
         return _all_who_leave(refusal=refusal, more=more, search=search)
 
 
-def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> Refusal:
+def _all_who_leave(*, refusal: Rejection, more: Sequence[str], search: Search) -> Rejection:
     """With those whose places are needed as well once the others are gone."""
     of_key = search.view.holders.of_key
     going = [one for key in refusal.blockers if (one := of_key(key))]
@@ -75,11 +75,11 @@ def _all_who_leave(*, refusal: Refusal, more: Sequence[str], search: Search) -> 
 
 
 def _trial(
-    *, search: Search, holders: Iterable[Holder]
-) -> tuple[Callable[[Holder], Undo], Callable[[], bool]]:
+    *, search: Search, holders: Iterable[Allocation]
+) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
     """How holders are imagined gone, and how to see whether there is room then."""
     leaving = search.view.leaving
-    if Imagined.can_be(search) and not any(one.gang.uid in leaving for one in holders):
-        imagined = Imagined(search)
+    if HypotheticalCapacity.can_be(search) and not any(one.gang.uid in leaving for one in holders):
+        imagined = HypotheticalCapacity(search)
         return imagined.release, imagined.has_room
     return search.view.release, search.has_room

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.placement.bin_selection import (
-    Option,
-    Part,
-    Share,
+    Bin,
+    BinChoice,
+    BinOption,
     cheapest,
     fewest,
     whole_part,
@@ -26,7 +26,7 @@ from drumline.scheduling.placement.slots import SlotIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seats:
+class RolePlacement:
     """Where role pods go, and how many main pods go where beside them."""
 
     roles: list[list[int]]
@@ -36,7 +36,7 @@ class Seats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoleSeats:
+class RolePlacer:
     """Looks for the nodes of role pods."""
 
     packer: Packer
@@ -48,7 +48,7 @@ class RoleSeats:
         """Of the main pods."""
         return self.packer.index
 
-    def find(self, *, depth: int, identity: int, pods: int) -> Seats:
+    def find(self, *, depth: int, identity: int, pods: int) -> RolePlacement:
         """Places for all role pods, in a domain that can hold everything.
 
         Args:
@@ -56,12 +56,14 @@ class RoleSeats:
             identity: of the domain.
             pods: main pods that have to fit there too.
         """
-        seats = Seats(roles=[[] for _ in self.frontiers.mix.pods], main=[])
+        seats = RolePlacement(roles=[[] for _ in self.frontiers.mix.pods], main=[])
         target = len(self.frontiers.mix.combinations) - 1
         self._descend(seats, (depth, identity), target=target, pods=pods)
         return seats
 
-    def _balance(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> bool:
+    def _balance(
+        self, seats: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+    ) -> bool:
         """Seat everything, main pods spread evenly over the domains of the balanced level.
 
         As few of these as can hold them, the smallest share as large as possible, then the largest
@@ -73,7 +75,7 @@ class RoleSeats:
         span = self.index.tree.span(*domain)
         ids = range(row[span.start], row[span.stop - 1] + 1)
 
-        def share_out(low: int, high: int) -> list[Share]:
+        def share_out(low: int, high: int) -> list[BinChoice]:
             parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
             mix = self.frontiers.mix
             return fewest(mix=mix, parts=parts, target=target, pods=pods) or []
@@ -97,25 +99,27 @@ class RoleSeats:
             self._descend(seats, part, target=share.option.roles, pods=main)
         return True
 
-    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Part:
+    def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Bin:
         """A domain over which main pods are balanced; one with role pods only does not count."""
         frontier = self.frontiers.of(depth, identity)
         tree = self.index.tree
         levels = {depth, *(min(cut.depth, depth) for cut in self.packer.cuts)}
         known = all(tree.usable(depth, within=level)[identity] for level in levels)
         options = [
-            Option(roles=roles, counts=False, room=0)
+            BinOption(roles=roles, counts=False, room=0)
             for roles, room in enumerate(frontier)
             if roles and room >= 0
         ]
         options += [
-            Option(roles=roles, counts=True, room=min(room, high))
+            BinOption(roles=roles, counts=True, room=min(room, high))
             for roles, room in enumerate(frontier)
             if known and room >= low
         ]
-        return Part(identity=identity, options=options)
+        return Bin(identity=identity, options=options)
 
-    def _descend(self, seats: Seats, domain: tuple[int, int], *, target: int, pods: int) -> None:
+    def _descend(
+        self, seats: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+    ) -> None:
         """Seat a combination of role pods, and tell how many main ones are to go where."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
@@ -138,7 +142,7 @@ class RoleSeats:
             pods -= main
             self._descend(seats, (depth + 1, share.identity), target=share.option.roles, pods=main)
 
-    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[Share]:
+    def _few(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
         """The fewest domains that hold everything, those with the most room first."""
         near = neighbours(index=self.index, beside=self.packer.beside, depth=depth)
         gpus = self.index.gpus[depth]
@@ -146,7 +150,9 @@ class RoleSeats:
         alone = [i for i, frontier in parts.items() if frontier[target] >= pods]
         if alone:
             best = min(alone, key=lambda i: (-near[i], int(gpus[i]), i))
-            return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]
+            return [
+                BinChoice(identity=best, option=BinOption(roles=target, counts=True, room=pods))
+            ]
         line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
         found = fewest(
             mix=self.frontiers.mix,
@@ -178,15 +184,15 @@ class RoleSeats:
         found = cheapest(mix=mix, parts=parts, target=target, most=enough)
         return [(share.identity, share.option.roles) for share in found]
 
-    def _cost(self, ordinal: int) -> Part:
+    def _cost(self, ordinal: int) -> Bin:
         """A node with what role pods there take from main ones."""
         frontier = self.frontiers.by_node[ordinal]
         options = [
-            Option(roles=roles, counts=True, room=room - frontier[0])
+            BinOption(roles=roles, counts=True, room=room - frontier[0])
             for roles, room in enumerate(frontier)
             if roles and room >= 0
         ]
-        return Part(identity=ordinal, options=options)
+        return Bin(identity=ordinal, options=options)
 
 
 def _last(numbers: Sequence[int], holds: Callable[[int], bool]) -> int:

@@ -12,17 +12,17 @@ from operator import mul, sub
 
 from drumline.scheduling.model import Gang
 from drumline.scheduling.placement.best_fit import (
+    CapacityIndex,
+    ChosenNodes,
     Demand,
-    Found,
-    Room,
     best_domain,
     candidates,
-    seat,
+    choose_nodes,
 )
-from drumline.scheduling.placement.demand_variants import Variant
+from drumline.scheduling.placement.demand_variants import DemandVariant
 from drumline.scheduling.placement.pool_view import PoolView, Vector
 from drumline.scheduling.placement.slicing import NO_ROOM
-from drumline.scheduling.placement.slots import Shape, SlotIndex
+from drumline.scheduling.placement.slots import PodShape, SlotIndex
 from drumline.scheduling.placement.topology import Domain
 
 
@@ -34,11 +34,11 @@ class Search:
     gang: Gang
     question: Hashable
     """Equal for searches to which every picture gives the same answer."""
-    variants: Sequence[Variant]
+    variants: Sequence[DemandVariant]
     """Ways to ask, best first; the last one asks only for what is required."""
-    rooms: Sequence[Room]
+    rooms: Sequence[CapacityIndex]
     """By variant: what there is now."""
-    idle: dict[Hashable, Room]
+    idle: dict[Hashable, CapacityIndex]
     """What there would be if nobody held anything, or only GPUs were scarce, where somebody asked.
     """
     pods: int
@@ -50,7 +50,7 @@ class Search:
         return self.rooms[-1].index
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> PodShape:
         """The main pods."""
         return self.variants[-1].shape
 
@@ -133,7 +133,7 @@ class Search:
                     return self._names(variant=variant, found=found)
         return None
 
-    def emptied(self, *, everywhere: bool) -> Room:
+    def emptied(self, *, everywhere: bool) -> CapacityIndex:
         """What there would be room for if nobody else held anything.
 
         A gang's own places never make room, nor do those next to its pods that others of it need.
@@ -157,10 +157,10 @@ class Search:
         amounts: Sequence[Vector],
         *,
         everywhere: bool = False,
-        shape: Shape | None = None,
+        shape: PodShape | None = None,
         requests: tuple[Vector, ...] | None = None,
         admitted: list[bool] | None = None,
-    ) -> Room:
+    ) -> CapacityIndex:
         """What there is room for in another picture. O(nodes)."""
         index = SlotIndex(
             tree=self.view.tree,
@@ -170,9 +170,11 @@ class Search:
             everywhere=everywhere,
             admitted=self.index.admitted if admitted is None else admitted,
         )
-        return Room(index=index, requests=self.rooms[-1].requests if requests is None else requests)
+        return CapacityIndex(
+            index=index, requests=self.rooms[-1].requests if requests is None else requests
+        )
 
-    def most(self, room: Room | None = None) -> list[int]:
+    def most(self, room: CapacityIndex | None = None) -> list[int]:
         """By id: the main pods that fit beside the others, now or in another picture.
 
         Negative where not even the others fit.
@@ -196,7 +198,7 @@ class Search:
             room = self.room_of(self.view.free, shape=shape)
         return bool(room.most(demand=loose, depth=0)[0] >= self.vacant)
 
-    def only_gpus(self) -> Room:
+    def only_gpus(self) -> CapacityIndex:
         """What there is room for now if only GPUs were scarce."""
         shape = replace(self.shape, request=_gpus(self.shape.request))
         requests = tuple(map(_gpus, self.rooms[-1].requests))
@@ -209,10 +211,12 @@ class Search:
                 log=self.view.log,
                 admitted=self.index.admitted,
             )
-            self.idle[key] = Room(index=index, requests=requests)
+            self.idle[key] = CapacityIndex(index=index, requests=requests)
         return self.idle[key]
 
-    def _try(self, *, variant: Variant, room: Room, depth: int) -> Found | None:
+    def _try(
+        self, *, variant: DemandVariant, room: CapacityIndex, depth: int
+    ) -> ChosenNodes | None:
         demand = variant.demand
         with self._settled(variant) as fits:
             if not fits:
@@ -220,14 +224,16 @@ class Search:
             if not demand.placed_freely:
                 if room.most(demand=demand, depth=0)[0] < 0:
                     return None
-                return seat(view=self.view, room=room, demand=demand, depth=0, identity=0)
+                return choose_nodes(view=self.view, room=room, demand=demand, depth=0, identity=0)
             identity = best_domain(room=room, demand=demand, depth=depth)
             if identity is None:
                 return None
-            return seat(view=self.view, room=room, demand=demand, depth=depth, identity=identity)
+            return choose_nodes(
+                view=self.view, room=room, demand=demand, depth=depth, identity=identity
+            )
 
     @contextmanager
-    def _settled(self, variant: Variant | None) -> Generator[bool]:
+    def _settled(self, variant: DemandVariant | None) -> Generator[bool]:
         """Whether pods that have to go to certain nodes fit there; inside, they are there."""
         if variant is None or not variant.fixed:
             yield True
@@ -246,7 +252,7 @@ class Search:
         short = any(have < 0 and asked for have, asked in zip(left, request, strict=True))
         return self.index.admitted[ordinal] and not short
 
-    def _names(self, *, variant: Variant, found: Found) -> list[str]:
+    def _names(self, *, variant: DemandVariant, found: ChosenNodes) -> list[str]:
         """Node names by position; within a role, slice or gang in the order of the tree."""
         nodes = self.view.tree.nodes
         if not (any(variant.roles) or variant.anchored or variant.fixed):

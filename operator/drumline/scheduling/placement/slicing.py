@@ -17,14 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from drumline.scheduling.placement.topology import Counts, Tree
+from drumline.scheduling.placement.topology import Counts, TopologyTree
 
 NO_ROOM: Final = -(1 << 40)
 """What a domain holds that has not even room for what is anchored in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class SliceLevel:
     """Every `pods` consecutive main pods in one domain of a depth."""
 
     depth: int
@@ -42,9 +42,9 @@ class Anchor:
 
 def whole_slices(
     *,
-    tree: Tree,
+    tree: TopologyTree,
     slots: Sequence[Counts],
-    cuts: Sequence[Cut],
+    cuts: Sequence[SliceLevel],
     anchors: Sequence[Anchor] = (),
 ) -> list[Counts]:
     """By depth, then id: how many pods fit in whole slices beside those that are anchored.
@@ -76,7 +76,7 @@ def whole_slices(
     return rooms
 
 
-def _gather(tree: Tree, depth: int, below: Counts) -> Counts:
+def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
     """The sums of a depth's domains over their own."""
     if not tree.nodes:
         return below[:1]
@@ -84,13 +84,17 @@ def _gather(tree: Tree, depth: int, below: Counts) -> Counts:
     return np.add.reduceat(below, first)
 
 
-def unit(*, cuts: Sequence[Cut], depth: int) -> int:
+def unit(*, cuts: Sequence[SliceLevel], depth: int) -> int:
     """How many pods a domain of a depth gets at a time, once the cuts around it are settled."""
     return next((cut.pods for cut in cuts if cut.depth >= depth), 1)
 
 
 def anchored(
-    *, tree: Tree, cuts: Sequence[Cut], kept: Mapping[int, int], vacant: Sequence[int]
+    *,
+    tree: TopologyTree,
+    cuts: Sequence[SliceLevel],
+    kept: Mapping[int, int],
+    vacant: Sequence[int],
 ) -> dict[tuple[int, int] | None, list[int]] | None:
     """The vacant ranks by the domain (depth, id) that their slice's other pods are in.
 
@@ -122,7 +126,7 @@ def anchored(
     return groups
 
 
-def unparted(*, tree: Tree, cuts: Sequence[Cut], ordinals: Sequence[int]) -> bool:
+def unparted(*, tree: TopologyTree, cuts: Sequence[SliceLevel], ordinals: Sequence[int]) -> bool:
     """Whether main pods on these nodes, by rank, have each slice in one known domain."""
     for cut in cuts:
         row, known = tree.domain_of[cut.depth], tree.known[cut.depth]
@@ -133,7 +137,9 @@ def unparted(*, tree: Tree, cuts: Sequence[Cut], ordinals: Sequence[int]) -> boo
     return True
 
 
-def _homes(*, tree: Tree, cut: Cut, kept: Mapping[int, int]) -> dict[int, Counter[int]]:
+def _homes(
+    *, tree: TopologyTree, cut: SliceLevel, kept: Mapping[int, int]
+) -> dict[int, Counter[int]]:
     """By slice: how many of its pods each domain has."""
     homes: dict[int, Counter[int]] = defaultdict(Counter)
     for rank, ordinal in kept.items():

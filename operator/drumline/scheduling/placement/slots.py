@@ -16,11 +16,11 @@ from typing import Final
 
 import numpy as np
 
-from drumline.scheduling.placement.distinct_capacities import MOST, Alike
-from drumline.scheduling.placement.eligibility import Admission
+from drumline.scheduling.placement.distinct_capacities import MOST, DistinctCapacities
+from drumline.scheduling.placement.eligibility import NodeFilter
 from drumline.scheduling.placement.pool_view import Vector
-from drumline.scheduling.placement.slicing import Cut, whole_slices
-from drumline.scheduling.placement.topology import Counts, Tree
+from drumline.scheduling.placement.slicing import SliceLevel, whole_slices
+from drumline.scheduling.placement.topology import Counts, TopologyTree
 
 Bucket = tuple[int, int]
 """Free GPUs and slots: nodes that are equal for best fit."""
@@ -32,11 +32,11 @@ _MANY: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PodShape:
     """What makes two pods equal to the placement."""
 
     request: Vector
-    admission: Admission
+    admission: NodeFilter
     grain: int = 1
     """Pods that have to share a node: slices of a level at which every domain is one node."""
     grain_depths: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class Shape:
                 np.minimum(found, table[:, column] // min(need, MOST), out=found)
         return np.maximum(found, 0) // self.grain * self.grain
 
-    def in_grain(self, *, tree: Tree, admitted: list[bool]) -> list[bool]:
+    def in_grain(self, *, tree: TopologyTree, admitted: list[bool]) -> list[bool]:
         """Which of the admitted nodes carry the labels that the grain needs."""
         found = admitted
         for depth in self.grain_depths:
@@ -80,11 +80,11 @@ class SlotIndex:
     def __init__(
         self,
         *,
-        tree: Tree,
-        shape: Shape,
+        tree: TopologyTree,
+        shape: PodShape,
         free: Sequence[Vector],
         log: Sequence[int] = (),
-        alike: Alike | None = None,
+        alike: DistinctCapacities | None = None,
         everywhere: bool = False,
         admitted: list[bool] | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class SlotIndex:
         self.read = len(log)
         """How much of the log it knows."""
         self._log = log
-        self._alike = alike or Alike(amounts=free, log=log)
+        self._alike = alike or DistinctCapacities(amounts=free, log=log)
         self._everywhere = everywhere
         self._memo: dict[Vector, Bucket] = {}
         if everywhere:
@@ -110,7 +110,7 @@ class SlotIndex:
         self.gpus: list[Counts] = []
         """By depth, then id: free GPUs of the nodes that are open."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
-        self._whole: dict[tuple[Cut, ...], list[Counts]] = {}
+        self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
         self._count()
 
     def catch_up(self) -> None:
@@ -151,7 +151,7 @@ class SlotIndex:
         """Ordinals that changed between an earlier length of the log and the last look."""
         return set(self._log[read : self.read])
 
-    def rooms(self, cuts: tuple[Cut, ...]) -> Sequence[Counts]:
+    def rooms(self, cuts: tuple[SliceLevel, ...]) -> Sequence[Counts]:
         """By depth, then id: pods that fit in whole slices."""
         if not cuts:
             return self.slots

@@ -43,7 +43,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tree:
+class TopologyTree:
     """All domains of a pool, by depth and id."""
 
     pool: Pool
@@ -123,7 +123,7 @@ class Tree:
         return 0, self.domain(0, 0)
 
 
-def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> Tree:
+def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
     """Sort the nodes of a pool into its tree. O(nodes log nodes + nodes x levels)."""
     height = len(pool.levels)
     keyed = [(_path(node, height=height), node.name, node) for node in nodes]
@@ -136,7 +136,7 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> Tree:
     for depth in range(1, height + 1):
         begins: list[int] = starts[depth].tolist() if paths else []
         known.append(np.array([paths[i][depth - 1] != "" for i in begins] or [False]))
-    return Tree(
+    return TopologyTree(
         pool=pool,
         nodes=[node for _, _, node in keyed],
         starts=starts,

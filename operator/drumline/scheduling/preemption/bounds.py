@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.model import PreemptionRule, Reclaim, WithinQueue
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.quota.cohorts import Balance
-from drumline.scheduling.quota.preemption_policy import Claim
-from drumline.scheduling.quota.usage import Holders
+from drumline.scheduling.quota.cohorts import CohortQuota
+from drumline.scheduling.quota.preemption_policy import PreemptionClaim
+from drumline.scheduling.quota.usage import UsageByQueue
 
 
-class Stock:
+class PreemptibleQuota:
     """Which queues hold anything of a pool, by the tree they belong to, when a cycle began."""
 
     def __init__(self, *, leaves: Iterable[int], roots: Sequence[int]) -> None:
@@ -31,7 +31,13 @@ class Stock:
             self._leaves[roots[leaf]].append(leaf)
 
     def most(
-        self, *, leaf: int, priority: int, rule: PreemptionRule, claim: Claim, holders: Holders
+        self,
+        *,
+        leaf: int,
+        priority: int,
+        rule: PreemptionRule,
+        claim: PreemptionClaim,
+        holders: UsageByQueue,
     ) -> dict[int, int]:
         """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
         found: dict[int, int] = {}
@@ -54,7 +60,7 @@ class Stock:
 
 
 def could_suffice(
-    *, search: Search, balance: Balance, leaf: int, gpus: int, most: dict[int, int]
+    *, search: Search, balance: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
 ) -> bool:
     """Whether a gang could have its GPUs if all went that can be taken at most."""
     if not gpus:

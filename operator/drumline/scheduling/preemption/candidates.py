@@ -21,14 +21,14 @@ from drumline.scheduling.model import (
     Snapshot,
     WithinQueue,
 )
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.preemption.eviction_simulation import Part
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 from drumline.scheduling.preemption.surplus import has_surplus, split
-from drumline.scheduling.quota.preemption_policy import Claim
+from drumline.scheduling.quota.preemption_policy import PreemptionClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Requester:
     """Who asks, as far as it matters to those who might go."""
 
     gang: Gang
@@ -38,7 +38,7 @@ class Asked:
     """Whether it asks for lost places: then it takes none of others that may yet be repaired."""
 
 
-class Candidacy:
+class Candidates:
     """Who may be sent away or moved in this cycle."""
 
     def __init__(
@@ -51,8 +51,8 @@ class Candidacy:
         self._out: set[str] = set()
         """Uids of those that are no candidates any more."""
         self._pools: dict[str, list[Admitted]] = {}
-        self._movable: dict[str, list[Part]] = {}
-        self._known: dict[str, Part] = {}
+        self._movable: dict[str, list[EvictionUnit]] = {}
+        self._known: dict[str, EvictionUnit] = {}
         """By uid: the part as which a gang was last a candidate."""
         self.retry_at: list[float] = []
         """When minimum runtimes end that protected somebody."""
@@ -76,7 +76,9 @@ class Candidacy:
             return self._pools.get(pool, [])
         return [held for held in self._pools.get(pool, ()) if held.gang.uid not in self._out]
 
-    def lawful(self, *, asked: Asked, soon: Picture, claim: Claim) -> list[Part]:
+    def lawful(
+        self, *, asked: Requester, soon: ClusterView, claim: PreemptionClaim
+    ) -> list[EvictionUnit]:
         """Whom the law allows to be sent away, each alone considered."""
         leaf_of = soon.quota.tree.leaf_of
         allowed = self._allowed(asked=asked, soon=soon, claim=claim)
@@ -90,12 +92,12 @@ class Candidacy:
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
         holders = soon.views[asked.pool].holders
-        found: list[Part] = []
+        found: list[EvictionUnit] = []
         for held, gpus, why in allowed:
             uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
             part = self._known.get(uid)
             if part is None or part.seconds != seconds or part.why is not why:
-                part = Part(
+                part = EvictionUnit(
                     held=held,
                     uid=uid,
                     holder=holders[uid],
@@ -109,22 +111,24 @@ class Candidacy:
             found.append(part)
         return found
 
-    def parts(self, whole: Part, *, soon: Picture, wanted: Callable[[int], bool]) -> Sequence[Part]:
+    def parts(
+        self, whole: EvictionUnit, *, soon: ClusterView, wanted: Callable[[int], bool]
+    ) -> Sequence[EvictionUnit]:
         """What a candidate may give up, part by part; all of it at once if it has no surplus."""
         if not self._policy.surplus or not has_surplus(whole.held):
             return (whole,)
         return split(whole, view=soon.views[whole.held.pool], wanted=wanted)
 
-    def movable(self, *, pool: str, soon: Picture) -> list[Part]:
+    def movable(self, *, pool: str, soon: ClusterView) -> list[EvictionUnit]:
         """Those that may be moved within a pool, with what that costs."""
         if pool not in self._movable:
             self._movable[pool] = self._all_movable(pool=pool, soon=soon)
         return [one for one in self._movable[pool] if one.uid not in self._out]
 
-    def _all_movable(self, *, pool: str, soon: Picture) -> list[Part]:
+    def _all_movable(self, *, pool: str, soon: ClusterView) -> list[EvictionUnit]:
         leaf_of, holders = soon.quota.tree.leaf_of, soon.views[pool].holders
         return [
-            Part(
+            EvictionUnit(
                 held=held,
                 uid=held.gang.uid,
                 holder=holders[held.gang.uid],
@@ -143,7 +147,7 @@ class Candidacy:
         return held.gpu_seconds_at_risk + (held.gpus or held.size) * self._policy.restart_seconds
 
     def _allowed(
-        self, *, asked: Asked, soon: Picture, claim: Claim
+        self, *, asked: Requester, soon: ClusterView, claim: PreemptionClaim
     ) -> list[tuple[Admitted, int, VictimReason]]:
         """Each candidate, its GPUs, and why it may go."""
         rule, priority = asked.rule, asked.gang.priority

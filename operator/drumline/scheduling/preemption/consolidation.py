@@ -15,13 +15,17 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang
-from drumline.scheduling.placement.projection import Horizon
+from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.preemption.candidates import Candidacy
-from drumline.scheduling.preemption.eviction_simulation import NO_LAW, Part, Trial
-from drumline.scheduling.preemption.relocation import Budget, Plan, relocated
+from drumline.scheduling.preemption.candidates import Candidates
+from drumline.scheduling.preemption.eviction_simulation import (
+    NO_POLICY,
+    EvictionSimulation,
+    EvictionUnit,
+)
+from drumline.scheduling.preemption.relocation import MoveAllowance, RelocationPlan, relocated
 from drumline.scheduling.preemption.victims import least_victims
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.rejections import Rejection
 
 MAX_RETRIES: Final = 4
 _WAITS_FOR_ROOM: Final = frozenset(
@@ -34,13 +38,13 @@ _WAITS_FOR_ROOM: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rearrangement:
+class Consolidation:
     """Who moves where, and the places that a waiting gang has then."""
 
     pool: str
     search: Search
-    movers: Sequence[Part]
-    plan: Plan
+    movers: Sequence[EvictionUnit]
+    plan: RelocationPlan
 
     @property
     def cost(self) -> float:
@@ -51,13 +55,15 @@ class Rearrangement:
 class Consolidator:
     """Looks for moves that make room."""
 
-    def __init__(self, *, horizon: Horizon, candidacy: Candidacy, budget: Budget) -> None:
+    def __init__(
+        self, *, horizon: Projection, candidacy: Candidates, budget: MoveAllowance
+    ) -> None:
         self._horizon = horizon
         self._candidacy = candidacy
         self._budget = budget
         self._in_vain: set[Hashable] = set()
 
-    def make_room(self, *, gang: Gang, refusals: Mapping[str, Refusal]) -> Rearrangement | None:
+    def make_room(self, *, gang: Gang, refusals: Mapping[str, Rejection]) -> Consolidation | None:
         """Moves that let a gang start in the first pool where there are some.
 
         Args:
@@ -76,10 +82,10 @@ class Consolidator:
         """Look again: somebody has left or moved."""
         self._in_vain.clear()
 
-    def _in_pool(self, *, gang: Gang, pool: str) -> Rearrangement | None:
+    def _in_pool(self, *, gang: Gang, pool: str) -> Consolidation | None:
         size = gang.legal_sizes[0]
         search = self._horizon.outlook.search(gang=gang, pool=pool, pods=size)
-        if isinstance(search, Refusal) or search.question in self._in_vain:
+        if isinstance(search, Rejection) or search.question in self._in_vain:
             return None
         free = sum(max(0, free[0]) for free in search.view.free)
         found = None
@@ -89,12 +95,12 @@ class Consolidator:
             self._in_vain.add(search.question)
         return found
 
-    def _rearranged(self, *, gang: Gang, pool: str, size: int) -> Rearrangement | None:
+    def _rearranged(self, *, gang: Gang, pool: str, size: int) -> Consolidation | None:
         soon = self._horizon.soon
         search = soon.search(gang=gang, pool=pool, pods=size)
-        if isinstance(search, Refusal) or search.roomy(search.ids):
+        if isinstance(search, Rejection) or search.roomy(search.ids):
             return None
-        trial = Trial(search=search, claim=NO_LAW, gpus=gang.gpus_at(size))
+        trial = EvictionSimulation(search=search, claim=NO_POLICY, gpus=gang.gpus_at(size))
         stay: set[str] = set()
         for _ in range(MAX_RETRIES):
             candidates = [
@@ -108,11 +114,11 @@ class Consolidator:
             plan = relocated(
                 soon=soon, pool=pool, movers=[one.held for one in movers], first=search
             )
-            if isinstance(plan, Plan):
-                return Rearrangement(pool=pool, search=search, movers=movers, plan=plan)
+            if isinstance(plan, RelocationPlan):
+                return Consolidation(pool=pool, search=search, movers=movers, plan=plan)
             stay.add(plan.uid)
         return None
 
-    def _allows(self, movers: Sequence[Part]) -> bool:
+    def _allows(self, movers: Sequence[EvictionUnit]) -> bool:
         cost = sum(one.cost for one in movers)
         return self._budget.allows(gangs=len(movers), gpu_seconds=cost)

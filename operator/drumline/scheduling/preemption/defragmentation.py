@@ -20,21 +20,26 @@ from typing import Final
 
 from drumline.scheduling.decisions import Move, MoveReason
 from drumline.scheduling.placement.pool_view import PoolView
-from drumline.scheduling.placement.projection import Horizon
-from drumline.scheduling.preemption.candidates import Candidacy
-from drumline.scheduling.preemption.eviction_simulation import Part
-from drumline.scheduling.preemption.relocation import Budget, Plan, carry_out, relocated
+from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.preemption.candidates import Candidates
+from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
+from drumline.scheduling.preemption.relocation import (
+    MoveAllowance,
+    RelocationPlan,
+    carry_out,
+    relocated,
+)
 
 MAX_TRIES: Final = 64
 """Domains of one pool that are tried in one cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class OccupiedDomain:
     """All gangs of a domain."""
 
     identity: int
-    parts: Sequence[Part]
+    parts: Sequence[EvictionUnit]
 
     @property
     def uids(self) -> set[str]:
@@ -50,7 +55,9 @@ class Crowd:
 class Defragmenter:
     """Looks for domains that can be emptied."""
 
-    def __init__(self, *, horizon: Horizon, candidacy: Candidacy, budget: Budget) -> None:
+    def __init__(
+        self, *, horizon: Projection, candidacy: Candidates, budget: MoveAllowance
+    ) -> None:
         self._horizon = horizon
         self._candidacy = candidacy
         self._budget = budget
@@ -91,13 +98,13 @@ class Defragmenter:
         freed = len(used) - len(left)
         return [replace(move, domains_freed=freed) for move in sorted(moves, key=_by_key)]
 
-    def _crowds(self, *, pool: str, depth: int, used: set[int]) -> list[Crowd]:
+    def _crowds(self, *, pool: str, depth: int, used: set[int]) -> list[OccupiedDomain]:
         """The domains that could be emptied at all, the cheapest first."""
         view, outlook = self._horizon.now.views[pool], self._horizon.outlook
         domain_of, known = view.tree.domain_of[depth], view.tree.known[depth]
         parts = self._candidacy.movable(pool=pool, soon=outlook)
         movable = {one.uid: one for one in parts}
-        inside: dict[int, list[Part]] = defaultdict(list)
+        inside: dict[int, list[EvictionUnit]] = defaultdict(list)
         stuck = {i for i in used if not known[i]} | _foreign(view=view, depth=depth)
         for uid, holder in view.holders.items():
             for identity in {domain_of[ordinal] for ordinal in holder.places}:
@@ -105,10 +112,14 @@ class Defragmenter:
                     inside[identity].append(movable[uid])
                 else:
                     stuck.add(identity)
-        crowds = [Crowd(identity=i, parts=parts) for i, parts in inside.items() if i not in stuck]
+        crowds = [
+            OccupiedDomain(identity=i, parts=parts) for i, parts in inside.items() if i not in stuck
+        ]
         return sorted(crowds, key=lambda crowd: (crowd.cost, crowd.identity))
 
-    def _emptied(self, *, pool: str, depth: int, crowd: Crowd, open_to: set[int]) -> list[Move]:
+    def _emptied(
+        self, *, pool: str, depth: int, crowd: OccupiedDomain, open_to: set[int]
+    ) -> list[Move]:
         """Move everybody out of a domain into some others; nobody if one has nowhere to go."""
         tree = self._horizon.now.views[pool].tree
         targets = open_to - {crowd.identity}
@@ -119,7 +130,7 @@ class Defragmenter:
             movers=[one.held for one in crowd.parts],
             closed=[i for i, identity in enumerate(domain_of) if identity not in targets],
         )
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, RelocationPlan):
             return []
         carry_out(horizon=self._horizon, pool=pool, relocations=plan.relocations)
         self._candidacy.exclude(one.uid for one in crowd.parts)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Resized
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.placement.placer import Seating, whereabouts
-from drumline.scheduling.placement.projection import Horizon
+from drumline.scheduling.placement.placer import Placer, whereabouts
+from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.rejections import counted
 
 
@@ -25,8 +25,8 @@ from drumline.scheduling.rejections import counted
 class Resizer:
     """Finds other sizes for running elastic gangs."""
 
-    horizon: Horizon
-    seating: Seating
+    horizon: Projection
+    seating: Placer
 
     def shrink(self, held: Admitted) -> Resized | None:
         """The largest legal size below the present one that can be had now.

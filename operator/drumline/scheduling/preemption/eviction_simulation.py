@@ -16,17 +16,17 @@ from typing import Final, Protocol
 
 from drumline.scheduling.decisions import VictimReason
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.placement.pool_view import Holder, Vector
+from drumline.scheduling.placement.pool_view import Allocation, Vector
 from drumline.scheduling.placement.search import Search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class EvictionUnit:
     """A part of a running gang that may be sent away for the one that asks."""
 
     held: Admitted
     uid: str
-    holder: Holder
+    holder: Allocation
     """What leaves with it."""
     leaf: int
     gpus: int
@@ -57,7 +57,7 @@ class Part:
         return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
 
 
-class Law(Protocol):
+class PreemptionPolicy(Protocol):
     """What may be taken from whom (`claim`)."""
 
     @property
@@ -83,7 +83,7 @@ class Law(Protocol):
         ...
 
 
-class _NoLaw:
+class _NoPolicy:
     """The law among those who only move: nobody loses anything to anybody."""
 
     within_reach = True
@@ -100,10 +100,10 @@ class _NoLaw:
         return True
 
 
-NO_LAW: Final = _NoLaw()
+NO_POLICY: Final = _NoPolicy()
 
 
-class Trial:
+class EvictionSimulation:
     """The parts picked so far, on the picture of soon.
 
     Args:
@@ -112,22 +112,22 @@ class Trial:
         gpus: what it needs beside what it holds.
     """
 
-    def __init__(self, *, search: Search, claim: Law, gpus: int) -> None:
+    def __init__(self, *, search: Search, claim: PreemptionPolicy, gpus: int) -> None:
         self.search = search
         self.claim = claim
         self.gpus = gpus
-        self.gone: dict[tuple[str, int], Part] = {}
+        self.gone: dict[tuple[str, int], EvictionUnit] = {}
         self._steps: dict[str, int] = {}
 
-    def may_leave(self, one: Part) -> bool:
+    def may_leave(self, one: EvictionUnit) -> bool:
         """Whether a part is the next of its gang to leave."""
         return self._steps.get(one.uid, 0) == one.step
 
-    def may_return(self, one: Part) -> bool:
+    def may_return(self, one: EvictionUnit) -> bool:
         """Whether a part is the last of its gang that left."""
         return self._steps.get(one.uid, 0) == one.step + 1
 
-    def evict(self, one: Part) -> None:
+    def evict(self, one: EvictionUnit) -> None:
         """Let a part go that may leave."""
         user = one.held.gang.user
         self.gone[one.uid, one.step] = one
@@ -137,7 +137,7 @@ class Trial:
             self.claim.give_back(leaf=one.leaf, gpus=one.before, user=user)
         self.claim.take(leaf=one.leaf, gpus=one.before + one.gpus, user=user)
 
-    def restore(self, one: Part) -> None:
+    def restore(self, one: EvictionUnit) -> None:
         """Let a part come back that may return."""
         user = one.held.gang.user
         del self.gone[one.uid, one.step]
@@ -156,11 +156,11 @@ class Trial:
         """Those of some domains that can hold the pods."""
         return self.search.roomy(ids)
 
-    def gain(self, one: Part) -> int | None:
+    def gain(self, one: EvictionUnit) -> int | None:
         """How many pods more have room by its leaving alone; None if that cannot be counted."""
         return self._change(one, add)
 
-    def is_needed(self, one: Part, ids: Sequence[int]) -> bool:
+    def is_needed(self, one: EvictionUnit, ids: Sequence[int]) -> bool:
         """Whether a part that is gone cannot come back, as far as one look at its nodes tells.
 
         Args:
@@ -170,7 +170,7 @@ class Trial:
         change = self._change(one, sub) if len(ids) == 1 else None
         return change is not None and self.slots(ids) + change < self.search.demand.pods
 
-    def _change(self, one: Part, step: Callable[[int, int], int]) -> int | None:
+    def _change(self, one: EvictionUnit, step: Callable[[int, int], int]) -> int | None:
         """Pods more (fewer: negative) that have room on its nodes with it gone or back."""
         search = self.search
         demand = search.demand
@@ -183,14 +183,14 @@ class Trial:
             if is_open[i]
         )
 
-    def roomy_without(self, parts: Iterable[Part], ids: Iterable[int]) -> list[int]:
+    def roomy_without(self, parts: Iterable[EvictionUnit], ids: Iterable[int]) -> list[int]:
         """The same if all of these were gone, the law aside. O(their places)."""
         total: dict[int, Vector] = {}
         for one in parts:
             for ordinal, amount in one.amounts.items():
                 held = total.get(ordinal)
                 total[ordinal] = tuple(map(add, held, amount)) if held else amount
-        everybody = Holder(gang=self.search.gang, places={}, amounts=total)
+        everybody = Allocation(gang=self.search.gang, places={}, amounts=total)
         self.search.view.shift(everybody, sign=1)
         found = self.roomy(ids)
         self.search.view.shift(everybody, sign=-1)

@@ -16,44 +16,44 @@ from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Move, MoveReason
 from drumline.scheduling.model import Gang, Queue
-from drumline.scheduling.placement.placer import Seating
-from drumline.scheduling.placement.projection import Horizon
-from drumline.scheduling.preemption.candidates import Candidacy
-from drumline.scheduling.preemption.eviction_simulation import Part
-from drumline.scheduling.preemption.relocation import Budget, Relocation, carry_out
-from drumline.scheduling.quota.ordering import turn
-from drumline.scheduling.quota.pool_selection import OpenPools
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.placement.placer import Placer
+from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.preemption.candidates import Candidates
+from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
+from drumline.scheduling.preemption.relocation import MoveAllowance, Relocation, carry_out
+from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.quota.pool_selection import PoolSelector
+from drumline.scheduling.rejections import Rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrator:
     """Looks for better pools."""
 
-    horizon: Horizon
-    seating: Seating
-    candidacy: Candidacy
-    budget: Budget
-    pools: OpenPools
+    horizon: Projection
+    seating: Placer
+    candidacy: Candidates
+    budget: MoveAllowance
+    pools: PoolSelector
     queues: Mapping[str, Queue]
     is_wanted: Callable[[Gang, str], bool]
     """Whether somebody waits for what a running gang would take in a pool."""
 
     def moves_back(self) -> list[Move]:
-        """Moves of this cycle, in the order of `turn`."""
+        """Moves of this cycle, in the order of `order_key`."""
         if self.budget.gangs <= 0:
             return []
         moves = (self._move(one) for one in sorted(self._elsewhere(), key=_turn))
         return [move for move in moves if move is not None]
 
-    def _elsewhere(self) -> Iterator[Part]:
+    def _elsewhere(self) -> Iterator[EvictionUnit]:
         """Gangs that may move and do not run in the first pool that they name."""
         for pool in self.horizon.now.views:
             for part in self.candidacy.movable(pool=pool, soon=self.horizon.outlook):
                 if pool in part.held.gang.pools[1:]:
                     yield part
 
-    def _move(self, part: Part) -> Move | None:
+    def _move(self, part: EvictionUnit) -> Move | None:
         held, gang = part.held, part.held.gang
         if not self.budget.allows(gangs=1, gpu_seconds=part.cost):
             return None
@@ -74,11 +74,11 @@ class Migrator:
                 )
         return None
 
-    def _better(self, part: Part) -> list[str]:
+    def _better(self, part: EvictionUnit) -> list[str]:
         """The pools that a gang would rather have than its own, as far as it may use them."""
         gang, queue = part.held.gang, self.queues.get(part.held.gang.queue)
         pools = () if queue is None else self.pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Refusal):
+        if isinstance(pools, Rejection):
             return []
         earlier = gang.pools[: gang.pools.index(part.held.pool)]
         return [pool for pool in pools if pool in earlier]
@@ -91,5 +91,5 @@ class Migrator:
         return self.seating.glimpse(gang=gang, pool=pool, pods=size)
 
 
-def _turn(part: Part) -> tuple[int, float, str]:
-    return turn(part.held.gang)
+def _turn(part: EvictionUnit) -> tuple[int, float, str]:
+    return order_key(part.held.gang)

@@ -15,28 +15,30 @@ from heapq import heapify, heappop, heappush
 from operator import add
 
 from drumline.scheduling.placement.pool_view import Vector
-from drumline.scheduling.preemption.eviction_simulation import Part, Trial
+from drumline.scheduling.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class EvictionStep:
     """Who leaves next for the sake of one node."""
 
     price: float
-    parts: Sequence[Part]
+    parts: Sequence[EvictionUnit]
 
 
-class Market:
+class NodeCosts:
     """The nodes of some domains and the parts that could leave them."""
 
-    def __init__(self, *, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> None:
+    def __init__(
+        self, *, trial: EvictionSimulation, ids: Sequence[int], parts: Sequence[EvictionUnit]
+    ) -> None:
         search = trial.search
         self._trial = trial
         self._ids = ids
         self._free = search.view.free
         self._slots_in = search.shape.slots_in
         domain_of, inside = search.view.tree.domain_of[search.depth], set(ids)
-        self._parts: dict[str, list[Part]] = defaultdict(list)
+        self._parts: dict[str, list[EvictionUnit]] = defaultdict(list)
         self.nodes: dict[int, dict[str, int]] = defaultdict(dict)
         """By ordinal, then uid: how many of the gang's parts have to leave until it is off it."""
         self._where: dict[str, list[int]] = defaultdict(list)
@@ -67,13 +69,13 @@ class Market:
         short = each - max(0, self._free[ordinal][0]) % each
         return short * self._rates[ordinal] / self._most[ordinal]
 
-    def step(self, ordinal: int) -> Step | None:
+    def step(self, ordinal: int) -> EvictionStep | None:
         """The next step on a node; None if nobody's leaving helps there any more."""
         bundles = [b for uid, last in self.nodes[ordinal].items() if (b := self._left(uid, last))]
         bundles.sort(key=lambda bundle: (_cost(bundle), bundle[0].uid))
         free = self._free[ordinal]
         wanted = self._slots_in(free) + 1
-        chosen: list[list[Part]] = []
+        chosen: list[list[EvictionUnit]] = []
         for bundle in bundles:
             chosen.append(bundle)
             free = _plus(free, bundle, ordinal)
@@ -83,17 +85,19 @@ class Market:
             return None
         chosen = self._trimmed(ordinal=ordinal, chosen=chosen, wanted=wanted)
         parts = [one for bundle in chosen for one in bundle]
-        return Step(price=_cost(parts) / self._gain(parts), parts=parts)
+        return EvictionStep(price=_cost(parts) / self._gain(parts), parts=parts)
 
-    def beside(self, parts: Sequence[Part]) -> list[int]:
+    def beside(self, parts: Sequence[EvictionUnit]) -> list[int]:
         """Nodes on which the gangs of some parts hold something."""
         return sorted({ordinal for one in parts for ordinal in self._where[one.uid]})
 
-    def _left(self, uid: str, last: int) -> list[Part]:
+    def _left(self, uid: str, last: int) -> list[EvictionUnit]:
         """The parts of a gang that are still to leave, up to one of them."""
         return [one for one in self._parts[uid][:last] if (uid, one.step) not in self._trial.gone]
 
-    def _trimmed(self, *, ordinal: int, chosen: list[list[Part]], wanted: int) -> list[list[Part]]:
+    def _trimmed(
+        self, *, ordinal: int, chosen: list[list[EvictionUnit]], wanted: int
+    ) -> list[list[EvictionUnit]]:
         kept = list(chosen)
         for bundle in reversed(chosen[:-1]):
             rest = [other for other in kept if other is not bundle]
@@ -104,7 +108,7 @@ class Market:
                 kept = rest
         return kept
 
-    def _gain(self, parts: Sequence[Part]) -> int:
+    def _gain(self, parts: Sequence[EvictionUnit]) -> int:
         """How many pods more have room then, at most as many as are missing."""
         total: dict[int, Vector] = {}
         for one in parts:
@@ -124,12 +128,14 @@ class Market:
         return self._trial.search.demand.pods - self._trial.slots(self._ids)
 
 
-def free_nodes(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> None:
+def free_nodes(
+    *, trial: EvictionSimulation, ids: Sequence[int], parts: Sequence[EvictionUnit]
+) -> None:
     """Evict step by step, the cheapest for each pod that then fits, until all fit."""
     if trial.roomy(ids):
         return
-    market = Market(trial=trial, ids=ids, parts=parts)
-    steps: dict[int, Step] = {}
+    market = NodeCosts(trial=trial, ids=ids, parts=parts)
+    steps: dict[int, EvictionStep] = {}
     heap = [(market.floor(ordinal), ordinal, False) for ordinal in market.nodes]
     heapify(heap)
     while heap:
@@ -150,7 +156,11 @@ def free_nodes(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part]) -> No
 
 
 def _price_again(
-    *, market: Market, steps: dict[int, Step], heap: list[tuple[float, int, bool]], ordinal: int
+    *,
+    market: NodeCosts,
+    steps: dict[int, EvictionStep],
+    heap: list[tuple[float, int, bool]],
+    ordinal: int,
 ) -> None:
     steps.pop(ordinal, None)
     step = market.step(ordinal)
@@ -159,7 +169,7 @@ def _price_again(
         heappush(heap, (step.price, ordinal, True))
 
 
-def _take(*, trial: Trial, parts: Sequence[Part]) -> bool:
+def _take(*, trial: EvictionSimulation, parts: Sequence[EvictionUnit]) -> bool:
     """Let some parts go together; nobody, if more would be reclaimed than may be."""
     for count, one in enumerate(parts):
         trial.evict(one)
@@ -170,11 +180,11 @@ def _take(*, trial: Trial, parts: Sequence[Part]) -> bool:
     return True
 
 
-def _cost(parts: Sequence[Part]) -> float:
+def _cost(parts: Sequence[EvictionUnit]) -> float:
     return sum(one.cost for one in parts)
 
 
-def _plus(free: Vector, parts: Sequence[Part], ordinal: int) -> Vector:
+def _plus(free: Vector, parts: Sequence[EvictionUnit], ordinal: int) -> Vector:
     for one in parts:
         amount = one.amounts.get(ordinal)
         if amount:
@@ -182,5 +192,5 @@ def _plus(free: Vector, parts: Sequence[Part], ordinal: int) -> Vector:
     return free
 
 
-def _has_steps(parts: Sequence[Part]) -> bool:
+def _has_steps(parts: Sequence[EvictionUnit]) -> bool:
     return any(one.step for one in parts)

@@ -23,17 +23,17 @@ from drumline.scheduling.decisions import (
     VictimReason,
 )
 from drumline.scheduling.model import Admitted, Gang, PreemptionRule, Queue
-from drumline.scheduling.placement.cluster_view import Picture
-from drumline.scheduling.placement.projection import Horizon, Nomination
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.placement.projection import Nomination, Projection
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.preemption.bounds import Stock, could_suffice
-from drumline.scheduling.preemption.candidates import Asked, Candidacy
-from drumline.scheduling.preemption.consolidation import Consolidator, Rearrangement
-from drumline.scheduling.preemption.eviction_simulation import Part, Trial
+from drumline.scheduling.preemption.bounds import PreemptibleQuota, could_suffice
+from drumline.scheduling.preemption.candidates import Candidates, Requester
+from drumline.scheduling.preemption.consolidation import Consolidation, Consolidator
+from drumline.scheduling.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 from drumline.scheduling.preemption.relocation import carry_out
 from drumline.scheduling.preemption.victims import least_victims
-from drumline.scheduling.quota.preemption_policy import Claim
-from drumline.scheduling.rejections import Refusal, bounded, counted, named
+from drumline.scheduling.quota.preemption_policy import PreemptionClaim
+from drumline.scheduling.rejections import Rejection, bounded, counted, named
 
 HELPED_BY_LEAVING: Final = frozenset(
     {
@@ -48,7 +48,7 @@ HELPED_BY_LEAVING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quest:
+class PreemptionRequest:
     """Places that a gang looks for in a pool, and what its queue may do to others for them."""
 
     gang: Gang
@@ -70,30 +70,30 @@ class Quest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class VictimChoice:
     """A lawful set of victims for a quest."""
 
     cost: float
-    quest: Quest
+    quest: PreemptionRequest
     search: Search
-    parts: Sequence[Part]
+    parts: Sequence[EvictionUnit]
 
 
 class Preemptor:
     """Looks for victims, on the picture of soon."""
 
     def __init__(
-        self, *, horizon: Horizon, candidacy: Candidacy, consolidator: Consolidator
+        self, *, horizon: Projection, candidacy: Candidates, consolidator: Consolidator
     ) -> None:
         self._horizon = horizon
         self._candidacy = candidacy
         self._consolidator = consolidator
-        self._stocks: dict[str, Stock] = {}
+        self._stocks: dict[str, PreemptibleQuota] = {}
         self._in_vain: set[Hashable] = set()
         """Questions asked without an answer since the last preemption."""
 
     def preempt(
-        self, *, gang: Gang, queue: Queue, refusals: Mapping[str, Refusal]
+        self, *, gang: Gang, queue: Queue, refusals: Mapping[str, Rejection]
     ) -> Preemption | None:
         """Move others, or send away the least there is, for a gang that was refused.
 
@@ -113,7 +113,7 @@ class Preemptor:
         size = gang.legal_sizes[0]
         gpus, rule = gang.gpus_at(size), queue.preemption
         quests = [
-            Quest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
+            PreemptionRequest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
             for pool, why in refusals.items()
             if why.reason in HELPED_BY_LEAVING
         ]
@@ -126,12 +126,12 @@ class Preemptor:
         self._horizon.nominate(Nomination(gang=gang, pool=best.quest.pool, nodes=nodes))
         return _preemption(found=best, assignment=nodes)
 
-    def repair(self, *, held: Admitted, queue: Queue, refusal: Refusal) -> Preemption | None:
+    def repair(self, *, held: Admitted, queue: Queue, refusal: Rejection) -> Preemption | None:
         """Send away the least there is so that all lost places of a running gang can be filled."""
         gang, lost = held.gang, sorted(held.lost)
         if queue.preemption == _NOBODY or refusal.reason not in HELPED_BY_LEAVING:
             return None
-        quest = Quest(
+        quest = PreemptionRequest(
             gang=gang,
             rule=queue.preemption,
             pool=held.pool,
@@ -168,7 +168,7 @@ class Preemptor:
             needed=nomination.gpus,
         )
 
-    def _rearrange(self, *, gang: Gang, moves: Rearrangement) -> Preemption:
+    def _rearrange(self, *, gang: Gang, moves: Consolidation) -> Preemption:
         pool, plan = moves.pool, moves.plan
         carry_out(horizon=self._horizon, pool=pool, relocations=plan.relocations)
         self._horizon.nominate(Nomination(gang=gang, pool=pool, nodes=plan.nodes))
@@ -181,7 +181,7 @@ class Preemptor:
         self._in_vain.clear()
         self._consolidator.forget()
 
-    def _find(self, quest: Quest) -> Found | None:
+    def _find(self, quest: PreemptionRequest) -> VictimChoice | None:
         outlook, gang = self._horizon.outlook, quest.gang
         search = _search(picture=outlook, quest=quest)
         if search is None:
@@ -195,16 +195,18 @@ class Preemptor:
         if not parts:
             self._in_vain.add(question)
             return None
-        return Found(
+        return VictimChoice(
             cost=sum(one.cost for one in parts), quest=quest, search=self._soon(quest), parts=parts
         )
 
-    def _could_suffice(self, *, picture: Picture, quest: Quest, search: Search) -> bool:
+    def _could_suffice(
+        self, *, picture: ClusterView, quest: PreemptionRequest, search: Search
+    ) -> bool:
         """Whether there is enough to be had at all: most questions end here."""
         pool, quota = quest.pool, picture.quota
         if pool not in self._stocks:
             roots = [branch.path[-1] for branch in quota.tree.branches]
-            self._stocks[pool] = Stock(leaves=quota.holders(pool).leaves, roots=roots)
+            self._stocks[pool] = PreemptibleQuota(leaves=quota.holders(pool).leaves, roots=roots)
         with _asking(picture=picture, quest=quest) as claim:
             balance, leaf = quota.balance(pool), quota.tree.leaf_of[quest.gang.queue]
             most = self._stocks[pool].most(
@@ -218,13 +220,13 @@ class Preemptor:
                 search=search, balance=balance, leaf=leaf, gpus=quest.gpus, most=most
             )
 
-    def _least_victims(self, quest: Quest) -> list[Part] | None:
+    def _least_victims(self, quest: PreemptionRequest) -> list[EvictionUnit] | None:
         soon, search = self._horizon.soon, self._soon(quest)
         with _asking(picture=soon, quest=quest) as claim:
-            trial = Trial(search=search, claim=claim, gpus=quest.gpus)
+            trial = EvictionSimulation(search=search, claim=claim, gpus=quest.gpus)
             if trial.enough(search.ids):
                 return None
-            asked = Asked(
+            asked = Requester(
                 gang=quest.gang, rule=quest.rule, pool=quest.pool, is_broken=quest.is_broken
             )
             candidates = self._candidacy.lawful(asked=asked, soon=soon, claim=claim)
@@ -234,19 +236,19 @@ class Preemptor:
                 split=lambda one, wanted: self._candidacy.parts(one, soon=soon, wanted=wanted),
             )
 
-    def _soon(self, quest: Quest) -> Search:
+    def _soon(self, quest: PreemptionRequest) -> Search:
         search = _search(picture=self._horizon.soon, quest=quest)
         if search is None:
             raise AssertionError(f"{quest.gang.key} could be searched for now and cannot soon")
         return search
 
-    def _send_away(self, found: Found) -> None:
+    def _send_away(self, found: VictimChoice) -> None:
         """Count the victims as gone soon."""
         for one in _last_parts(found.parts):
             self._horizon.dismiss(held=one.held, kept=one.kept)
         self._changed(one.uid for one in found.parts)
 
-    def _places(self, found: Found) -> tuple[str, ...]:
+    def _places(self, found: VictimChoice) -> tuple[str, ...]:
         nodes = found.search.find()
         if nodes is None:
             key = found.quest.gang.key
@@ -257,13 +259,13 @@ class Preemptor:
 _NOBODY: Final = PreemptionRule()
 
 
-def _search(*, picture: Picture, quest: Quest) -> Search | None:
+def _search(*, picture: ClusterView, quest: PreemptionRequest) -> Search | None:
     search = picture.search(gang=quest.gang, pool=quest.pool, pods=quest.size, kept=quest.kept)
-    return None if isinstance(search, Refusal) else search
+    return None if isinstance(search, Rejection) else search
 
 
 @contextmanager
-def _asking(*, picture: Picture, quest: Quest) -> Generator[Claim]:
+def _asking(*, picture: ClusterView, quest: PreemptionRequest) -> Generator[PreemptionClaim]:
     """The claim of a quest; what its queue pays for lost places is no usage meanwhile."""
     gang, pool, quota = quest.gang, quest.pool, picture.quota
     put_back = quota.hold(gang=gang, pool=pool, size=quest.paid) if quest.is_broken else None
@@ -274,16 +276,16 @@ def _asking(*, picture: Picture, quest: Quest) -> Generator[Claim]:
             put_back()
 
 
-def _last_parts(parts: Iterable[Part]) -> list[Part]:
+def _last_parts(parts: Iterable[EvictionUnit]) -> list[EvictionUnit]:
     """Of each gang the last part that leaves; by key."""
-    last: dict[str, Part] = {}
+    last: dict[str, EvictionUnit] = {}
     for one in parts:
         if one.uid not in last or last[one.uid].step < one.step:
             last[one.uid] = one
     return sorted(last.values(), key=lambda one: (one.held.gang.key, one.uid))
 
 
-def _victims(parts: Iterable[Part]) -> tuple[Victim, ...]:
+def _victims(parts: Iterable[EvictionUnit]) -> tuple[Victim, ...]:
     return tuple(
         Victim(
             key=one.held.gang.key,
@@ -297,7 +299,7 @@ def _victims(parts: Iterable[Part]) -> tuple[Victim, ...]:
     )
 
 
-def _rearranged(*, gang: Gang, moves: Rearrangement) -> Preemption:
+def _rearranged(*, gang: Gang, moves: Consolidation) -> Preemption:
     view, nodes = moves.search.view, moves.plan.nodes
     depth, domain = view.tree.common([view.ordinal_of[name] for name in nodes])
     keys = named(sorted(one.held.gang.key for one in moves.movers))
@@ -316,7 +318,7 @@ def _rearranged(*, gang: Gang, moves: Rearrangement) -> Preemption:
     )
 
 
-def _movers(moves: Rearrangement) -> tuple[Victim, ...]:
+def _movers(moves: Consolidation) -> tuple[Victim, ...]:
     found = (
         Victim(
             key=one.held.gang.key,
@@ -333,7 +335,7 @@ def _movers(moves: Rearrangement) -> tuple[Victim, ...]:
 
 
 def _preemption(
-    *, found: Found, assignment: tuple[str, ...], replaced: tuple[int, ...] = ()
+    *, found: VictimChoice, assignment: tuple[str, ...], replaced: tuple[int, ...] = ()
 ) -> Preemption:
     gang, view = found.quest.gang, found.search.view
     ordinals = [view.ordinal_of[name] for name in assignment if name in view.ordinal_of]
@@ -352,7 +354,7 @@ def _preemption(
     )
 
 
-def _message(*, found: Found, victims: Iterable[Victim], nodes: Sequence[str]) -> str:
+def _message(*, found: VictimChoice, victims: Iterable[Victim], nodes: Sequence[str]) -> str:
     gang = found.quest.gang
     where = f"{counted(len(set(nodes)), 'node')} of pool {found.quest.pool}"
     texts = [_text(victim) for victim in victims]

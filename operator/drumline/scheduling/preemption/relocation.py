@@ -1,6 +1,6 @@
 """Other places for running gangs that move: all of them find some, or nobody moves.
 
-It is tried on the picture of soon and undone; whoever wants it so carries the plan out (`Horizon`):
+It is tried on the picture of soon and undone; whoever wants it so carries the plan out (`Projection`):
 the gangs are told to leave, and their new places are kept until they start again there. All who are
 on their way at a time stay below one budget. A move changes nothing in what queues hold; a gang
 keeps its size, its pool and whatever it requires, and is never spread wider than it was.
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.model import Admitted, Gang, MoveBudget
-from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import PoolView
-from drumline.scheduling.placement.projection import Horizon, Nomination
+from drumline.scheduling.placement.projection import Nomination, Projection
 from drumline.scheduling.placement.search import Search
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.rejections import Rejection
 from drumline.scheduling.undo import Undo
 
 
 @dataclass(slots=True)
-class Budget:
+class MoveAllowance:
     """What moves may still cost."""
 
     gangs: int
@@ -34,7 +34,7 @@ class Budget:
         *,
         admitted: Iterable[Admitted],
         cost: Callable[[Admitted], float],
-    ) -> Budget:
+    ) -> MoveAllowance:
         """What those leave who are on their way already; without a budget nothing moves."""
         if moves is None:
             return cls(0, 0.0)
@@ -63,14 +63,14 @@ class Relocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
+class NotRelocatable:
     """The gang for which no other places were found."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RelocationPlan:
     """Where everybody goes, and the places of the gang that asked for it (none, if nobody did)."""
 
     relocations: tuple[Relocation, ...]
@@ -79,12 +79,12 @@ class Plan:
 
 def relocated(
     *,
-    soon: Picture,
+    soon: ClusterView,
     pool: str,
     movers: Iterable[Admitted],
     closed: Sequence[int] = (),
     first: Search | None = None,
-) -> Plan | Stuck:
+) -> RelocationPlan | NotRelocatable:
     """Places for gangs of a pool that leave theirs; the picture is the same afterwards.
 
     Args:
@@ -104,23 +104,23 @@ def relocated(
         if first is not None:
             nodes = first.find() or []
             if not nodes:
-                return Stuck(uid=first.gang.uid)
+                return NotRelocatable(uid=first.gang.uid)
             undo.append(_seat(view=view, gang=first.gang, nodes=nodes))
         found: list[Relocation] = []
         for held in line:
             search = soon.search(gang=held.gang, pool=pool, pods=held.size)
-            places = None if isinstance(search, Refusal) else search.find()
+            places = None if isinstance(search, Rejection) else search.find()
             if places is None or _width(view=view, nodes=places) < widths[held.gang.uid]:
-                return Stuck(uid=held.gang.uid)
+                return NotRelocatable(uid=held.gang.uid)
             undo.append(_seat(view=view, gang=held.gang, nodes=places))
             found.append(Relocation(held=held, nodes=tuple(places)))
-        return Plan(relocations=tuple(found), nodes=tuple(nodes))
+        return RelocationPlan(relocations=tuple(found), nodes=tuple(nodes))
     finally:
         for step in reversed(undo):
             step()
 
 
-def carry_out(*, horizon: Horizon, pool: str, relocations: Iterable[Relocation]) -> None:
+def carry_out(*, horizon: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
     """Count gangs as gone to their new places soon, and keep these."""
     line = list(relocations)
     for one in line:

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
 from drumline.scheduling.model import Admitted, Queue
-from drumline.scheduling.placement.placer import Seating, placed
-from drumline.scheduling.placement.projection import Horizon, Nomination
-from drumline.scheduling.preemption.candidates import Candidacy
+from drumline.scheduling.placement.placer import Placer, placed
+from drumline.scheduling.placement.projection import Nomination, Projection
+from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.elastic import Resizer
 from drumline.scheduling.preemption.preemptor import Preemptor
-from drumline.scheduling.quota.unmet_demand import Backlog
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.quota.unmet_demand import UnmetDemand
+from drumline.scheduling.rejections import Rejection
 
 
-class Mender:
+class GangRepair:
     """Repairs broken gangs, one after the other.
 
     Args:
@@ -37,12 +37,12 @@ class Mender:
     def __init__(
         self,
         *,
-        horizon: Horizon,
-        seating: Seating,
-        candidacy: Candidacy,
+        horizon: Projection,
+        seating: Placer,
+        candidacy: Candidates,
         preemptor: Preemptor,
         preempts: bool,
-        backlog: Backlog,
+        backlog: UnmetDemand,
         queues: Mapping[str, Queue],
         now: float,
     ) -> None:
@@ -62,7 +62,7 @@ class Mender:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
         gang, view = held.gang, self._horizon.now.views.get(held.pool)
         if view is None:
-            return Refusal(
+            return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
                 message=f"pool {held.pool}, in which it was placed, does not exist any more",
             ).of(gang)
@@ -72,7 +72,7 @@ class Mender:
         if kept is not None:
             self._horizon.release(kept)
         found = self._seating.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             return self._not_repaired(held=held, refusal=found, kept=kept)
         if kept is not None and tuple(found) != kept.nodes:
             self._seating.forget()
@@ -84,7 +84,7 @@ class Mender:
         return placed(gang=gang, view=view, assignment=list(places.values()), replaced=lost)
 
     def _not_repaired(
-        self, *, held: Admitted, refusal: Refusal, kept: Nomination | None
+        self, *, held: Admitted, refusal: Rejection, kept: Nomination | None
     ) -> Resized | Preemption | Blocked:
         """What a broken gang does whose lost places nothing can fill now."""
         gang, queue = held.gang, self._queues.get(held.gang.queue)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.placement.pool_view import Holder, PoolView
-from drumline.scheduling.preemption.eviction_simulation import Part
+from drumline.scheduling.placement.pool_view import Allocation, PoolView
+from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 
 
 def has_surplus(held: Admitted) -> bool:
@@ -27,7 +27,9 @@ def has_surplus(held: Admitted) -> bool:
     )
 
 
-def split(whole: Part, *, view: PoolView, wanted: Callable[[int], bool]) -> list[Part]:
+def split(
+    whole: EvictionUnit, *, view: PoolView, wanted: Callable[[int], bool]
+) -> list[EvictionUnit]:
     """The parts of a gang that has surplus, in the order in which they leave; the rest is the last.
 
     Args:
@@ -37,14 +39,14 @@ def split(whole: Part, *, view: PoolView, wanted: Callable[[int], bool]) -> list
     """
     held, gang = whole.held, whole.held.gang
     leavers = _in_leaving_order(held=held, view=view, wanted=wanted)
-    parts: list[Part] = []
+    parts: list[EvictionUnit] = []
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
     for smaller in reversed([s for s in gang.sizes if s < held.size]):
         out, leavers = leavers[: size - smaller], leavers[size - smaller :]
         leaves = frozenset(out)
         left = [position for position in left if position not in leaves]
         gpus = len(out) * gang.per_pod.gpus
-        part = Part(
+        part = EvictionUnit(
             held=held,
             uid=whole.uid,
             holder=_holder(held=held, view=view, positions=out),
@@ -86,6 +88,6 @@ def _in_leaving_order(
     return [position for unit in sorted(units, key=key) for position in unit]
 
 
-def _holder(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Holder:
+def _holder(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Allocation:
     nodes = [held.assignment[position] for position in positions]
     return view.holder(gang=held.gang, nodes=nodes, positions=positions)

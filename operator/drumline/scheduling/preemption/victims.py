@@ -24,7 +24,7 @@ from itertools import chain
 from math import gcd
 from typing import Final
 
-from drumline.scheduling.preemption.eviction_simulation import Part, Trial
+from drumline.scheduling.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 from drumline.scheduling.preemption.node_costs import free_nodes
 
 MAX_EXACT_CANDIDATES: Final = 12
@@ -38,7 +38,7 @@ MANY_TIMES: Final = 4
 MAX_WEIGHED: Final = 64
 """So many parts in a domain are weighed exactly for its bound."""
 
-Split = Callable[[Part, Callable[[int], bool]], Sequence[Part]]
+Split = Callable[[EvictionUnit, Callable[[int], bool]], Sequence[EvictionUnit]]
 """The parts of a gang, given on which nodes (by ordinal) its leaving would help."""
 
 
@@ -47,22 +47,22 @@ class Scope:
     """Domains of which one has to hold the pods, and who could leave them."""
 
     ids: Sequence[int]
-    inside: Sequence[Part]
-    outside: Callable[[], Sequence[Part]]
+    inside: Sequence[EvictionUnit]
+    outside: Callable[[], Sequence[EvictionUnit]]
     """Who holds no place there and may matter to the quota."""
     floor: float
     """No set of victims costs less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Victims:
+class VictimSet:
     """A set that makes room."""
 
     cost: float
-    parts: Sequence[Part]
+    parts: Sequence[EvictionUnit]
 
 
-class Purse:
+class SearchBudget:
     """How many trials are left."""
 
     def __init__(self) -> None:
@@ -70,10 +70,12 @@ class Purse:
         self.exchanges = MAX_EXCHANGES
 
 
-def least_victims(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[Part] | None:
+def least_victims(
+    *, trial: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
+) -> list[EvictionUnit] | None:
     """The cheapest lawful victims found, by uid; None if no set of candidates makes room."""
-    everywhere, purse = trial.search.ids, Purse()
-    best: Victims | None = None
+    everywhere, purse = trial.search.ids, SearchBudget()
+    best: VictimSet | None = None
     for scope in _scopes(trial=trial, candidates=candidates, split=split):
         if best is not None and scope.floor >= best.cost:
             break
@@ -88,14 +90,16 @@ def least_victims(*, trial: Trial, candidates: Sequence[Part], split: Split) -> 
     return victims
 
 
-def _scopes(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[Scope]:
+def _scopes(
+    *, trial: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
+) -> list[Scope]:
     """Where the pods could go, most promising first; everywhere at once if only quota is short."""
     search = trial.search
     domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
     if trial.roomy(everywhere):
         parts = list(chain.from_iterable(split(one, lambda _: True) for one in candidates))
         return [Scope(ids=everywhere, inside=parts, outside=_nobody, floor=0.0)]
-    inside: dict[int, list[Part]] = defaultdict(list)
+    inside: dict[int, list[EvictionUnit]] = defaultdict(list)
     for one in candidates:
         for identity in {domain_of[ordinal] for ordinal in one.amounts}:
             inside[identity].append(one)
@@ -118,11 +122,13 @@ def _scopes(*, trial: Trial, candidates: Sequence[Part], split: Split) -> list[S
     return sorted(scopes, key=lambda scope: (scope.floor, scope.ids))
 
 
-def _nobody() -> Sequence[Part]:
+def _nobody() -> Sequence[EvictionUnit]:
     return ()
 
 
-def _outside(*, candidates: Sequence[Part], inside: Sequence[Part], split: Split) -> Sequence[Part]:
+def _outside(
+    *, candidates: Sequence[EvictionUnit], inside: Sequence[EvictionUnit], split: Split
+) -> Sequence[EvictionUnit]:
     here = {one.uid for one in inside}
     others = (split(one, lambda _: False) for one in candidates if one.uid not in here)
     return list(chain.from_iterable(others))
@@ -132,7 +138,9 @@ def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
     return lambda ordinal: domain_of[ordinal] == identity
 
 
-def _floor(*, trial: Trial, identity: int, parts: Sequence[Part]) -> float | None:
+def _floor(
+    *, trial: EvictionSimulation, identity: int, parts: Sequence[EvictionUnit]
+) -> float | None:
     """What the GPUs that are missing in a domain cost at least; None if they are not to be had."""
     domain_of = trial.search.view.tree.domain_of[trial.search.depth]
     free = trial.free_gpus(identity)
@@ -173,7 +181,9 @@ def _least_rate(line: Sequence[tuple[float, int]], missing: int) -> float:
     return floor
 
 
-def _in_scope(*, trial: Trial, scope: Scope, best: Victims | None, purse: Purse) -> Victims | None:
+def _in_scope(
+    *, trial: EvictionSimulation, scope: Scope, best: VictimSet | None, purse: SearchBudget
+) -> VictimSet | None:
     """The cheapest victims known, once those that make room in one scope are."""
     if not trial.roomy_without(scope.inside, scope.ids):
         return best
@@ -194,29 +204,33 @@ def _in_scope(*, trial: Trial, scope: Scope, best: Victims | None, purse: Purse)
     return _exchange(trial=trial, scope=scope, relevant=relevant, best=best, purse=purse)
 
 
-def _better(one: Victims | None, other: Victims | None) -> Victims | None:
+def _better(one: VictimSet | None, other: VictimSet | None) -> VictimSet | None:
     if one is None or (other is not None and other.cost < one.cost):
         return other
     return one
 
 
-def _settle(*, trial: Trial, scope: Scope, relevant: Sequence[Part]) -> Victims | None:
+def _settle(
+    *, trial: EvictionSimulation, scope: Scope, relevant: Sequence[EvictionUnit]
+) -> VictimSet | None:
     """A first pick once it has the quota and nobody is gone in vain; nobody is gone afterwards."""
     if not trial.claim.holds():
         for one in _in_order(relevant, key=lambda one: one.rate):
             if trial.may_leave(one):
-                evict_if_lawful(trial, one)
+                evict_if_permitted(trial, one)
                 if trial.claim.holds():
                     break
     found = None
     if trial.enough(scope.ids):
         _spare(trial=trial, scope=scope.ids)
-        found = Victims(cost=trial.cost(), parts=list(trial.gone.values()))
+        found = VictimSet(cost=trial.cost(), parts=list(trial.gone.values()))
     trial.restore_all()
     return found
 
 
-def _cheapest(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part], most: int) -> bool:
+def _cheapest(
+    *, trial: EvictionSimulation, ids: Sequence[int], parts: Sequence[EvictionUnit], most: int
+) -> bool:
     """Evict the cheapest ones until all fit; if so many do not help, nobody is gone again."""
     line = _in_order(parts, key=lambda one: one.order)
     stride = max(1, len(line) // 64)
@@ -226,19 +240,21 @@ def _cheapest(*, trial: Trial, ids: Sequence[int], parts: Sequence[Part], most: 
         if count >= most:
             break
         if trial.may_leave(one):
-            evict_if_lawful(trial, one)
+            evict_if_permitted(trial, one)
     else:
         return True
     trial.restore_all()
     return False
 
 
-def _in_order(parts: Sequence[Part], *, key: Callable[[Part], tuple[object, ...]]) -> list[Part]:
+def _in_order(
+    parts: Sequence[EvictionUnit], *, key: Callable[[EvictionUnit], tuple[object, ...]]
+) -> list[EvictionUnit]:
     """By a key, but no part of a gang before those that leave before it."""
     if not any(one.step for one in parts):
         return sorted(parts, key=key)
     keys: dict[str, tuple[object, ...]] = {}
-    placed: list[tuple[tuple[object, ...], int, int, Part]] = []
+    placed: list[tuple[tuple[object, ...], int, int, EvictionUnit]] = []
     for position, one in enumerate(sorted(parts, key=lambda one: one.step)):
         highest = max(key(one), keys.get(one.uid, key(one)))  # type: ignore[type-var]
         keys[one.uid] = highest
@@ -246,7 +262,7 @@ def _in_order(parts: Sequence[Part], *, key: Callable[[Part], tuple[object, ...]
     return [one for *_, one in sorted(placed, key=lambda entry: entry[:3])]
 
 
-def evict_if_lawful(trial: Trial, one: Part) -> bool:
+def evict_if_permitted(trial: EvictionSimulation, one: EvictionUnit) -> bool:
     """Let a part go unless more would be reclaimed than may be."""
     trial.evict(one)
     if trial.claim.within_reach:
@@ -255,12 +271,12 @@ def evict_if_lawful(trial: Trial, one: Part) -> bool:
     return False
 
 
-def _evict_all(trial: Trial, parts: Iterable[Part]) -> None:
+def _evict_all(trial: EvictionSimulation, parts: Iterable[EvictionUnit]) -> None:
     for one in sorted(parts, key=lambda one: one.step):
         trial.evict(one)
 
 
-def _spare(*, trial: Trial, scope: Sequence[int]) -> None:
+def _spare(*, trial: EvictionSimulation, scope: Sequence[int]) -> None:
     """Let everybody come back who need not have gone, dearest first."""
     again = True
     while again:  # who was needed beside a reclaimed one may not be needed without it
@@ -279,20 +295,27 @@ def _spare(*, trial: Trial, scope: Sequence[int]) -> None:
 
 
 def _exchange(
-    *, trial: Trial, scope: Scope, relevant: Sequence[Part], best: Victims, purse: Purse
-) -> Victims:
+    *,
+    trial: EvictionSimulation,
+    scope: Scope,
+    relevant: Sequence[EvictionUnit],
+    best: VictimSet,
+    purse: SearchBudget,
+) -> VictimSet:
     """Take cheaper parts in the place of dearer ones while that helps."""
     _evict_all(trial, best.parts)
     dearest = max(one.cost for one in best.parts)
     line = sorted((one for one in relevant if one.cost < dearest), key=lambda one: one.order)
     while purse.exchanges and _exchanged(trial=trial, scope=scope, line=line, purse=purse):
         _spare(trial=trial, scope=scope.ids)
-    found = Victims(cost=trial.cost(), parts=list(trial.gone.values()))
+    found = VictimSet(cost=trial.cost(), parts=list(trial.gone.values()))
     trial.restore_all()
     return _better(best, found) or best
 
 
-def _exchanged(*, trial: Trial, scope: Scope, line: Sequence[Part], purse: Purse) -> bool:
+def _exchanged(
+    *, trial: EvictionSimulation, scope: Scope, line: Sequence[EvictionUnit], purse: SearchBudget
+) -> bool:
     for dear in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
         if not trial.may_return(dear):
             continue
@@ -317,13 +340,13 @@ def _exchanged(*, trial: Trial, scope: Scope, line: Sequence[Part], purse: Purse
 
 
 def _exact(
-    trial: Trial,
+    trial: EvictionSimulation,
     scope: Scope,
-    relevant: Sequence[Part],
+    relevant: Sequence[EvictionUnit],
     *,
-    best: Victims | None,
-    purse: Purse,
-) -> Victims | None:
+    best: VictimSet | None,
+    purse: SearchBudget,
+) -> VictimSet | None:
     """The cheapest set that is cheaper than a known one, if there is one."""
     line = _in_order(relevant, key=lambda one: one.order)
     found, bound = None, best.cost if best else float("inf")
@@ -340,7 +363,7 @@ def _exact(
             trial.evict(one)
             if trial.enough(scope.ids):
                 bound = cost + one.cost
-                found = Victims(cost=bound, parts=list(trial.gone.values()))
+                found = VictimSet(cost=bound, parts=list(trial.gone.values()))
             else:
                 widen(position + 1, cost + one.cost)
             trial.restore(one)

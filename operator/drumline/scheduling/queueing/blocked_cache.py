@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.queueing.pending_gangs import Waiting, is_alone
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.queueing.pending_gangs import PendingGangs, is_alone
+from drumline.scheduling.rejections import Rejection
 
 _MANY: Final = 1000
 """So many new answers are sooner written for the whole line than looked up one by one."""
 
 
-class Notices:
+class BlockedCache:
     """The answers to gangs that were told what all of their kind are told."""
 
     def __init__(self) -> None:
-        self._refusals: dict[int, Refusal] = {}
+        self._refusals: dict[int, Rejection] = {}
         """By kind."""
         self._answers: dict[int, Blocked] = {}
         """By identity of the gang, where its kind was refused as a whole."""
 
-    def update(self, *, waiting: Waiting, told: Mapping[int, Refusal]) -> None:
+    def update(self, *, waiting: PendingGangs, told: Mapping[int, Rejection]) -> None:
         """Write to all gangs of the kinds that were refused as a whole, in `waiting.told`."""
         for gang in waiting.gone:
             self._answers.pop(id(gang), None)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import PoolView, Vector
-from drumline.scheduling.queueing.timeline import Seat
+from drumline.scheduling.queueing.timeline import GangPlacement
 
 
-class Floor:
+class CapacityFloor:
     """A pool as free as it is at the worst of several moments.
 
     Args:
@@ -25,15 +25,15 @@ class Floor:
         pool: which pool; the picture shows no other one.
     """
 
-    def __init__(self, *, base: Picture, moments: Sequence[Picture], pool: str) -> None:
+    def __init__(self, *, base: ClusterView, moments: Sequence[ClusterView], pool: str) -> None:
         self._moments = [moment.views[pool] for moment in moments]
         view = base.views[pool].copy()
         self._view, self._later = view, least(self._moments)
-        self.picture = Picture(views={pool: view}, quota=base.quota)
+        self.picture = ClusterView(views={pool: view}, quota=base.quota)
         view.later = self._later
         view.withhold(differing(view.free, self._later))
 
-    def start(self, seat: Seat) -> None:
+    def start(self, seat: GangPlacement) -> None:
         """Count a gang that starts now; whatever moments it touches show it already."""
         holder = self._view.holder(gang=seat.gang, nodes=seat.nodes)
         self._view.occupy(holder)

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from drumline.scheduling.model import Gang
 
 
-class Kinds:
+class EquivalenceClasses:
     """Numbers the kinds of gangs.
 
     Args:

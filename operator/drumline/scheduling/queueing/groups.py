@@ -18,7 +18,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import Admitted, Gang
-from drumline.scheduling.rejections import Refusal, counted, named
+from drumline.scheduling.rejections import Rejection, counted, named
 
 ALL_ORDERS: Final = 4
 """Up to how many gangs every order of seating them is tried."""
@@ -27,7 +27,7 @@ _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class GangGroup:
     """The gangs of a group that wait."""
 
     members: tuple[Gang, ...]
@@ -60,17 +60,17 @@ class Group:
         yield rising[::-1]
         yield rising
 
-    def incomplete(self) -> Refusal:
+    def incomplete(self) -> Rejection:
         """What its gangs are told while some are missing."""
         here = len(self.members) + self.running
-        return Refusal(
+        return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
             message=f"group {self.name} starts together:"
             f" {here} of {counted(self.gangs, 'gang')} are there",
             remedy=_TIME,
         )
 
-    def without_own(self, refusal: Refusal) -> Refusal:
+    def without_own(self, refusal: Rejection) -> Rejection:
         """A refusal that was made with others of the group in their places, as it is told."""
         own = {gang.key for gang in self.members}
         others = tuple(key for key in refusal.blockers if key not in own)
@@ -83,14 +83,14 @@ class Group:
             remedy=_TIME,
         )
 
-    def held_up(self, refused: Mapping[str, Refusal]) -> Refusal:
+    def held_up(self, refused: Mapping[str, Rejection]) -> Rejection:
         """What those are told that could start.
 
         Args:
             refused: why others could not, by key.
         """
         whom = [f"{key} ({refused[key].reason})" for key in sorted(refused)]
-        return Refusal(
+        return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
             message=f"group {self.name} starts together: waits for {named(whom)}",
             blockers=tuple(sorted(refused)),
@@ -98,7 +98,7 @@ class Group:
         )
 
 
-class Groups:
+class GangGroups:
     """All groups of which somebody waits."""
 
     def __init__(self, *, waiting: Iterable[Gang], admitted: Iterable[Admitted]) -> None:
@@ -113,10 +113,11 @@ class Groups:
                 if key in running and not held.leaving:
                     running[key] += 1
         self._groups = {
-            key: Group(members=tuple(gangs), running=running[key]) for key, gangs in members.items()
+            key: GangGroup(members=tuple(gangs), running=running[key])
+            for key, gangs in members.items()
         }
 
-    def of(self, gang: Gang) -> Group | None:
+    def of(self, gang: Gang) -> GangGroup | None:
         """The group with which a gang has to start; None: it may start alone."""
         group = self._groups.get((gang.namespace, gang.group)) if gang.group else None
         return None if group is None or group.running else group

@@ -14,17 +14,17 @@ from typing import Final
 
 from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.model import Gang
-from drumline.scheduling.queueing.equivalence_classes import Kinds
-from drumline.scheduling.quota.ordering import Turn, turn
+from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
+from drumline.scheduling.quota.ordering import OrderKey, order_key
 
 _FEW: Final = 500
 """After more changes everybody is sorted anew."""
 
 
-class Waiting:
+class PendingGangs:
     """All waiting gangs in the order of their turns."""
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: EquivalenceClasses) -> None:
         self.gangs: list[Gang] = []
         self.uids: list[str] = []
         """Their uids, and"""
@@ -35,7 +35,7 @@ class Waiting:
         self.gone: list[Gang] = []
         """Those who were, and are not any more."""
         self._kinds = kinds
-        self._turns: list[Turn] = []
+        self._turns: list[OrderKey] = []
         """Theirs, as well."""
         self._given: tuple[Gang, ...] = ()
         """All of them as they were given."""
@@ -57,13 +57,13 @@ class Waiting:
         line = pending if isinstance(pending, tuple) else tuple(pending)
         gone, came = _changes(self._given, line)
         self._refuse_twins(line, gone=gone, came=came)
-        self._given, self.gone, self.fresh = line, gone, sorted(came, key=turn)
+        self._given, self.gone, self.fresh = line, gone, sorted(came, key=order_key)
         for gang in self.gone:
             self._drop(gang)
         for gang in self.fresh:
             self._add(gang)
         if len(self.gone) + len(self.fresh) > _FEW:
-            self._stand(sorted(line, key=turn))
+            self._stand(sorted(line, key=order_key))
             return
         for gang in self.gone:
             self._leave(self.place(gang))
@@ -85,7 +85,7 @@ class Waiting:
 
     def place(self, gang: Gang) -> int:
         """Where in `gangs` one of them stands, or would stand. O(log waiting)."""
-        return bisect_left(self._turns, turn(gang))
+        return bisect_left(self._turns, order_key(gang))
 
     def kind(self, gang: Gang) -> int:
         """The kind of a gang in line."""
@@ -128,8 +128,8 @@ class Waiting:
             self._alone[id(gang)] = gang
             return
         chain = self._chains.setdefault(kind, [])
-        if chain and turn(chain[-1]) > turn(gang):
-            insort(chain, gang, key=turn)
+        if chain and order_key(chain[-1]) > order_key(gang):
+            insort(chain, gang, key=order_key)
         else:
             chain.append(gang)
 
@@ -138,13 +138,13 @@ class Waiting:
         self.gangs = gangs
         self.told = list(map(told.get, map(id, gangs)))
         self.uids = [gang.uid for gang in gangs]
-        self._turns = list(map(turn, gangs))
+        self._turns = list(map(order_key, gangs))
 
     def _enter(self, place: int, gang: Gang) -> None:
         self.gangs.insert(place, gang)
         self.uids.insert(place, gang.uid)
         self.told.insert(place, None)
-        self._turns.insert(place, turn(gang))
+        self._turns.insert(place, order_key(gang))
 
     def _leave(self, place: int) -> None:
         for row in (self.gangs, self.uids, self.told, self._turns):
@@ -155,7 +155,7 @@ class Waiting:
         kind = self._kind_of.pop(id(gang))
         if self._alone.pop(id(gang), None) is None:
             gangs = self._chains[kind]
-            del gangs[bisect_left(gangs, turn(gang), key=turn)]
+            del gangs[bisect_left(gangs, order_key(gang), key=order_key)]
 
 
 def is_alone(gang: Gang) -> bool:
@@ -183,5 +183,5 @@ def _alike(some: Sequence[Gang], others: Sequence[Gang]) -> int:
 
 
 def _twin(twins: Iterable[Gang]) -> ValueError:
-    first = min(twins, key=turn)
+    first = min(twins, key=order_key)
     return ValueError(f"{first.key} ({first.uid}) waits twice or is admitted already")

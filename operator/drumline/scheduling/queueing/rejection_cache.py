@@ -13,31 +13,33 @@ from math import inf
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang
-from drumline.scheduling.queueing.pending_gangs import Waiting
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.rejections import Rejection
 
 
-class Told:
+class RejectionCache:
     """Refusals by kind of gang, and by the kinds of a group's gangs."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: PendingGangs) -> None:
         self._waiting = waiting
-        self._refusals: dict[int, Refusal] = {}
-        self._delayed: dict[int, list[tuple[float, Refusal]]] = {}
+        self._refusals: dict[int, Rejection] = {}
+        self._delayed: dict[int, list[tuple[float, Rejection]]] = {}
         """By kind, as they were told: for how long gangs, and what."""
-        self._groups: dict[Hashable, Mapping[int, Refusal]] = {}
-        self._before: list[tuple[dict[int, Refusal], dict[int, list[tuple[float, Refusal]]]]] = []
+        self._groups: dict[Hashable, Mapping[int, Rejection]] = {}
+        self._before: list[
+            tuple[dict[int, Rejection], dict[int, list[tuple[float, Rejection]]]]
+        ] = []
         """What was true until there was more room."""
 
-    def refusal(self, gang: Gang) -> Refusal | None:
+    def refusal(self, gang: Gang) -> Rejection | None:
         """What gangs like this one were told, if that still holds."""
         return _find(self._refusals, self._delayed, self._waiting.kind(gang), gang)
 
-    def of_kind(self, gang: Gang) -> Refusal | None:
+    def of_kind(self, gang: Gang) -> Rejection | None:
         """What all of the gang's kind were told."""
         return self._refusals.get(self._waiting.kind(gang))
 
-    def last(self, gang: Gang) -> Refusal | None:
+    def last(self, gang: Gang) -> Rejection | None:
         """What gangs like this one were told, whether it still holds or not."""
         kind = self._waiting.kind(gang)
         if kind in self._refusals:
@@ -49,7 +51,7 @@ class Told:
         return None
 
     @property
-    def kinds(self) -> dict[int, Refusal]:
+    def kinds(self) -> dict[int, Rejection]:
         """By kind: what all were told of it who did not come forward."""
         found = dict(self._refusals)
         for refusals, _ in reversed(self._before):
@@ -57,7 +59,7 @@ class Told:
                 found.setdefault(kind, refusal)
         return {kind: one for kind, one in found.items() if kind not in self._delayed}
 
-    def tell(self, *, gang: Gang, refusal: Refusal) -> None:
+    def tell(self, *, gang: Gang, refusal: Rejection) -> None:
         """Remember it for those alike."""
         kind = self._waiting.kind(gang)
         if refusal.reason is BlockReason.WOULD_DELAY_RESERVATION:
@@ -65,11 +67,11 @@ class Told:
         else:
             self._refusals[kind] = refusal
 
-    def group(self, members: Sequence[Gang]) -> Mapping[int, Refusal] | None:
+    def group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
         """By position, what gangs of such a group were told that could not start together."""
         return self._groups.get(self.key(members))
 
-    def tell_group(self, *, members: Sequence[Gang], refused: Mapping[int, Refusal]) -> None:
+    def tell_group(self, *, members: Sequence[Gang], refused: Mapping[int, Rejection]) -> None:
         """Remember it for groups alike."""
         self._groups[self.key(members)] = refused
 
@@ -85,11 +87,11 @@ class Told:
 
 
 def _find(
-    refusals: Mapping[int, Refusal],
-    delayed: Mapping[int, Sequence[tuple[float, Refusal]]],
+    refusals: Mapping[int, Rejection],
+    delayed: Mapping[int, Sequence[tuple[float, Rejection]]],
     kind: int,
     gang: Gang,
-) -> Refusal | None:
+) -> Rejection | None:
     found = refusals.get(kind)
     if found is not None or kind not in delayed:
         return found

@@ -17,17 +17,22 @@ from dataclasses import dataclass
 from math import gcd, inf
 
 from drumline.scheduling.model import Admitted, Gang
-from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import Vector
-from drumline.scheduling.placement.projection import Horizon
-from drumline.scheduling.queueing.capacity_floor import Floor, lower
-from drumline.scheduling.queueing.timeline import Seat, Timeline, expected_length, latest_end
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.queueing.capacity_floor import CapacityFloor, lower
+from drumline.scheduling.queueing.timeline import (
+    GangPlacement,
+    Timeline,
+    expected_length,
+    latest_end,
+)
+from drumline.scheduling.rejections import Rejection
 from drumline.scheduling.undo import Undo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ReservationRequest:
     """A gang that waits, at its smallest size."""
 
     gang: Gang
@@ -36,13 +41,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class PlannedReservation:
     """Gangs that start together at a moment, each in its places."""
 
-    wishes: tuple[Wish, ...]
-    seats: tuple[Seat, ...]
+    wishes: tuple[ReservationRequest, ...]
+    seats: tuple[GangPlacement, ...]
     start: float
-    picture: Picture
+    picture: ClusterView
     """Of that moment, with them in their places."""
 
     @property
@@ -51,7 +56,7 @@ class Reserved:
         return self.seats[0].gang.uid, self.picture.quota.version
 
 
-class Plan:
+class ReservationPlan:
     """The reservations made so far.
 
     Args:
@@ -60,19 +65,19 @@ class Plan:
         now: the present moment.
     """
 
-    def __init__(self, *, horizon: Horizon, running: Mapping[str, Admitted], now: float) -> None:
+    def __init__(self, *, horizon: Projection, running: Mapping[str, Admitted], now: float) -> None:
         self._horizon = horizon
         self._running = running
         self._now = now
         self._timeline = Timeline(start=horizon.soon.copy(), running=running, now=now)
-        self._floors: dict[tuple[str, tuple[float, ...]], Floor] = {}
+        self._floors: dict[tuple[str, tuple[float, ...]], CapacityFloor] = {}
         self._least: dict[Hashable, list[Vector]] = {}
-        self.reserved: list[Reserved] = []
+        self.reserved: list[PlannedReservation] = []
         """In the order in which they were made."""
 
-    def reserve(self, wishes: Sequence[Wish]) -> Reserved | None:
+    def reserve(self, wishes: Sequence[ReservationRequest]) -> PlannedReservation | None:
         """The earliest moment at which some gangs can start together, kept for them from now on."""
-        timeline, ceiling = self._timeline, Ceiling(plan=self, wishes=wishes)
+        timeline, ceiling = self._timeline, CapacityCeiling(plan=self, wishes=wishes)
         since = _earliest(timeline=timeline, wishes=wishes)
         for start in () if since is None else timeline.ends(since=since):
             ceiling.move(timeline=timeline, start=start)
@@ -83,18 +88,20 @@ class Plan:
             for seat in seats:
                 timeline.add(seat=seat, start=start, end=start + _length(seat.gang))
             picture = timeline.picture.copy()
-            made = Reserved(wishes=tuple(wishes), seats=seats, start=start, picture=picture)
+            made = PlannedReservation(
+                wishes=tuple(wishes), seats=seats, start=start, picture=picture
+            )
             self.reserved.append(made)
             self._floors.clear()
             return made
         return None
 
-    def ahead(self, gang: Gang) -> list[Reserved]:
+    def ahead(self, gang: Gang) -> list[PlannedReservation]:
         """The reservations that begin while the gang would be running, the earliest first."""
         end = latest_end(gang=gang, now=self._now)
         return sorted((one for one in self.reserved if one.start < end), key=lambda one: one.start)
 
-    def spare(self, *, seat: Seat) -> Seat | Reserved:
+    def spare(self, *, seat: GangPlacement) -> GangPlacement | PlannedReservation:
         """Places in the same pool in which a gang delays nobody, or whom it would delay.
 
         Args:
@@ -106,7 +113,7 @@ class Plan:
             return seat
         return self._elsewhere(seat=seat, ahead=ahead) or late
 
-    def with_start(self, seat: Seat) -> Plan | None:
+    def with_start(self, seat: GangPlacement) -> ReservationPlan | None:
         """A plan in which a gang starts now and all start as early as here, in other places."""
         ahead = self.ahead(seat.gang)
         unit = gcd(*(gpus for one in (seat, *_seats(ahead)) for gpus in _gpus_by_pod(one.gang)))
@@ -114,7 +121,7 @@ class Plan:
             free = one.picture.views[seat.pool].free
             if sum(max(0, there[0]) // unit for there in free) * unit < seat.gpus:
                 return None
-        twin = Plan(horizon=self._horizon, running=self._running, now=self._now)
+        twin = ReservationPlan(horizon=self._horizon, running=self._running, now=self._now)
         twin.start(seat, until=latest_end(gang=seat.gang, now=self._now))
         for one in self.reserved:
             made = twin.reserve(one.wishes)
@@ -123,12 +130,12 @@ class Plan:
         twin.expect_end(seat)
         return twin
 
-    def expect_end(self, seat: Seat) -> None:
+    def expect_end(self, seat: GangPlacement) -> None:
         """Let those who get a reservation later see a gang end when it is expected to."""
         if seat.gang.max_runtime_seconds is None:
             self._timeline.end(seat=seat, at=self._now + expected_length(seat.gang))
 
-    def least(self, *, pool: str, reserved: Sequence[Reserved]) -> list[Vector]:
+    def least(self, *, pool: str, reserved: Sequence[PlannedReservation]) -> list[Vector]:
         """By ordinal: what is free at all moments of some reservations, the earliest first."""
         key = (pool, *(one.stamp for one in reserved))
         if key not in self._least:
@@ -137,7 +144,7 @@ class Plan:
             self._least[key] = lower(rest, free)
         return self._least[key]
 
-    def start(self, seat: Seat, *, until: float | None = None) -> None:
+    def start(self, seat: GangPlacement, *, until: float | None = None) -> None:
         """Count a gang that starts now.
 
         Args:
@@ -152,20 +159,24 @@ class Plan:
             if pool == seat.pool:
                 floor.start(seat)
 
-    def _elsewhere(self, *, seat: Seat, ahead: Sequence[Reserved]) -> Seat | None:
+    def _elsewhere(
+        self, *, seat: GangPlacement, ahead: Sequence[PlannedReservation]
+    ) -> GangPlacement | None:
         key = (seat.pool, tuple(one.start for one in ahead))
         if key not in self._floors:
             moments = [one.picture for one in ahead]
-            self._floors[key] = Floor(base=self._horizon.now, moments=moments, pool=seat.pool)
+            self._floors[key] = CapacityFloor(
+                base=self._horizon.now, moments=moments, pool=seat.pool
+            )
         search = self._floors[key].picture.search(gang=seat.gang, pool=seat.pool, pods=seat.size)
-        nodes = None if isinstance(search, Refusal) else search.find()
+        nodes = None if isinstance(search, Rejection) else search.find()
         if nodes is None:
             return None
-        moved = Seat(gang=seat.gang, pool=seat.pool, nodes=tuple(nodes))
+        moved = GangPlacement(gang=seat.gang, pool=seat.pool, nodes=tuple(nodes))
         return moved if all(moved.fits(one.picture) for one in ahead) else None
 
 
-class Ceiling:
+class CapacityCeiling:
     """What is left of a timeline by the reservations that begin later, while gangs walk along it.
 
     Args:
@@ -173,12 +184,12 @@ class Ceiling:
         wishes: the gangs.
     """
 
-    def __init__(self, *, plan: Plan, wishes: Sequence[Wish]) -> None:
+    def __init__(self, *, plan: ReservationPlan, wishes: Sequence[ReservationRequest]) -> None:
         self._plan = plan
         self._line = sorted(plan.reserved, key=lambda one: one.start)
         self._pools = sorted({pool for wish in wishes for pool in wish.pools})
         self._length = max(_length(wish.gang) for wish in wishes)
-        self._later: list[Reserved] = []
+        self._later: list[PlannedReservation] = []
 
     def move(self, *, timeline: Timeline, start: float) -> None:
         """Let only what is free for as long as they would run from some moment on be free there."""
@@ -192,7 +203,7 @@ class Ceiling:
             timeline.limit(pool=pool, ceiling=list(self._plan.least(pool=pool, reserved=later)))
 
 
-def _seats(reserved: Sequence[Reserved]) -> Iterator[Seat]:
+def _seats(reserved: Sequence[PlannedReservation]) -> Iterator[GangPlacement]:
     return (seat for one in reserved for seat in one.seats)
 
 
@@ -204,7 +215,7 @@ def _length(gang: Gang) -> float:
     return inf if gang.max_runtime_seconds is None else gang.max_runtime_seconds
 
 
-def _earliest(*, timeline: Timeline, wishes: Sequence[Wish]) -> float | None:
+def _earliest(*, timeline: Timeline, wishes: Sequence[ReservationRequest]) -> float | None:
     """Before this moment at least one of the gangs has not the GPUs that it needs."""
     moments = [
         timeline.earliest(gang=one.gang, pools=one.pools, size=one.gang.legal_sizes[0])
@@ -214,9 +225,11 @@ def _earliest(*, timeline: Timeline, wishes: Sequence[Wish]) -> float | None:
     return max(known) if len(known) == len(moments) else None
 
 
-def _seat_all(*, wishes: Sequence[Wish], picture: Picture) -> tuple[Seat, ...] | None:
+def _seat_all(
+    *, wishes: Sequence[ReservationRequest], picture: ClusterView
+) -> tuple[GangPlacement, ...] | None:
     """Places for all wishes together; the picture is as before in the end."""
-    seats: list[Seat] = []
+    seats: list[GangPlacement] = []
     undos: list[Undo] = []
     for wish in wishes:
         seat = _seat(wish=wish, picture=picture)
@@ -230,18 +243,20 @@ def _seat_all(*, wishes: Sequence[Wish], picture: Picture) -> tuple[Seat, ...] |
     return tuple(seats) if len(seats) == len(wishes) else None
 
 
-def _seat(*, wish: Wish, picture: Picture) -> Seat | None:
+def _seat(*, wish: ReservationRequest, picture: ClusterView) -> GangPlacement | None:
     gang, size = wish.gang, wish.gang.legal_sizes[0]
     for pool in wish.pools:
         if picture.quota.has_room(gang=gang, pool=pool, size=size):
             search = picture.search(gang=gang, pool=pool, pods=size)
-            nodes = None if isinstance(search, Refusal) else search.find()
+            nodes = None if isinstance(search, Rejection) else search.find()
             if nodes is not None:
-                return Seat(gang=gang, pool=pool, nodes=tuple(nodes))
+                return GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
     return None
 
 
-def _enter(*, seats: Sequence[Seat], start: float, reserved: Sequence[Reserved]) -> bool:
+def _enter(
+    *, seats: Sequence[GangPlacement], start: float, reserved: Sequence[PlannedReservation]
+) -> bool:
     """Count gangs in all the moments at which they will run, if there is room in each."""
     undos: list[Undo] = []
     for seat in seats:

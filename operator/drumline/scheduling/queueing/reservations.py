@@ -19,10 +19,14 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind, Reservation
 from drumline.scheduling.model import Admitted, Gang, Policy, WaitingRule
-from drumline.scheduling.placement.projection import Horizon
-from drumline.scheduling.queueing.reservation_plan import Plan, Reserved, Wish
-from drumline.scheduling.queueing.timeline import Seat
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.queueing.reservation_plan import (
+    PlannedReservation,
+    ReservationPlan,
+    ReservationRequest,
+)
+from drumline.scheduling.queueing.timeline import GangPlacement
+from drumline.scheduling.rejections import Rejection
 
 RESERVED_FOR: Final = frozenset(
     {
@@ -42,14 +46,14 @@ class Reservations:
     """Who has places on the timeline in one cycle; nobody under any other rule than backfill."""
 
     def __init__(
-        self, *, horizon: Horizon, running: Iterable[Admitted], policy: Policy, now: float
+        self, *, horizon: Projection, running: Iterable[Admitted], policy: Policy, now: float
     ) -> None:
         self._horizon = horizon
         self._running = running
         self._now = now
         backfills = policy.waiting is WaitingRule.BACKFILL
         self._most = policy.reservations if backfills else 0
-        self._plan: Plan | None = None
+        self._plan: ReservationPlan | None = None
         self._is_stale = False
         self._begun = ""
         """Uid of the gang that the plan saw start already."""
@@ -75,7 +79,7 @@ class Reservations:
             for seat in one.seats
         )
 
-    def reserve(self, *, wishes: Sequence[Wish], kind: Hashable) -> None:
+    def reserve(self, *, wishes: Sequence[ReservationRequest], kind: Hashable) -> None:
         """Keep places for gangs that wait, from the moment at which all of them can be had.
 
         Args:
@@ -85,7 +89,9 @@ class Reservations:
         if self._full or kind in self._in_vain:
             return
         open_ = [
-            Wish(gang=one.gang, pools=tuple(p for p in one.pools if self._by_pool[p] < self._most))
+            ReservationRequest(
+                gang=one.gang, pools=tuple(p for p in one.pools if self._by_pool[p] < self._most)
+            )
             for one in wishes
         ]
         made = self._current().reserve(open_) if all(one.pools for one in open_) else None
@@ -95,7 +101,7 @@ class Reservations:
         self._by_pool.update({seat.pool for seat in made.seats})
         self._full = all(self._by_pool[p] >= self._most for p in self._horizon.now.views)
 
-    def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Refusal:
+    def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
         """Places in a pool in which a gang makes nobody late, or who keeps it from starting.
 
         Args:
@@ -103,12 +109,12 @@ class Reservations:
             pool: where.
             nodes: the places it would have if nobody had a reservation.
         """
-        seat = Seat(gang=gang, pool=pool, nodes=tuple(nodes))
+        seat = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
         if not self._reserved():
             return list(nodes)
         plan = self._current()
         found = plan.spare(seat=seat)
-        if isinstance(found, Seat):
+        if isinstance(found, GangPlacement):
             return list(found.nodes)
         other = plan.with_start(seat)
         if other is not None:
@@ -119,31 +125,31 @@ class Reservations:
     def start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
         """Count a gang that starts now."""
         if self._plan is not None and not self._is_stale and gang.uid != self._begun:
-            self._plan.start(Seat(gang=gang, pool=pool, nodes=tuple(nodes)))
+            self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
 
     def plan_anew(self) -> None:
         """Others leave than it was thought, or somebody does not start after all."""
         self._is_stale, self._begun = True, ""
         self._in_vain.clear()
 
-    def _reserved(self) -> list[Reserved]:
+    def _reserved(self) -> list[PlannedReservation]:
         return self._plan.reserved if self._plan is not None else []
 
-    def _current(self) -> Plan:
+    def _current(self) -> ReservationPlan:
         if self._plan is None or self._is_stale:
             before = self._reserved()
             running = {held.gang.uid: held for held in self._running}
-            self._plan = Plan(horizon=self._horizon, running=running, now=self._now)
+            self._plan = ReservationPlan(horizon=self._horizon, running=running, now=self._now)
             self._is_stale = False
             for one in before:
                 self._plan.reserve(one.wishes)
         return self._plan
 
 
-def _would_delay(*, gang: Gang, pool: str, late: Reserved) -> Refusal:
+def _would_delay(*, gang: Gang, pool: str, late: PlannedReservation) -> Rejection:
     first = late.seats[0].gang
     advice = "" if gang.max_runtime_seconds is not None else "; a maximum runtime could let it pass"
-    return Refusal(
+    return Rejection(
         reason=BlockReason.WOULD_DELAY_RESERVATION,
         message=f"has room in pool {pool} now, but {first.key}, which comes earlier, would start"
         f" later for it{advice}",

@@ -19,7 +19,7 @@ from math import inf
 from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang
-from drumline.scheduling.placement.cluster_view import Picture
+from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.undo import Undo
 
@@ -52,7 +52,7 @@ def latest_end(*, gang: Gang, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class GangPlacement:
     """A gang in its places."""
 
     gang: Gang
@@ -69,13 +69,13 @@ class Seat:
         """GPUs of all its pods."""
         return self.gang.gpus_at(self.size)
 
-    def take(self, picture: Picture) -> Undo:
+    def take(self, picture: ClusterView) -> Undo:
         """Count it in a picture, places and quota."""
         picture.take(gang=self.gang, pool=self.pool, nodes=self.nodes)
         picture.quota.hold(gang=self.gang, pool=self.pool, size=self.size)
         return lambda: _leave(picture=picture, gang=self.gang, pool=self.pool)
 
-    def fits(self, picture: Picture) -> bool:
+    def fits(self, picture: ClusterView) -> bool:
         """Whether a picture has exactly these places and the quota for it."""
         view = picture.views[self.pool]
         holder = view.holder(gang=self.gang, nodes=self.nodes)
@@ -86,20 +86,20 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TimelineEvent:
     """A gang leaves a pool at a moment, or (with a seat) comes."""
 
     at: float
     gang: Gang
     pool: str
-    seat: Seat | None = None
+    seat: GangPlacement | None = None
 
     @property
     def order(self) -> tuple[float, bool, str]:
         """By time; at one moment the leavers first."""
         return (self.at, self.seat is not None, self.gang.uid)
 
-    def apply(self, picture: Picture) -> Undo:
+    def apply(self, picture: ClusterView) -> Undo:
         """Let it happen in a picture."""
         if self.seat is not None:
             return self.seat.take(picture)
@@ -115,7 +115,7 @@ class Timeline:
         now: the moment of the picture.
     """
 
-    def __init__(self, *, start: Picture, running: Mapping[str, Admitted], now: float) -> None:
+    def __init__(self, *, start: ClusterView, running: Mapping[str, Admitted], now: float) -> None:
         self.picture = start
         self._now = self._at = now
         self._changes = sorted(_ends(start, running, now), key=lambda one: one.order)
@@ -185,36 +185,38 @@ class Timeline:
             if view.kept_back:
                 view.grant_withheld(list(view.kept_back))
 
-    def add(self, *, seat: Seat, start: float, end: float) -> None:
+    def add(self, *, seat: GangPlacement, start: float, end: float) -> None:
         """Let a gang come and go again."""
-        self._insert(Change(at=start, gang=seat.gang, pool=seat.pool, seat=seat))
+        self._insert(TimelineEvent(at=start, gang=seat.gang, pool=seat.pool, seat=seat))
         if end < inf:
-            self._insert(Change(at=end, gang=seat.gang, pool=seat.pool))
+            self._insert(TimelineEvent(at=end, gang=seat.gang, pool=seat.pool))
 
-    def begin(self, *, seat: Seat, end: float) -> None:
+    def begin(self, *, seat: GangPlacement, end: float) -> None:
         """Count a gang that starts at the beginning."""
         seat.take(self.picture)
         if end < inf:
-            self._insert(Change(at=end, gang=seat.gang, pool=seat.pool))
+            self._insert(TimelineEvent(at=end, gang=seat.gang, pool=seat.pool))
 
-    def end(self, *, seat: Seat, at: float) -> None:
+    def end(self, *, seat: GangPlacement, at: float) -> None:
         """Let a gang leave that would have stayed."""
-        self._insert(Change(at=at, gang=seat.gang, pool=seat.pool))
+        self._insert(TimelineEvent(at=at, gang=seat.gang, pool=seat.pool))
 
-    def _insert(self, change: Change) -> None:
+    def _insert(self, change: TimelineEvent) -> None:
         insort(self._changes, change, key=lambda one: one.order)
         if change.at <= self._at:
             self._in_order = self._in_order and change.at == self._at
             self._apply(change)
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: TimelineEvent) -> None:
         view = self.picture.views[change.pool]
         read = len(view.log)
         self._undos.append((change.at, change.apply(self.picture)))
         view.withhold(view.log[read:])
 
 
-def _ends(picture: Picture, running: Mapping[str, Admitted], now: float) -> Iterable[Change]:
+def _ends(
+    picture: ClusterView, running: Mapping[str, Admitted], now: float
+) -> Iterable[TimelineEvent]:
     for pool, view in picture.views.items():
         for uid, holder in view.holders.items():
             held = running.get(uid)
@@ -222,11 +224,11 @@ def _ends(picture: Picture, running: Mapping[str, Admitted], now: float) -> Iter
                 at = expected_end(held=held, now=now)
             else:
                 at = now + expected_length(holder.gang)
-            yield Change(at=at, gang=holder.gang, pool=pool)
+            yield TimelineEvent(at=at, gang=holder.gang, pool=pool)
 
 
 def _supply(
-    *, picture: Picture, changes: Iterable[Change], now: float
+    *, picture: ClusterView, changes: Iterable[TimelineEvent], now: float
 ) -> dict[str, tuple[list[int], list[float]]]:
     """By pool: the GPUs that are free at most, now and after each end, and when that is."""
     supply = {
@@ -241,5 +243,5 @@ def _supply(
     return supply
 
 
-def _leave(*, picture: Picture, gang: Gang, pool: str) -> None:
+def _leave(*, picture: ClusterView, gang: Gang, pool: str) -> None:
     picture.dismiss(gang=gang, pool=pool)

@@ -77,7 +77,7 @@ class QueueTree:
         return path
 
 
-class Balance:
+class CohortQuota:
     """The accounts of one pool: quota and usage of every branch."""
 
     def __init__(self, *, tree: QueueTree, pool: str) -> None:
@@ -94,7 +94,7 @@ class Balance:
                 parent = self.paths[identity][1]
                 self.quota[parent] += self.quota[identity] - self.kept[identity]
 
-    def copy(self) -> Balance:
+    def copy(self) -> CohortQuota:
         """The same accounts with a usage of their own."""
         twin = copy(self)
         twin.usage = list(self.usage)

@@ -34,7 +34,7 @@ _FORGOTTEN: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class QueueHistory:
     """What every branch of the queue tree has had, and what there is to have."""
 
     capacity: Mapping[str, int]
@@ -51,14 +51,14 @@ class Past:
 class FairShares:
     """What every branch of the queue tree holds of everything. O(depth) for each change."""
 
-    def __init__(self, *, tree: QueueTree, past: Past) -> None:
+    def __init__(self, *, tree: QueueTree, past: QueueHistory) -> None:
         self._tree = tree
         self._branches = tree.branches
         self._past = past
         self._held: list[dict[str, int]] = [defaultdict(int) for _ in tree.branches]
         self._now = [0.0] * len(tree.branches)
 
-    def copy(self, past: Past) -> FairShares:
+    def copy(self, past: QueueHistory) -> FairShares:
         """The same holdings, to be changed separately, beside another past."""
         twin = FairShares(tree=self._tree, past=past)
         twin._held = [defaultdict(int, held) for held in self._held]
@@ -88,7 +88,7 @@ class FairShares:
             self._now[branch] = _dominant(held, capacity=self._past.capacity)
 
 
-def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> Past:
+def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHistory:
     """What the queues of a snapshot have had."""
     shares = [0.0] * len(tree.branches)
     if policy.history_seconds > 0:
@@ -97,7 +97,7 @@ def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> Past:
             if name in tree.leaf_of:
                 for branch in tree.branches[tree.leaf_of[name]].path:
                     shares[branch] += seconds * each
-    return Past(capacity=_capacity(snapshot), shares=shares)
+    return QueueHistory(capacity=_capacity(snapshot), shares=shares)
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:

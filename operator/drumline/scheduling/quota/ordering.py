@@ -32,30 +32,32 @@ from typing import Final
 
 from drumline.scheduling.model import Gang, Queue
 from drumline.scheduling.quota.cohorts import QueueTree
-from drumline.scheduling.quota.pool_selection import OpenPools
-from drumline.scheduling.quota.quota_ledger import QuotaBook
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.quota.pool_selection import PoolSelector
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
+from drumline.scheduling.rejections import Rejection
 
-Turn = tuple[int, float, str]
+OrderKey = tuple[int, float, str]
 Above = tuple[int, ...]
 """From the top of the tree down to a leaf, whether branches would be above their quota: 0 no, 1
 with the size that is wanted, 2 with any."""
-_Rank = tuple[Above, float, Turn]
+_Rank = tuple[Above, float, OrderKey]
 _EVERYBODY: Final = -1
 
 
-def turn(gang: Gang) -> Turn:
+def order_key(gang: Gang) -> OrderKey:
     """Higher priority, then longer waiting, then uid."""
     return (-gang.priority, gang.queued_at, gang.uid)
 
 
-class Borrowing:
+class BorrowingLevels:
     """Whether each gang would borrow, in the pool where it would borrow least.
 
     Equal gangs are looked at once until somebody starts. O(pools x depth).
     """
 
-    def __init__(self, *, quota: QuotaBook, pools: OpenPools, queues: Mapping[str, Queue]) -> None:
+    def __init__(
+        self, *, quota: QuotaLedger, pools: PoolSelector, queues: Mapping[str, Queue]
+    ) -> None:
         self._quota = quota
         self._pools = pools
         self._queues = queues
@@ -77,7 +79,7 @@ class Borrowing:
         leaf, queue = self._quota.tree.leaf_of[gang.queue], self._queues.get(gang.queue)
         nowhere = (0,) * len(self._quota.tree.branches[leaf].path)
         pools = () if queue is None else self._pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Refusal):
+        if isinstance(pools, Rejection):
             return nowhere
         above: list[Above] = []
         for balance in map(self._quota.balance, pools):
@@ -87,8 +89,8 @@ class Borrowing:
         return min(above, default=nowhere)
 
 
-class Lane:
-    """Those who wait in one place, by chains of gangs, each chain in the order of `turn`.
+class GangQueue:
+    """Those who wait in one place, by chains of gangs, each chain in the order of `order_key`.
 
     Args:
         passed: who need not come forward.
@@ -98,12 +100,12 @@ class Lane:
     def __init__(self, *, passed: Callable[[Gang], bool], closed: Callable[[Gang], bool]) -> None:
         self._passed = passed
         self._closed = closed
-        self._heads: list[tuple[Turn, int, Sequence[Gang]]] = []
+        self._heads: list[tuple[OrderKey, int, Sequence[Gang]]] = []
         """A heap: of each chain the turn and the position of who comes next in it."""
 
     def add(self, chain: Sequence[Gang]) -> None:
         """Let a chain wait here too."""
-        heappush(self._heads, (turn(chain[0]), 0, chain))
+        heappush(self._heads, (order_key(chain[0]), 0, chain))
 
     def head(self) -> Gang | None:
         """Who comes next."""
@@ -126,13 +128,13 @@ class Lane:
         if position == len(chain):
             heappop(self._heads)
         else:
-            heapreplace(self._heads, (turn(chain[position]), position, chain))
+            heapreplace(self._heads, (order_key(chain[position]), position, chain))
 
 
-def line_of(
+def scheduling_order(
     chains: Iterable[Sequence[Gang]],
     *,
-    quota: QuotaBook,
+    quota: QuotaLedger,
     borrowing: Callable[[Gang], Above],
     passed: Callable[[Gang], bool],
     closed: Callable[[Gang], bool],
@@ -140,17 +142,17 @@ def line_of(
     """Each gang when it is its turn; those of no known queue first.
 
     Args:
-        chains: gangs of one queue each, in the order of `turn`.
+        chains: gangs of one queue each, in the order of `order_key`.
         quota: the picture of now; whoever starts meanwhile is written down in it, and the shares
             that it keeps, if any, decide.
-        borrowing: whether a gang would take branches above their quota (`Borrowing.of`).
+        borrowing: whether a gang would take branches above their quota (`BorrowingLevels.of`).
         passed: who need not come forward; asked when it would be its turn.
         closed: of whose chain nobody need come forward any more.
     """
     tree, shares = quota.tree, quota.shares
     together = tree.is_flat and shares is None
-    lost = Lane(passed=passed, closed=closed)
-    lanes: dict[int, Lane] = {}
+    lost = GangQueue(passed=passed, closed=closed)
+    lanes: dict[int, GangQueue] = {}
     branches: dict[int, _Branch] = {_EVERYBODY: _Branch()}
     for chain in chains:
         queue = chain[0].queue
@@ -159,7 +161,7 @@ def line_of(
         else:
             leaf = tree.leaf_of[queue]
             if leaf not in lanes:
-                lanes[leaf] = Lane(passed=passed, closed=closed)
+                lanes[leaf] = GangQueue(passed=passed, closed=closed)
                 branches[leaf] = _Branch(line=lanes[leaf])
             lanes[leaf].add(chain)
     while (gang := lost.head()) is not None:
@@ -183,7 +185,7 @@ def _alike(_: int) -> float:
 class _Branch:
     """Those who wait below a branch."""
 
-    line: Lane | None = None
+    line: GangQueue | None = None
     """Of a leaf."""
     members: list[tuple[_Rank, int]] = field(default_factory=list[tuple[_Rank, int]])
     """Of a cohort: a heap."""
@@ -234,7 +236,7 @@ class _Turns:
         head = branch.line.head() if branch.line else self._first(identity, depth=depth + 1)
         if head is None:
             return None
-        return (self.borrowing(head)[: depth + 1], self.share(identity), turn(head)), head
+        return (self.borrowing(head)[: depth + 1], self.share(identity), order_key(head)), head
 
     def _first(self, identity: int, *, depth: int) -> Gang | None:
         """Who is next in a cohort; its heap is right at the top then."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Pool, Queue
-from drumline.scheduling.quota.quota_ledger import QuotaBook
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from drumline.scheduling.quota.quota_rejections import no_quota
-from drumline.scheduling.rejections import Refusal, correction, named
+from drumline.scheduling.rejections import Rejection, correction, named
 
 
-class OpenPools:
+class PoolSelector:
     """The pools of a snapshot; answers are remembered.
 
     Args:
@@ -24,15 +24,15 @@ class OpenPools:
         quota: knows what quota a refused gang would need.
     """
 
-    def __init__(self, *, pools: Iterable[Pool], quota: QuotaBook) -> None:
+    def __init__(self, *, pools: Iterable[Pool], quota: QuotaLedger) -> None:
         self._existing = {pool.name for pool in pools}
         self._quota = quota
         self._open: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         """By queue and the pools that a gang names."""
 
-    def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Refusal:
+    def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Names of the pools to try, in order, or why there is none."""
-        wished = wishes(gang)
+        wished = requested_pools(gang)
         key = (queue.name, wished)
         if key not in self._open:
             order = wished or tuple(sorted(queue.nominal))
@@ -40,11 +40,11 @@ class OpenPools:
             self._open[key] = tuple(name for name in order if name in usable)
         return self._open[key] or self._refusal(gang=gang, queue=queue, wished=wished)
 
-    def _refusal(self, *, gang: Gang, queue: Queue, wished: tuple[str, ...]) -> Refusal:
+    def _refusal(self, *, gang: Gang, queue: Queue, wished: tuple[str, ...]) -> Rejection:
         known = sorted(self._existing.intersection(wished or queue.nominal))
         if wished and not known:
             which = f"pool {wished[0]} does" if len(wished) == 1 else f"pools {named(wished)} do"
-            return Refusal(
+            return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
                 message=f"{which} not exist; pools: {named(sorted(self._existing)) or 'none'}",
                 remedy=correction(
@@ -57,6 +57,6 @@ class OpenPools:
         return no_quota(queue=queue, pool=first, gpus=gang.gpus, remedy=remedy)
 
 
-def wishes(gang: Gang) -> tuple[str, ...]:
+def requested_pools(gang: Gang) -> tuple[str, ...]:
     """The pools that a gang names, in the order of trying; none: it takes any."""
     return gang.pools if gang.pool is None else (gang.pool,)

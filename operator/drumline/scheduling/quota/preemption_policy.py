@@ -34,12 +34,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.quota.cohorts import Balance
+from drumline.scheduling.quota.cohorts import CohortQuota
 from drumline.scheduling.quota.user_limits import UNLIMITED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scales:
+class FairShareWeights:
     """How much of what is borrowed weighs how much."""
 
     weights: Sequence[float]
@@ -57,7 +57,7 @@ class Scales:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Taken:
+class _ReclaimedFrom:
     """What was reclaimed of a branch off the gang's way up."""
 
     borrowed: int
@@ -77,7 +77,7 @@ class _Taken:
         return self.total > self.borrowed
 
 
-class Claim:
+class PreemptionClaim:
     """A gang's claim to quota while victims are picked and put back; all moves O(depth).
 
     Args:
@@ -92,12 +92,12 @@ class Claim:
     def __init__(
         self,
         *,
-        balance: Balance,
+        balance: CohortQuota,
         leaf: int,
         gpus: int,
         user: str = "",
         user_room: int = UNLIMITED,
-        scales: Scales | None = None,
+        scales: FairShareWeights | None = None,
     ) -> None:
         self._balance = balance
         self._leaf = leaf
@@ -108,7 +108,7 @@ class Claim:
         self._path = balance.paths[leaf]
         self._borrowed = [balance.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))
-        self._taken: dict[int, _Taken] = {}
+        self._taken: dict[int, _ReclaimedFrom] = {}
         """By branch off the gang's way up."""
         self._tops: list[dict[int, int]] = [{} for _ in self._path]
         """By place on the gang's way up: the topmost branches of the sides that join it there, and
@@ -271,7 +271,7 @@ class Claim:
             off = branch
             if branch not in self._taken:
                 borrowed = self._balance.borrowed(branch)
-                self._taken[branch] = _Taken(borrowed=borrowed)
+                self._taken[branch] = _ReclaimedFrom(borrowed=borrowed)
             taken = self._taken[branch]
             excess, deep = taken.too_much, taken.below_quota
             if sign > 0:

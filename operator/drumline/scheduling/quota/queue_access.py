@@ -6,53 +6,53 @@ from collections.abc import Iterable, Mapping
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Queue
-from drumline.scheduling.rejections import Refusal, correction, named
+from drumline.scheduling.rejections import Rejection, correction, named
 
 
-class Gate:
+class QueueAccess:
     """Asks each gang once for its queue; equal ones get the same answer."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._told: dict[tuple[str, str, int], Refusal | None] = {}
+        self._told: dict[tuple[str, str, int], Rejection | None] = {}
         """By queue, namespace and priority."""
 
-    def refusal(self, gang: Gang) -> Refusal | None:
+    def refusal(self, gang: Gang) -> Rejection | None:
         """Why a gang may not use the queue that it names, if it may not."""
         key = (gang.queue, gang.namespace, gang.priority)
         if key not in self._told:
             queue = self._queues.get(gang.queue)
             self._told[key] = (
-                entry_refusal(gang=gang, queue=queue)
+                access_rejection(gang=gang, queue=queue)
                 if queue is not None
                 else queue_not_found(gang, queues=self._queues.values())
             )
         return self._told[key]
 
 
-def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Refusal:
+def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
     """The refusal of a gang whose queue is not there."""
-    return Refusal(
+    return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
         message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",
         remedy=correction(
             wrong=gang.queue,
-            right=[one.name for one in queues if entry_refusal(gang=gang, queue=one) is None],
+            right=[one.name for one in queues if access_rejection(gang=gang, queue=one) is None],
         ),
     )
 
 
-def entry_refusal(*, gang: Gang, queue: Queue) -> Refusal | None:
+def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
     """Why this gang may not use this queue."""
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
-        return Refusal(
+        return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,
             message=f"queue {queue.name} is not open to namespace {gang.namespace};"
             f" it is open to {named(sorted(queue.namespaces)) or 'none'}",
             remedy=correction(wrong=gang.namespace, right=queue.namespaces),
         )
     if queue.max_priority is not None and gang.priority > queue.max_priority:
-        return Refusal(
+        return Rejection(
             reason=BlockReason.PRIORITY_TOO_HIGH,
             message=f"priority {gang.priority} is above {queue.max_priority}, the highest that"
             f" queue {queue.name} allows: choose a lower priority class",

@@ -24,32 +24,32 @@ from drumline.scheduling.model import (
     Reclaim,
     Snapshot,
 )
-from drumline.scheduling.quota.cohorts import Balance, QueueTree
-from drumline.scheduling.quota.fair_sharing import FairShares, Past, past_of
-from drumline.scheduling.quota.preemption_policy import Claim, Scales
+from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
+from drumline.scheduling.quota.fair_sharing import FairShares, QueueHistory, past_of
+from drumline.scheduling.quota.preemption_policy import FairShareWeights, PreemptionClaim
 from drumline.scheduling.quota.quota_rejections import (
     Shortage,
     can_never,
     has_to_wait,
     raise_quota,
 )
-from drumline.scheduling.quota.usage import Holders, Holding
-from drumline.scheduling.quota.user_limits import UserCaps, user_caps
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.quota.usage import GangUsage, UsageByQueue
+from drumline.scheduling.quota.user_limits import UserLimits, user_limits
+from drumline.scheduling.rejections import Rejection
 from drumline.scheduling.undo import Undo
 
 
 @dataclass(slots=True, kw_only=True)
-class Account:
+class PoolAccount:
     """What is promised of one pool."""
 
-    balance: Balance
-    caps: UserCaps
-    holders: Holders
+    balance: CohortQuota
+    caps: UserLimits
+    holders: UsageByQueue
 
-    def copy(self) -> Account:
+    def copy(self) -> PoolAccount:
         """The same entries, to be written on separately."""
-        return Account(
+        return PoolAccount(
             balance=self.balance.copy(), caps=self.caps.copy(), holders=self.holders.copy()
         )
 
@@ -59,7 +59,7 @@ class Account:
         self.caps.add(leaf=leaf, user=user, gpus=gpus)
 
 
-class QuotaBook:
+class QuotaLedger:
     """GPUs by queue, user and pool: what is promised to whom in one picture of the cluster.
 
     Args:
@@ -69,32 +69,32 @@ class QuotaBook:
     """
 
     def __init__(
-        self, tree: QueueTree, *, past: Past | None = None, shares: FairShares | None = None
+        self, tree: QueueTree, *, past: QueueHistory | None = None, shares: FairShares | None = None
     ) -> None:
         self.tree = tree
         self.past = past
         self.shares = shares
         self.version = 0
         """How often something was written down: as long as it is the same, so are all answers."""
-        self._accounts: dict[str, Account] = {}
+        self._accounts: dict[str, PoolAccount] = {}
         self._promised: dict[tuple[str, str], int] = {}
         """By uid and pool: the sizes that are kept for gangs."""
-        self._scales: dict[str, Scales] = {}
-        self._told: dict[tuple[object, ...], Refusal] = {}
+        self._scales: dict[str, FairShareWeights] = {}
+        self._told: dict[tuple[object, ...], Rejection] = {}
         """By the figures that a refusal depends on: equal questions, equal answers."""
         self._told_to_others = False
         """Whether another book with the same entries has these answers too."""
 
-    def copy(self) -> QuotaBook:
+    def copy(self) -> QuotaLedger:
         """A book with the same entries that can be written on separately, without the shares."""
-        twin = QuotaBook(self.tree, past=self.past)
+        twin = QuotaLedger(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         # As long as neither is written on, what is true of one is true of the other.
         twin._told, twin._told_to_others = self._told, True
         self._told_to_others = True
         return twin
 
-    def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+    def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
         """A book with the same entries for one cycle, beside what the queues have had by then."""
         twin = self.copy()
         if self.past is not None:
@@ -102,21 +102,21 @@ class QuotaBook:
             twin.shares = self.shares.copy(twin.past) if self.shares is not None else None
         return twin
 
-    def account(self, pool: str) -> Account:
+    def account(self, pool: str) -> PoolAccount:
         """All that is written down about a pool."""
         if pool not in self._accounts:
-            self._accounts[pool] = Account(
-                balance=Balance(tree=self.tree, pool=pool),
-                caps=user_caps(tree=self.tree, pool=pool),
-                holders=Holders(),
+            self._accounts[pool] = PoolAccount(
+                balance=CohortQuota(tree=self.tree, pool=pool),
+                caps=user_limits(tree=self.tree, pool=pool),
+                holders=UsageByQueue(),
             )
         return self._accounts[pool]
 
-    def balance(self, pool: str) -> Balance:
+    def balance(self, pool: str) -> CohortQuota:
         """The accounts of the queues in a pool."""
         return self.account(pool).balance
 
-    def holders(self, pool: str) -> Holders:
+    def holders(self, pool: str) -> UsageByQueue:
         """Who holds what of a pool."""
         return self.account(pool).holders
 
@@ -168,11 +168,11 @@ class QuotaBook:
             and account.caps.room(leaf=leaf, user=gang.user) >= gpus
         )
 
-    def never(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+    def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """The refusal of a gang that not even an idle cohort could hold."""
         return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
-    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Refusal | None:
+    def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """The refusal of a gang that has to wait for other jobs of its queue, user or cohort."""
         if self.has_room(gang=gang, pool=pool, size=size):
             return None
@@ -183,11 +183,11 @@ class QuotaBook:
             self._told[question] = has_to_wait(asked)
         return self._told[question]
 
-    def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> Claim:
+    def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
         """A gang's claim to so many main pods, against those who hold the quota."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         fair = rule.reclaim is Reclaim.FAIR_SHARE
-        return Claim(
+        return PreemptionClaim(
             balance=account.balance,
             leaf=leaf,
             gpus=self.needs(gang=gang, pool=pool, size=size),
@@ -196,9 +196,9 @@ class QuotaBook:
             scales=self._scales_of(pool) if fair else None,
         )
 
-    def _scales_of(self, pool: str) -> Scales:
+    def _scales_of(self, pool: str) -> FairShareWeights:
         if pool not in self._scales:
-            self._scales[pool] = Scales(
+            self._scales[pool] = FairShareWeights(
                 weights=[branch.weight for branch in self.tree.branches],
                 past=self.past.in_gpus(pool) if self.past else [0.0] * len(self.tree.branches),
             )
@@ -241,10 +241,10 @@ class QuotaBook:
         if size is None:
             account.holders.drop(leaf=leaf, uid=gang.uid)
         else:
-            account.holders.put(Holding(gang=gang, leaf=leaf, size=size, gpus=gpus))
+            account.holders.put(GangUsage(gang=gang, leaf=leaf, size=size, gpus=gpus))
 
 
-def book_of(*, snapshot: Snapshot, policy: Policy) -> QuotaBook:
+def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
     """An empty book for a snapshot's queues, those that are gone but have jobs included."""
     known = {queue.name for queue in snapshot.queues}
     gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
@@ -253,6 +253,8 @@ def book_of(*, snapshot: Snapshot, policy: Policy) -> QuotaBook:
     if not in_turns and not any(
         queue.preemption.reclaim is Reclaim.FAIR_SHARE for queue in snapshot.queues
     ):
-        return QuotaBook(tree)
+        return QuotaLedger(tree)
     past = past_of(snapshot=snapshot, policy=policy, tree=tree)
-    return QuotaBook(tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None)
+    return QuotaLedger(
+        tree, past=past, shares=FairShares(tree=tree, past=past) if in_turns else None
+    )

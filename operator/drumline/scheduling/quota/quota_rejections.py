@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Queue
-from drumline.scheduling.quota.cohorts import Balance, QueueTree
-from drumline.scheduling.quota.usage import Holders, Holding
-from drumline.scheduling.quota.user_limits import UserCaps
-from drumline.scheduling.rejections import Refusal, counted, named
+from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
+from drumline.scheduling.quota.usage import GangUsage, UsageByQueue
+from drumline.scheduling.quota.user_limits import UserLimits
+from drumline.scheduling.rejections import Rejection, counted, named
 from drumline.scheduling.undo import Undo
 
 
@@ -30,9 +30,9 @@ class Shortage:
     gpus: int
     leaf: int
     tree: QueueTree
-    balance: Balance
-    caps: UserCaps
-    holders: Holders
+    balance: CohortQuota
+    caps: UserLimits
+    holders: UsageByQueue
 
     @property
     def root(self) -> int:
@@ -65,9 +65,9 @@ class Shortage:
         available: int,
         remedy: Remedy | None,
         blockers: tuple[str, ...] = (),
-    ) -> Refusal:
+    ) -> Rejection:
         """A refusal of this."""
-        return Refusal(
+        return Rejection(
             reason=reason,
             message=message,
             blockers=blockers,
@@ -77,7 +77,7 @@ class Shortage:
         )
 
 
-def can_never(asked: Shortage) -> Refusal | None:
+def can_never(asked: Shortage) -> Rejection | None:
     """The refusal of what would be too much even if nobody else held anything."""
     most, queue, pool = asked.balance.most(asked.leaf), asked.queue, asked.pool
     limit = asked.caps.limits.get(asked.leaf)
@@ -115,7 +115,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
     )
 
 
-def has_to_wait(asked: Shortage) -> Refusal:
+def has_to_wait(asked: Shortage) -> Rejection:
     """The refusal of what has no room now."""
     blockers = _who_has_to_leave(asked)
     held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
@@ -134,11 +134,13 @@ def has_to_wait(asked: Shortage) -> Refusal:
     )
 
 
-def no_quota(*, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None) -> Refusal:
+def no_quota(
+    *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
+) -> Rejection:
     """The refusal of a gang whose queue has no quota where it wants to run."""
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
-    return Refusal(
+    return Rejection(
         reason=BlockReason.NO_QUOTA_IN_POOL,
         message=f"queue {queue.name} has no quota in {where}; it has quota in {listed}",
         needed=gpus,
@@ -178,8 +180,8 @@ def _room_text(asked: Shortage, *, left: int) -> str:
     )
 
 
-def _who_has_to_leave(asked: Shortage) -> list[Holding]:
-    def leave(held: Holding) -> Undo:
+def _who_has_to_leave(asked: Shortage) -> list[GangUsage]:
+    def leave(held: GangUsage) -> Undo:
         def count(gpus: int) -> None:
             asked.balance.add(leaf=held.leaf, gpus=gpus)
             asked.caps.add(leaf=held.leaf, user=held.gang.user, gpus=gpus)
@@ -190,7 +192,7 @@ def _who_has_to_leave(asked: Shortage) -> list[Holding]:
     return minimal_subset(candidates=_in_order_of_leaving(asked), remove=leave, fits=asked.fits)
 
 
-def _in_order_of_leaving(asked: Shortage) -> Iterator[Holding]:
+def _in_order_of_leaving(asked: Shortage) -> Iterator[GangUsage]:
     """The holders of the tree; whoever cannot help is left out. Looks at accounts as it goes."""
     own = asked.holders.line(asked.leaf)
     if asked.capped:

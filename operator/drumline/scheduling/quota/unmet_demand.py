@@ -14,7 +14,7 @@ from typing import Final
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import Gang
 from drumline.scheduling.quota.cohorts import QueueTree
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.rejections import Rejection
 
 _WAITS_FOR_CAPACITY: Final = frozenset(
     {
@@ -40,7 +40,7 @@ _NEAREST_FIRST: Final = (
 """Of several pools' refusals, the one that is nearest to a start is told."""
 
 
-class Backlog:
+class UnmetDemand:
     """Who waits for what in one cycle."""
 
     def __init__(self, *, tree: QueueTree, strict: bool) -> None:
@@ -58,7 +58,7 @@ class Backlog:
         """How many gangs hold others back; it rises with each new one."""
         return len(self._first)
 
-    def behind(self, *, gang: Gang, pool: str) -> Refusal | None:
+    def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
         """The refusal of a gang that may not pass another one."""
         if not self._first:
             return None
@@ -67,7 +67,7 @@ class Backlog:
         if first is None:
             return None
         key, reason = first
-        return Refusal(
+        return Rejection(
             reason=BlockReason.BEHIND_HIGHER_PRIORITY,
             message=f"waits behind {key}, which comes earlier and waits in pool {pool} ({reason})",
             blockers=(key,),
@@ -75,7 +75,7 @@ class Backlog:
             remedy=Remedy(kind=RemedyKind.WAIT_FOR),
         )
 
-    def refuse(self, *, gang: Gang, refusals: Mapping[str, Refusal]) -> Refusal:
+    def refuse(self, *, gang: Gang, refusals: Mapping[str, Rejection]) -> Rejection:
         """The refusal of a gang that waits in some pools, and what it means for others."""
         refusal = min(refusals.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
         for pool, one in refusals.items():
@@ -84,11 +84,11 @@ class Backlog:
                 self._hold_back(gang=gang, pool=pool, why=one.reason, told=refusal.reason)
         return refusal
 
-    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Refusal:
+    def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
         """The refusal of a gang whose last try was rejected; it will want its pools again."""
         self._wanted |= {(None, pool) for pool in pools}
         cause = gang.retry_cause or "its pods could not be created"
-        return Refusal(
+        return Rejection(
             reason=BlockReason.BACKING_OFF,
             message=f"waits before the next try: {cause}",
             needed=gang.gpus,

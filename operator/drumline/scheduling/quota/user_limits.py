@@ -17,7 +17,7 @@ UNLIMITED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserCaps:
+class UserLimits:
     """The accounts of all users in one pool. All moves are O(1)."""
 
     limits: Mapping[int, int]
@@ -25,7 +25,7 @@ class UserCaps:
     taken: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     """By leaf and user."""
 
-    def copy(self) -> UserCaps:
+    def copy(self) -> UserLimits:
         """The same accounts, to be written on separately."""
         return replace(self, taken=dict(self.taken))
 
@@ -45,11 +45,11 @@ class UserCaps:
         return self.limits[leaf] - self.held(leaf=leaf, user=user)
 
 
-def user_caps(*, tree: QueueTree, pool: str) -> UserCaps:
+def user_limits(*, tree: QueueTree, pool: str) -> UserLimits:
     """The caps of all queues in a pool, before anybody holds anything."""
     limited = {
         tree.leaf_of[name]: queue.user_limit[pool]
         for name, queue in tree.queues.items()
         if queue.user_limit is not None and pool in queue.user_limit
     }
-    return UserCaps(limits=limited)
+    return UserLimits(limits=limited)

@@ -18,7 +18,15 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
-from drumline.scheduling import Decisions, Gang, Memory, Policy, PreemptionRule, Snapshot, decide
+from drumline.scheduling import (
+    CycleCache,
+    Decisions,
+    Gang,
+    Policy,
+    PreemptionRule,
+    Snapshot,
+    decide,
+)
 from drumline.simulator.arrivals import Arrival, Execution, Outage
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.decision_applier import DecisionApplier

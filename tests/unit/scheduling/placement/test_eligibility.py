@@ -15,7 +15,7 @@ from drumline.scheduling import (
     Toleration,
     TolerationOperator,
 )
-from drumline.scheduling.placement.eligibility import Closed, admission_of
+from drumline.scheduling.placement.eligibility import Ineligibility, node_filter_of
 from tests.unit.scheduling.builders import gang, node
 
 NO_SCHEDULE, NO_EXECUTE = TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE
@@ -27,19 +27,21 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
     ("one", "why"),
     [
         (node("n"), None),
-        (node("n", ready=False), Closed.NOT_READY),
-        (node("n", unschedulable=True), Closed.CORDONED),
-        (node("n", distrusted=True), Closed.DISTRUSTED),
-        (node("n", closed="maintenance"), Closed.DISRUPTED),
-        (node("bad"), Closed.EXCLUDED),
-        (node("n", taints=(SPOT,)), Closed.TAINT),
-        (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Closed.TAINT),
+        (node("n", ready=False), Ineligibility.NOT_READY),
+        (node("n", unschedulable=True), Ineligibility.CORDONED),
+        (node("n", distrusted=True), Ineligibility.DISTRUSTED),
+        (node("n", closed="maintenance"), Ineligibility.DISRUPTED),
+        (node("bad"), Ineligibility.EXCLUDED),
+        (node("n", taints=(SPOT,)), Ineligibility.TAINT),
+        (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Ineligibility.TAINT),
         (node("n", taints=(replace(SPOT, effect=TaintEffect.PREFER_NO_SCHEDULE),)), None),
-        (node("n", ready=False, unschedulable=True, taints=(SPOT,)), Closed.NOT_READY),
+        (node("n", ready=False, unschedulable=True, taints=(SPOT,)), Ineligibility.NOT_READY),
     ],
 )
-def test_a_node_is_closed_for_the_first_reason_that_applies(one: Node, why: Closed | None) -> None:
-    assert admission_of(gang("a", excluded_nodes=frozenset({"bad"}))).refusal(one) is why
+def test_a_node_is_closed_for_the_first_reason_that_applies(
+    one: Node, why: Ineligibility | None
+) -> None:
+    assert node_filter_of(gang("a", excluded_nodes=frozenset({"bad"}))).refusal(one) is why
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_every_label_of_the_selector_must_have_its_value(
     labels: dict[str, str], open_: bool
 ) -> None:
     one = gang("a", selector={"zone": "b", "gpu": "h100"})
-    assert (admission_of(one).refusal(node("n", labels=labels)) is None) is open_
+    assert (node_filter_of(one).refusal(node("n", labels=labels)) is None) is open_
 
 
 @pytest.mark.parametrize(
@@ -72,18 +74,18 @@ def test_a_toleration_covers_a_taint_as_in_kubernetes(
 ) -> None:
     assert toleration.tolerates(SPOT) is tolerated
     one = gang("a", tolerations=(toleration,))
-    assert (admission_of(one).refusal(node("n", taints=(SPOT,))) is None) is tolerated
+    assert (node_filter_of(one).refusal(node("n", taints=(SPOT,))) is None) is tolerated
 
 
 def test_every_taint_needs_a_toleration() -> None:
     other = Taint(key="other", effect=NO_SCHEDULE)
     one = gang("a", tolerations=(Toleration(key="spot", operator=EXISTS),))
-    assert admission_of(one).refusal(node("n", taints=(SPOT, other))) is Closed.TAINT
+    assert node_filter_of(one).refusal(node("n", taints=(SPOT, other))) is Ineligibility.TAINT
 
 
 def test_no_toleration_overrides_a_cordon() -> None:
     one = gang("a", tolerations=(Toleration(operator=EXISTS),))
-    assert admission_of(one).refusal(node("n", unschedulable=True)) is Closed.CORDONED
+    assert node_filter_of(one).refusal(node("n", unschedulable=True)) is Ineligibility.CORDONED
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_required_affinity_compares_labels_as_kubernetes_does(
 ) -> None:
     nodes = [node("a", labels={"k": "a"}), node("7", labels={"k": "7"}), node("none")]
     term = (NodeRequirement(key="k", operator=operator, values=values),)
-    admission = admission_of(gang("g", affinity=(term,)))
+    admission = node_filter_of(gang("g", affinity=(term,)))
     assert {one.name for one in nodes if admission.refusal(one) is None} == open_to
     assert admission.opens(nodes) == [one.name in open_to for one in nodes]
 
@@ -113,9 +115,9 @@ def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed()
     fast = NodeRequirement(key="fast", operator=NodeOperator.EXISTS)
     near = NodeRequirement(key="near", operator=NodeOperator.EXISTS)
     nodes = [node("f", labels={"fast": ""}), node("fn", labels={"fast": "", "near": ""})]
-    both = admission_of(gang("g", affinity=((fast, near),)))
-    either = admission_of(gang("g", affinity=((near,), (fast,))))
+    both = node_filter_of(gang("g", affinity=((fast, near),)))
+    either = node_filter_of(gang("g", affinity=((near,), (fast,))))
     assert both.opens(nodes) == [False, True]
     assert either.opens(nodes) == [True, True]
-    assert both.refusal(nodes[0]) is Closed.AFFINITY
-    assert admission_of(gang("g", affinity=((),))).opens(nodes) == [False, False]
+    assert both.refusal(nodes[0]) is Ineligibility.AFFINITY
+    assert node_filter_of(gang("g", affinity=((),))).opens(nodes) == [False, False]

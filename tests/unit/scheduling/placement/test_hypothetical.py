@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Policy
-from drumline.scheduling.cycle_cache import Memory
-from drumline.scheduling.placement.hypothetical import Imagined
+from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.undo import Undo
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
@@ -36,9 +36,9 @@ def searched(random: Random) -> Search:
     wanted = gang(
         "new", nodes=random.randint(1, 4), gpus=random.randint(1, 4), required_level=level
     )
-    memory = Memory()
-    memory.waiting(snapshot=snapshot, pending=[wanted])
-    picture = memory.picture(snapshot=snapshot, policy=Policy())
+    cache = CycleCache()
+    cache.waiting(snapshot=snapshot, pending=[wanted])
+    picture = cache.picture(snapshot=snapshot, policy=Policy())
     search = picture.search(gang=wanted, pool="h100", pods=wanted.nodes)
     assert isinstance(search, Search)
     return search
@@ -52,7 +52,7 @@ def _two(random: Random) -> tuple[str, str]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whoever_goes_and_comes_back_in_whatever_order(seed: int) -> None:
     counted, tried = (refused(Random(seed)) for _ in range(2))
-    random, imagined, gone = Random(seed), Imagined(counted), dict[str, list[Undo]]()
+    random, imagined, gone = Random(seed), HypotheticalCapacity(counted), dict[str, list[Undo]]()
     for _ in range(20):
         uid = random.choice([*counted.view.holders])
         if uid in gone:

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Pool
-from drumline.scheduling.placement.eligibility import admission_of
-from drumline.scheduling.placement.frontier import Frontiers, Mix
+from drumline.scheduling.placement.eligibility import node_filter_of
+from drumline.scheduling.placement.frontier import Frontiers, RoleMix
 from drumline.scheduling.placement.pool_view import Vector
-from drumline.scheduling.placement.slicing import Cut
-from drumline.scheduling.placement.slots import Shape, SlotIndex
+from drumline.scheduling.placement.slicing import SliceLevel
+from drumline.scheduling.placement.slots import PodShape, SlotIndex
 from drumline.scheduling.placement.topology import build_tree
 from tests.unit.scheduling.builders import gang, node
 
@@ -23,23 +23,23 @@ NODES = [
     *(node(f"n{i}", "", f"n{i}") for i in range(9, 11)),
 ]
 """Two racks of three hosts, one whose hosts nobody knows, and two hosts of no rack."""
-PAIRS = (Cut(depth=1, pods=2),)
-OPEN = admission_of(gang("a"))
-PLAIN = Shape(request=(1, 2), admission=OPEN)
+PAIRS = (SliceLevel(depth=1, pods=2),)
+OPEN = node_filter_of(gang("a"))
+PLAIN = PodShape(request=(1, 2), admission=OPEN)
 SHAPES = {
     "plain": PLAIN,
     "no GPUs": replace(PLAIN, request=(0, 1)),
     "pairs on a host": replace(PLAIN, grain=2, grain_depths=(2,)),
     "pairs on a host of a rack": replace(PLAIN, grain=2, grain_depths=(1, 2)),
 }
-MIX = Mix(requests=((0, 3), (2, 0)), pods=(1, 2))
+MIX = RoleMix(requests=((0, 3), (2, 0)), pods=(1, 2))
 STEPS = 25
 
 
 class World:
     """Free amounts that change, nodes that are closed and opened, and an index that is told."""
 
-    def __init__(self, *, seed: int, shape: Shape, everywhere: bool = False) -> None:
+    def __init__(self, *, seed: int, shape: PodShape, everywhere: bool = False) -> None:
         self._random = Random(seed)
         self._shape = shape
         self._everywhere = everywhere
@@ -94,7 +94,7 @@ class World:
 @pytest.mark.parametrize("everywhere", [False, True], ids=["open nodes", "all nodes"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
-    shape: Shape, *, everywhere: bool
+    shape: PodShape, *, everywhere: bool
 ) -> None:
     world = World(seed=1, shape=shape, everywhere=everywhere)
     for _ in range(STEPS):

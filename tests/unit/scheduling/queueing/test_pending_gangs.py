@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from drumline.scheduling import BlockReason, Gang
-from drumline.scheduling.queueing.equivalence_classes import Kinds
-from drumline.scheduling.queueing.pending_gangs import Waiting
-from drumline.scheduling.quota.ordering import turn
-from drumline.scheduling.rejections import Refusal
+from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
+from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.rejections import Rejection
 from tests.unit.scheduling.builders import gang
 
 
@@ -22,21 +22,21 @@ def crowd(count: int, *, since: int = 0) -> list[Gang]:
     ]
 
 
-def stands(waiting: Waiting, gangs: list[Gang]) -> bool:
-    line = sorted(gangs, key=turn)
-    chains = sorted((one for chain in waiting.chains for one in chain), key=turn)
+def stands(waiting: PendingGangs, gangs: list[Gang]) -> bool:
+    line = sorted(gangs, key=order_key)
+    chains = sorted((one for chain in waiting.chains for one in chain), key=order_key)
     return (
         waiting.gangs == line == chains
         and waiting.uids == [one.uid for one in line]
         and len(waiting.told) == len(line)
         and [waiting.place(one) for one in line] == list(range(len(line)))
-        and all(list(chain) == sorted(chain, key=turn) for chain in waiting.chains)
+        and all(list(chain) == sorted(chain, key=order_key) for chain in waiting.chains)
     )
 
 
 @pytest.mark.parametrize("changes", [1, 30, 700])
 def test_the_line_is_sorted_after_any_number_of_changes(changes: int) -> None:
-    chance, waiting, gangs = Random(changes), Waiting(Kinds()), crowd(800)
+    chance, waiting, gangs = Random(changes), PendingGangs(EquivalenceClasses()), crowd(800)
     waiting.update(gangs)
     assert stands(waiting, gangs)
     for step in range(3):
@@ -46,12 +46,12 @@ def test_the_line_is_sorted_after_any_number_of_changes(changes: int) -> None:
         gangs = [*left, *came] if step % 2 else [*came, *left]
         waiting.update(gangs)
         assert stands(waiting, gangs)
-        assert sorted(waiting.gone, key=turn) == sorted(went, key=turn)
-        assert waiting.fresh == sorted(came, key=turn)
+        assert sorted(waiting.gone, key=order_key) == sorted(went, key=order_key)
+        assert waiting.fresh == sorted(came, key=order_key)
 
 
 def test_who_comes_last_is_new_and_nobody_is_gone() -> None:
-    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
     waiting.update(gangs)
     late = gang("late", priority=9)
     waiting.update([*gangs, late])
@@ -63,8 +63,8 @@ def test_who_comes_last_is_new_and_nobody_is_gone() -> None:
 
 @pytest.mark.parametrize("changes", [5, 300])
 def test_what_they_were_told_goes_with_them(changes: int) -> None:
-    refusal = Refusal(reason=BlockReason.EXCEEDS_QUOTA, message="no quota")
-    waiting, gangs = Waiting(Kinds()), crowd(800)
+    refusal = Rejection(reason=BlockReason.EXCEEDS_QUOTA, message="no quota")
+    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(800)
     waiting.update(gangs)
     waiting.told[:] = refusal.of_all(waiting.gangs)
     left, came = gangs[changes:], crowd(changes, since=1000)
@@ -87,7 +87,7 @@ def test_what_they_were_told_goes_with_them(changes: int) -> None:
 def test_nobody_waits_twice_and_the_line_stays_as_it_was(
     twins: Callable[[list[Gang]], list[Gang]],
 ) -> None:
-    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
     waiting.update(gangs)
     with pytest.raises(ValueError, match="waits twice"):
         waiting.update(twins(gangs))
@@ -97,7 +97,7 @@ def test_nobody_waits_twice_and_the_line_stays_as_it_was(
 
 
 def test_who_is_admitted_does_not_wait() -> None:
-    waiting, gangs = Waiting(Kinds()), crowd(10)
+    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
     waiting.update(gangs)
     waiting.refuse(["somebody"])
     with pytest.raises(ValueError, match="admitted already"):
@@ -106,7 +106,7 @@ def test_who_is_admitted_does_not_wait() -> None:
 
 def test_an_equal_gang_that_is_another_object_takes_the_place() -> None:
     old, new = gang("a"), gang("a")
-    waiting = Waiting(Kinds())
+    waiting = PendingGangs(EquivalenceClasses())
     waiting.update([old])
     waiting.update([new])
     assert stands(waiting, [new])

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Queue
-from drumline.scheduling.quota.cohorts import Balance, QueueTree
+from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
 from tests.unit.scheduling.builders import queue
 
 TEAM = [queue("org"), queue("a", 8, parent="org"), queue("b", 4, parent="org")]
 
 
-def balance(*queues: Queue, **usage: int) -> tuple[Balance, QueueTree]:
+def balance(*queues: Queue, **usage: int) -> tuple[CohortQuota, QueueTree]:
     tree = QueueTree(queues)
-    found = Balance(tree=tree, pool="h100")
+    found = CohortQuota(tree=tree, pool="h100")
     for name, gpus in usage.items():
         found.add(leaf=tree.leaf_of[name], gpus=gpus)
     return found, tree

@@ -9,7 +9,7 @@ import pytest
 from drumline.scheduling import Node, Policy, Pool, Queue, Resources, Role, Snapshot
 from drumline.scheduling.model import Ordering
 from drumline.scheduling.quota.fair_sharing import decay, dominant_shares
-from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
+from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 from tests.unit.scheduling.builders import admitted, gang, pod
 
 FAIR = Policy(order=Ordering.FAIR_SHARE, history_weight=1.0)
@@ -29,11 +29,11 @@ def snapshot(*queues: Queue, **changes: object) -> Snapshot:
 
 def book(
     *queues: Queue, policy: Policy = FAIR, history: dict[str, float] | None = None
-) -> QuotaBook:
-    return book_of(snapshot=snapshot(*queues, history=history or {}), policy=policy)
+) -> QuotaLedger:
+    return ledger_of(snapshot=snapshot(*queues, history=history or {}), policy=policy)
 
 
-def share(found: QuotaBook, name: str) -> float:
+def share(found: QuotaLedger, name: str) -> float:
     assert found.shares is not None
     return found.shares.share(found.tree.leaf_of[name])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from drumline.scheduling import Gang, Queue
 from drumline.scheduling.quota.cohorts import QueueTree
-from drumline.scheduling.quota.ordering import line_of, turn
-from drumline.scheduling.quota.quota_ledger import QuotaBook
+from drumline.scheduling.quota.ordering import order_key, scheduling_order
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue, racks, run
 
 COHORT = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
@@ -21,10 +21,10 @@ def name(one: Gang) -> str:
 
 def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] = ()) -> list[str]:
     """The order in which gangs come forward; those named would take their queue above its quota."""
-    book = QuotaBook(QueueTree(queues or COHORT))
+    book = QuotaLedger(QueueTree(queues or COHORT))
     depth = {one.uid: len(book.tree.branches[book.tree.leaf_of[one.queue]].path) for one in gangs}
-    found = line_of(
-        [[one] for one in sorted(gangs, key=turn)],
+    found = scheduling_order(
+        [[one] for one in sorted(gangs, key=order_key)],
         quota=book,
         borrowing=lambda one: (*(False,) * (depth[one.uid] - 1), name(one) in beyond),
         passed=never,

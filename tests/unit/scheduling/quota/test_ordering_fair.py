@@ -23,9 +23,15 @@ from drumline.scheduling import (
 )
 from drumline.scheduling.model import Ordering
 from drumline.scheduling.quota.fair_sharing import decay
-from drumline.scheduling.quota.ordering import Above, Borrowing, Turn, line_of, turn
-from drumline.scheduling.quota.pool_selection import OpenPools
-from drumline.scheduling.quota.quota_ledger import QuotaBook, book_of
+from drumline.scheduling.quota.ordering import (
+    Above,
+    BorrowingLevels,
+    OrderKey,
+    order_key,
+    scheduling_order,
+)
+from drumline.scheduling.quota.pool_selection import PoolSelector
+from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 FAIR = Policy(order=Ordering.FAIR_SHARE)
@@ -36,10 +42,12 @@ def never(_: Gang) -> bool:
     return False
 
 
-def line_by_line(gangs: Iterable[Gang], found: QuotaBook) -> Iterator[Gang]:
+def line_by_line(gangs: Iterable[Gang], found: QuotaLedger) -> Iterator[Gang]:
     """The order in which gangs come forward of which nobody is passed over."""
     chains = [[one] for one in gangs]
-    return line_of(chains, quota=found, borrowing=borrowing(found).of, passed=never, closed=never)
+    return scheduling_order(
+        chains, quota=found, borrowing=borrowing(found).of, passed=never, closed=never
+    )
 
 
 def book(
@@ -47,7 +55,7 @@ def book(
     history: dict[str, float] | None = None,
     policy: Policy = FAIR,
     gpus: int = GPUS,
-) -> QuotaBook:
+) -> QuotaLedger:
     """The empty book of queues on one node."""
     whole = Resources(gpus=gpus, pods=999)
     snapshot = Snapshot(
@@ -56,18 +64,18 @@ def book(
         queues=queues,
         history=history or {},
     )
-    return book_of(snapshot=snapshot, policy=policy)
+    return ledger_of(snapshot=snapshot, policy=policy)
 
 
-def borrowing(found: QuotaBook) -> Borrowing:
-    pools = OpenPools(pools=(Pool(name="h100"),), quota=found)
-    return Borrowing(quota=found, pools=pools, queues=found.tree.queues)
+def borrowing(found: QuotaLedger) -> BorrowingLevels:
+    pools = PoolSelector(pools=(Pool(name="h100"),), quota=found)
+    return BorrowingLevels(quota=found, pools=pools, queues=found.tree.queues)
 
 
-def turns(found: QuotaBook, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
+def turns(found: QuotaLedger, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
     """Who is looked at, and starts as long as there is room."""
     told: list[str] = []
-    for one in line_by_line(sorted(gangs, key=turn), found):
+    for one in line_by_line(sorted(gangs, key=order_key), found):
         told.append(one.uid.removeprefix("uid-"))
         if one.gpus <= room:
             room -= one.gpus
@@ -169,9 +177,9 @@ def test_the_heaps_give_the_turns_that_looking_at_everybody_gives(seed: int) -> 
     assert found == looking_at_everybody(book(*tree, history=history), gangs)
 
 
-def looking_at_everybody(found: QuotaBook, gangs: list[Gang]) -> list[str]:
+def looking_at_everybody(found: QuotaLedger, gangs: list[Gang]) -> list[str]:
     """The same from the definition: at each level of the tree, the least of all members."""
-    left, room, told = sorted(gangs, key=turn), GPUS, list[str]()
+    left, room, told = sorted(gangs, key=order_key), GPUS, list[str]()
     while left:
         heads = {found.tree.leaf_of[one.queue]: one for one in reversed(left)}
         one = first_of(None, depth=0, found=found, heads=heads)
@@ -183,7 +191,7 @@ def looking_at_everybody(found: QuotaBook, gangs: list[Gang]) -> list[str]:
     return told
 
 
-def first_of(above: int | None, *, depth: int, found: QuotaBook, heads: dict[int, Gang]) -> Gang:
+def first_of(above: int | None, *, depth: int, found: QuotaLedger, heads: dict[int, Gang]) -> Gang:
     """Who is next below a branch."""
     if above in heads:
         return heads[above]
@@ -194,11 +202,11 @@ def first_of(above: int | None, *, depth: int, found: QuotaBook, heads: dict[int
         if above is None or above in path
     }
     assert found.shares is not None
-    ranked: list[tuple[tuple[Above, float, Turn], Gang]] = []
+    ranked: list[tuple[tuple[Above, float, OrderKey], Gang]] = []
     for member in members:
         one = first_of(member, depth=depth + 1, found=found, heads=heads)
         beyond = borrowing(found).of(one)[: depth + 1]
-        ranked.append(((beyond, found.shares.share(member), turn(one)), one))
+        ranked.append(((beyond, found.shares.share(member), order_key(one)), one))
     return min(ranked, key=lambda entry: entry[0])[1]
 
 
@@ -235,7 +243,7 @@ def long_run(
         for _, one in running:
             found.hold(gang=one, pool="h100", size=1)
         free = gpus - sum(one.gpus for _, one in running)
-        line = sorted((one for own in waiting.values() for one in own), key=turn)
+        line = sorted((one for own in waiting.values() for one in own), key=order_key)
         for one in line_by_line(line, found):
             if one.gpus > free:
                 break

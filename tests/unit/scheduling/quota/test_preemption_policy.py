@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.quota.cohorts import Balance, QueueTree
-from drumline.scheduling.quota.preemption_policy import Claim, Scales
+from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
+from drumline.scheduling.quota.preemption_policy import FairShareWeights, PreemptionClaim
 from tests.unit.scheduling.builders import queue
 
 POOL = "h100"
@@ -24,7 +24,7 @@ class Court:
                 *(queue(n, q, parent="org") for n, q in zip("ab", quota, strict=True)),
             ]
         )
-        self.balance = Balance(tree=self.tree, pool=POOL)
+        self.balance = CohortQuota(tree=self.tree, pool=POOL)
         for name, gpus in (("a", a), ("b", b)):
             self.balance.add(leaf=self.tree.leaf_of[name], gpus=gpus)
 
@@ -32,17 +32,17 @@ class Court:
     def b(self) -> int:
         return self.tree.leaf_of["b"]
 
-    def claim(self, gpus: int, **changes: object) -> Claim:
+    def claim(self, gpus: int, **changes: object) -> PreemptionClaim:
         """Of a gang of queue a."""
         wanted = {"balance": self.balance, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
-        return Claim(**wanted)  # pyright: ignore[reportArgumentType]
+        return PreemptionClaim(**wanted)  # pyright: ignore[reportArgumentType]
 
-    def fair(self) -> Scales:
+    def fair(self) -> FairShareWeights:
         count = len(self.tree.branches)
-        return Scales(weights=[1.0] * count, past=[0.0] * count)
+        return FairShareWeights(weights=[1.0] * count, past=[0.0] * count)
 
 
-def verdict(claim: Claim) -> tuple[bool, bool]:
+def verdict(claim: PreemptionClaim) -> tuple[bool, bool]:
     return claim.within_reach, claim.holds()
 
 
@@ -123,7 +123,7 @@ def test_while_victims_are_picked_the_gang_need_not_be_entitled_yet() -> None:
 
 
 def test_what_is_borrowed_weighs_less_the_larger_the_weight_is() -> None:
-    scales = Scales(weights=[1.0, 3.0], past=[0.0, 0.0])
+    scales = FairShareWeights(weights=[1.0, 3.0], past=[0.0, 0.0])
     assert not scales.outweighs(1, 4, other=0, others=2)
     assert scales.outweighs(1, 6, other=0, others=2)
     assert scales.outweighs(0, 2, other=1, others=6)

@@ -7,19 +7,19 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Queue, Role
-from drumline.scheduling.quota.cohorts import Balance, QueueTree
-from drumline.scheduling.quota.quota_ledger import QuotaBook
+from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from tests.unit.scheduling.builders import gang, pod, queue
 
 TEAM = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
 
 
-def usage(book: QuotaBook, name: str) -> int:
+def usage(book: QuotaLedger, name: str) -> int:
     return book.balance("h100").usage[book.tree.leaf_of[name]]
 
 
 def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
-    book = QuotaBook(QueueTree(TEAM))
+    book = QuotaLedger(QueueTree(TEAM))
     one = gang("x", nodes=3, gpus=1, queue="a", roles=(Role(name="l", pods=1, per_pod=pod(2)),))
     book.hold(gang=one, pool="h100", size=1)
     assert usage(book, "a") == 3
@@ -31,7 +31,7 @@ def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
 
 
 def test_what_is_undone_was_never_there() -> None:
-    book, one = QuotaBook(QueueTree(TEAM)), gang("x", queue="a")
+    book, one = QuotaLedger(QueueTree(TEAM)), gang("x", queue="a")
     undo = book.hold(gang=one, pool="h100", size=1)
     undo()
     assert usage(book, "a") == 0
@@ -41,7 +41,7 @@ def test_what_is_undone_was_never_there() -> None:
 
 
 def test_a_gang_needs_only_what_it_does_not_hold_yet() -> None:
-    book = QuotaBook(QueueTree((queue("a", 4),)))
+    book = QuotaLedger(QueueTree((queue("a", 4),)))
     one = gang("x", nodes=4, queue="a")
     book.hold(gang=one, pool="h100", size=2)
     assert book.needs(gang=one, pool="h100", size=4) == 2
@@ -53,7 +53,7 @@ def test_a_gang_needs_only_what_it_does_not_hold_yet() -> None:
 
 def test_a_copy_is_written_on_alone() -> None:
     limited = (queue("a", 4, user_limit={"h100": 2}),)
-    book = QuotaBook(QueueTree(limited))
+    book = QuotaLedger(QueueTree(limited))
     book.hold(gang=gang("x", queue="a", user="u"), pool="h100", size=1)
     twin = book.copy()
     twin.hold(gang=gang("y", queue="a", user="u"), pool="h100", size=1)
@@ -64,7 +64,7 @@ def test_a_copy_is_written_on_alone() -> None:
 
 
 def test_equal_questions_have_equal_answers_until_something_is_written() -> None:
-    book = QuotaBook(QueueTree((queue("a", 2),)))
+    book = QuotaLedger(QueueTree((queue("a", 2),)))
     book.hold(gang=gang("x", nodes=2, queue="a"), pool="h100", size=2)
     asks = [gang(name, queue="a") for name in "yz"]
     first, second = (book.exhausted(gang=one, pool="h100", size=1) for one in asks)
@@ -101,7 +101,7 @@ def trees(seed: int) -> tuple[list[Queue], Random]:
 def test_a_shortfall_is_the_least_raise_that_gives_the_room(seed: int) -> None:
     queues, random = trees(seed)
     tree = QueueTree(queues)
-    balance = Balance(tree=tree, pool="h100")
+    balance = CohortQuota(tree=tree, pool="h100")
     held = {one.name: random.randint(0, 5) for one in queues}
     for name, gpus in held.items():
         balance.add(leaf=tree.leaf_of[name], gpus=gpus)
@@ -125,7 +125,7 @@ def room_if_raised(queues: list[Queue], held: dict[str, int], *, name: str, by: 
         for one in queues
     ]
     tree = QueueTree(raised)
-    balance = Balance(tree=tree, pool="h100")
+    balance = CohortQuota(tree=tree, pool="h100")
     for other, gpus in held.items():
         balance.add(leaf=tree.leaf_of[other], gpus=gpus)
     return balance.room(tree.leaf_of[name])
@@ -135,7 +135,7 @@ def room_if_raised(queues: list[Queue], held: dict[str, int], *, name: str, by: 
 def test_which_branches_would_borrow_is_what_they_have_borrowed_afterwards(seed: int) -> None:
     queues, random = trees(seed)
     tree = QueueTree(queues)
-    balance = Balance(tree=tree, pool="h100")
+    balance = CohortQuota(tree=tree, pool="h100")
     for one in queues:
         balance.add(leaf=tree.leaf_of[one.name], gpus=random.randint(0, 3))
     leaf, gpus = tree.leaf_of[random.choice(queues).name], random.randint(0, 4)

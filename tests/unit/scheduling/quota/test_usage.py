@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from drumline.scheduling.quota.usage import Holders, Holding
+from drumline.scheduling.quota.usage import GangUsage, UsageByQueue
 from tests.unit.scheduling.builders import gang
 
 
-def held(name: str, gpus: int, *, leaf: int = 0, priority: int = 0) -> Holding:
-    return Holding(gang=gang(name, priority=priority), leaf=leaf, size=1, gpus=gpus)
+def held(name: str, gpus: int, *, leaf: int = 0, priority: int = 0) -> GangUsage:
+    return GangUsage(gang=gang(name, priority=priority), leaf=leaf, size=1, gpus=gpus)
 
 
-def three() -> Holders:
-    holders = Holders()
+def three() -> UsageByQueue:
+    holders = UsageByQueue()
     for one in (held("a", 2, priority=1), held("b", 4), held("c", 8), held("idle", 0)):
         holders.put(one)
     return holders
 
 
-def names(holders: Holders) -> list[str]:
+def names(holders: UsageByQueue) -> list[str]:
     return [one.gang.key.partition("/")[2] for one in holders.line(0)]
 
 
 def test_the_lowest_priority_and_then_the_biggest_would_leave_first() -> None:
     assert names(three()) == ["c", "b", "a"]
-    assert names(Holders()) == []
+    assert names(UsageByQueue()) == []
 
 
 def test_sums_are_those_of_all_gangs_of_a_queue() -> None:
     sums = three().sums(0)
     assert (sums.gpus, sums.largest, sums.by_priority) == (14, 8, {1: 2, 0: 12})
-    assert Holders().sums(0).gpus == 0
+    assert UsageByQueue().sums(0).gpus == 0
 
 
 def test_a_change_is_seen_in_everything_that_was_derived_before() -> None:
