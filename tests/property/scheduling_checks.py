@@ -2,9 +2,9 @@
 
 The judge goes through the answers in the order in which the engine says it looked. Whoever starts
 must be allowed to and sit lawfully, in the first pool and at the largest size that anything fits
-in; whoever is refused for want of room or quota must not be able to start in any way; whoever sends
-others away must need each of them, and whoever could lawfully do so must not be refused. What a
-decision takes is taken before the next one is judged.
+in; whoever is rejected for want of room or quota must not be able to start in any way; whoever
+sends others away must need each of them, and whoever could lawfully do so must not be rejected.
+What a decision takes is taken before the next one is judged.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SHORT = {
     BlockReason.TOPOLOGY_DOES_NOT_FIT,
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 }
-"""Refusals that say there is no place or no quota."""
+"""Rejections that say there is no place or no quota."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -24,7 +24,7 @@ RESERVED_FOR = {
     BlockReason.TOPOLOGY_DOES_NOT_FIT,
     BlockReason.WOULD_DELAY_RESERVATION,
 }
-"""Refusals of those who will start when others have left."""
+"""Rejections of those who will start when others have left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

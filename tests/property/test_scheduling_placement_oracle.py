@@ -135,7 +135,7 @@ def feasible(one: Gang, found: list[Node], free: dict[str, Resources], level: st
 
 
 def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
-    """The reasons that brute force allows for a gang that was refused."""
+    """The reasons that brute force allows for a gang that was rejected."""
     usage = sum(held.gang.gpus for held in snapshot.admitted)
     everything = list(snapshot.nodes)
     empty = {node.name: node.allocatable for node in everything}

@@ -1,8 +1,8 @@
 """The law of preemption: what the engine asks step by step, against its definition as a whole.
 
 Random trees of queues with weights, limits, caps and a past; random holdings; every set of up to
-three victims. The engine's `Claim` and `invariants.law` have to agree on each set, in whatever
-order it was picked, and every lawful set has to lower the potential (I5).
+three victims. The engine's `Claim` and `invariants.policy_check` have to agree on each set, in
+whatever order it was picked, and every lawful set has to lower the potential (I5).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ field of every value, floats to their last bit, and nothing else; `decode(encode
 equal captures have equal bytes, whatever the order in their sets and mappings.
 
 Fields that were added to a value since a document was written have their defaults. A document of
-another version is refused: what its words meant then is not known here.
+another version is rejected: what its words meant then is not known here.
 """
 
 from __future__ import annotations

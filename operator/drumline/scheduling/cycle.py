@@ -56,7 +56,8 @@ def decide(
         pending: gangs that wait, none of them admitted already.
         policy: the rule for those behind a gang that cannot start, and what preemption costs.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
-        cache: derived in earlier cycles with the same policy; it makes this one cheaper, not different.
+        cache: derived in earlier cycles with the same policy; it makes this one cheaper, not
+        different.
 
     Raises:
         ValueError: where one uid stands for two gangs.
@@ -64,22 +65,24 @@ def decide(
     cache = cache or CycleCache()
     running = cache.running(snapshot)
     waiting = cache.waiting(snapshot=snapshot, pending=pending)
-    waiting.refuse(running.uids)
-    picture = cache.picture(snapshot=snapshot, policy=policy)
-    desk = CycleSession(
+    waiting.reject(running.uids)
+    cluster = cache.cluster(snapshot=snapshot, policy=policy)
+    session = CycleSession(
         snapshot=snapshot,
         running=running,
-        picture=picture,
+        cluster=cluster,
         waiting=waiting,
         policy=policy,
         now=now,
     )
     broken = _in_order(running.broken)
-    answers = _settle(desk=desk, broken=broken, nominated=_nominated(desk=desk, waiting=waiting))
-    asked = _admit(desk=desk, waiting=waiting, snapshot=snapshot, answers=answers)
-    _grow(desk=desk, running=running, answers=answers)
+    answers = _settle(
+        session=session, broken=broken, nominated=_nominated(session=session, waiting=waiting)
+    )
+    asked = _admit(session=session, waiting=waiting, snapshot=snapshot, answers=answers)
+    _grow(session=session, running=running, answers=answers)
     blocked = _blocked(
-        desk=desk,
+        session=session,
         broken=broken,
         waiting=waiting,
         asked=asked,
@@ -94,11 +97,11 @@ def decide(
         blocked=tuple(blocked),
         preemptions=tuple(one for one in given if isinstance(one, Preemption)),
         resized=tuple(one for one in given if isinstance(one, Resized)),
-        moves=desk.moves(),
-        stay=desk.stay,
-        reservations=desk.reservations,
+        moves=session.moves(),
+        stay=session.stay,
+        reservations=session.reservations,
         order=_order(waiting=waiting, answers=answers),
-        retry_at=_retry_at(desk=desk, blocked=blocked, resting=resting),
+        retry_at=_retry_at(session=session, blocked=blocked, resting=resting),
     )
 
 
@@ -106,13 +109,13 @@ def _in_order(running: Iterable[Admitted]) -> list[Admitted]:
     return sorted(running, key=lambda held: order_key(held.gang))
 
 
-def _nominated(*, desk: CycleSession, waiting: PendingGangs) -> list[Gang]:
+def _nominated(*, session: CycleSession, waiting: PendingGangs) -> list[Gang]:
     """Those for whom places are kept, in the order of their turns."""
-    return sorted(filter(desk.is_nominated, waiting.alone), key=order_key)
+    return sorted(filter(session.is_nominated, waiting.alone), key=order_key)
 
 
 def _settle(
-    *, desk: CycleSession, broken: Sequence[Admitted], nominated: Sequence[Gang]
+    *, session: CycleSession, broken: Sequence[Admitted], nominated: Sequence[Gang]
 ) -> dict[str, Answer]:
     """Answer those to whom places are due: repairs, then gangs whose victims have left.
 
@@ -122,16 +125,16 @@ def _settle(
     while True:
         for held in broken:
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                answers[held.gang.uid] = desk.repair(held)
+                answers[held.gang.uid] = session.repair(held)
         for gang in nominated:
             if not isinstance(answers.get(gang.uid), Placed):
-                answers[gang.uid] = desk.claim(gang)
-        if not desk.gave_back():
+                answers[gang.uid] = session.claim(gang)
+        if not session.gave_back():
             return answers
 
 
 def _admit(
-    *, desk: CycleSession, waiting: PendingGangs, snapshot: Snapshot, answers: dict[str, Answer]
+    *, session: CycleSession, waiting: PendingGangs, snapshot: Snapshot, answers: dict[str, Answer]
 ) -> list[Gang]:
     """Answer those who wait when it is their turn; who is passed over is told what others are.
 
@@ -140,29 +143,29 @@ def _admit(
     asked: list[Gang] = []
     fresh = [gang for gang in sorted(waiting.alone, key=order_key) if gang.uid not in answers]
     groups = GangGroups(waiting=fresh, admitted=snapshot.admitted)
-    for gang in desk.line():
+    for gang in session.line():
         if gang.uid in answers:
             continue
         group = groups.of(gang)
         if group is None:
-            answers[gang.uid] = desk.admit(gang)
+            answers[gang.uid] = session.admit(gang)
             asked.append(gang)
         else:
-            answers.update(desk.admit_together(group))
+            answers.update(session.admit_together(group))
     return asked
 
 
-def _grow(*, desk: CycleSession, running: AdmittedGangs, answers: dict[str, Answer]) -> None:
+def _grow(*, session: CycleSession, running: AdmittedGangs, answers: dict[str, Answer]) -> None:
     """Let elastic gangs have what nobody waits for."""
     for held in _in_order(running.may_grow):
-        resized = desk.grow(held)
+        resized = session.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
 
 
 def _blocked(
     *,
-    desk: CycleSession,
+    session: CycleSession,
     broken: Sequence[Admitted],
     waiting: PendingGangs,
     asked: Iterable[Gang],
@@ -170,28 +173,28 @@ def _blocked(
     notices: BlockedCache,
 ) -> list[Blocked]:
     """What all those are told who get nothing."""
-    kinds = desk.told_by_kind
+    kinds = session.told_by_kind
     notices.update(waiting=waiting, told=kinds)
-    alone = [_blocked_alone(desk=desk, gang=held.gang, answers=answers) for held in broken]
+    alone = [_blocked_alone(session=session, gang=held.gang, answers=answers) for held in broken]
     line = list(waiting.told)
     others = set(compress(count(), map(is_, line, repeat(None))))
     otherwise = (one for one in asked if answers[one.uid] is not kinds.get(waiting.kind(one)))
     others.update(map(waiting.place, otherwise))
     for place in others:
-        line[place] = _blocked_alone(desk=desk, gang=waiting.gangs[place], answers=answers)
+        line[place] = _blocked_alone(session=session, gang=waiting.gangs[place], answers=answers)
     return [one for one in (*alone, *line) if one is not None]
 
 
 def _blocked_alone(
-    *, desk: CycleSession, gang: Gang, answers: Mapping[str, Answer]
+    *, session: CycleSession, gang: Gang, answers: Mapping[str, Answer]
 ) -> Blocked | None:
-    match answers.get(gang.uid) or desk.told(gang):
-        case Rejection() as refusal:
-            return refusal.of(gang)
+    match answers.get(gang.uid) or session.told(gang):
+        case Rejection() as rejection:
+            return rejection.of(gang)
         case Blocked() as blocked:
             return blocked
         case Preemption():
-            return desk.waiting(gang)
+            return session.waiting(gang)
         case _:
             return None
 
@@ -206,7 +209,7 @@ def _order(*, waiting: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str
 
 
 def _retry_at(
-    *, desk: CycleSession, blocked: Sequence[Blocked], resting: Mapping[str, float]
+    *, session: CycleSession, blocked: Sequence[Blocked], resting: Mapping[str, float]
 ) -> float | None:
     """When time alone may change something."""
     backoffs = (
@@ -214,4 +217,4 @@ def _retry_at(
         for one in (blocked if resting else ())
         if one.reason is BlockReason.BACKING_OFF
     )
-    return min((*desk.retries, *backoffs), default=None)
+    return min((*session.retries, *backoffs), default=None)

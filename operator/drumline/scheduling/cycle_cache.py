@@ -29,7 +29,7 @@ class CycleCache:
 
     def __init__(self) -> None:
         self._standing = SnapshotCache()
-        """The picture of now."""
+        """The cluster view of now."""
         self._running = running(())
         self._waiting = PendingGangs(EquivalenceClasses())
         self._capped: frozenset[str] = frozenset()
@@ -51,8 +51,8 @@ class CycleCache:
             self._running = running(snapshot.admitted)
         return self._running
 
-    def picture(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
-        """The picture of now, for those who wait; nobody uses the one of the cycle before."""
-        return self._standing.picture(
+    def cluster(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
+        """The cluster view of now, for those who wait; nobody uses the one of the cycle before."""
+        return self._standing.cluster(
             snapshot=snapshot, waiting=self._waiting.examples, policy=policy
         )

@@ -1,8 +1,8 @@
 """Where a cycle's gangs come forward one after the other: may it, does it fit, where, else why not.
 
-The desk owns the cycle's mutable state: the pictures of now and soon, what gangs were told, who may
-be sent away for whom, what waits (which under the strict rule holds others back, and always keeps
-elastic gangs from growing), and under the backfill rule the reservations.
+The session owns the cycle's mutable state: the current and the projected view, what gangs were
+told, who may be sent away for whom, what waits (which under the strict rule holds others back, and
+always keeps elastic gangs from growing), and under the backfill rule the reservations.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CycleSession:
         *,
         snapshot: Snapshot,
         running: AdmittedGangs,
-        picture: ClusterView,
+        cluster: ClusterView,
         waiting: PendingGangs,
         policy: Policy,
         now: float,
@@ -71,31 +71,31 @@ class CycleSession:
         self._queues = {queue.name: queue for queue in snapshot.queues}
         self._gate = QueueAccess(self._queues)
         self._now = now
-        self._views = picture.views
-        self._pools = PoolSelector(pools=snapshot.pools, quota=picture.quota)
-        self._horizon = Projection(now=picture, admitted=running.unsettled)
-        self._seating = Placer(self._horizon)
-        self._enough = QuotaRemedyChecker(now=picture, seating=self._seating)
-        self._resizer = Resizer(horizon=self._horizon, seating=self._seating)
+        self._views = cluster.pools
+        self._pools = PoolSelector(pools=snapshot.pools, quota=cluster.quota)
+        self._projection = Projection(current=cluster, admitted=running.unsettled)
+        self._placer = Placer(self._projection)
+        self._enough = QuotaRemedyChecker(current=cluster, placer=self._placer)
+        self._resizer = Resizer(projection=self._projection, placer=self._placer)
         self._candidacy = Candidates(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
         costs = self._candidacy.moving_costs
         budget = MoveAllowance.of(policy.moves, admitted=running.unsettled, cost=costs)
         self._preemptor = Preemptor(
-            horizon=self._horizon,
+            projection=self._projection,
             candidacy=self._candidacy,
             consolidator=Consolidator(
-                horizon=self._horizon, candidacy=self._candidacy, budget=budget
+                projection=self._projection, candidacy=self._candidacy, budget=budget
             ),
         )
         self._defragmenter = Defragmenter(
-            horizon=self._horizon, candidacy=self._candidacy, budget=budget
+            projection=self._projection, candidacy=self._candidacy, budget=budget
         )
         self._backlog = UnmetDemand(
-            tree=picture.quota.tree, strict=policy.waiting is WaitingRule.STRICT
+            tree=cluster.quota.tree, strict=policy.waiting is WaitingRule.STRICT
         )
         self._mender = GangRepair(
-            horizon=self._horizon,
-            seating=self._seating,
+            projection=self._projection,
+            placer=self._placer,
             candidacy=self._candidacy,
             preemptor=self._preemptor,
             preempts=policy.repairs_preempt,
@@ -105,8 +105,8 @@ class CycleSession:
         )
         self._move_back = policy.move_back
         self._migrator = Migrator(
-            horizon=self._horizon,
-            seating=self._seating,
+            projection=self._projection,
+            placer=self._placer,
             candidacy=self._candidacy,
             budget=budget,
             pools=self._pools,
@@ -116,19 +116,19 @@ class CycleSession:
         self._waiting = waiting
         self._told = RejectionCache(waiting)
         self._reservations = Reservations(
-            horizon=self._horizon,
+            projection=self._projection,
             running=snapshot.admitted,
             policy=policy,
             now=now,
         )
         self._gave_back = False
-        self.stay = self._horizon.recall_running(running.unsettled)
+        self.stay = self._projection.recall_running(running.unsettled)
         """Uids of those that were to move and need not leave after all."""
-        self._candidacy.exclude(self._horizon.nominated)
+        self._candidacy.exclude(self._projection.nominated)
         for gang in sorted(waiting.alone, key=order_key):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
-                self._horizon.recall(gang=gang, queue=queue)
+                self._projection.recall(gang=gang, queue=queue)
 
     @property
     def retries(self) -> Sequence[float]:
@@ -142,11 +142,11 @@ class CycleSession:
 
     def is_nominated(self, gang: Gang) -> bool:
         """Whether places are kept for a gang."""
-        return self._horizon.nomination(gang) is not None
+        return self._projection.nomination(gang) is not None
 
     def line(self) -> Iterator[Gang]:
         """Each waiting gang that has to be looked at, when it is its turn."""
-        quota = self._horizon.now.quota
+        quota = self._projection.current.quota
         borrowing = BorrowingLevels(quota=quota, pools=self._pools, queues=self._queues)
         return scheduling_order(
             self._waiting.chains,
@@ -169,16 +169,16 @@ class CycleSession:
         """Whether a gang need not come forward: it would be told what those like it were."""
         if is_alone(gang):
             return False
-        refusal = self._told.refusal(gang)
-        return refusal is not None and not self._reservations.wants(refusal.reason)
+        rejection = self._told.rejection(gang)
+        return rejection is not None and not self._reservations.wants(rejection.reason)
 
     def _is_closed(self, gang: Gang) -> bool:
         """Whether that holds for all of its kind, however long they run."""
-        refusal = self._told.of_kind(gang)
+        rejection = self._told.of_kind(gang)
         return (
-            refusal is not None
+            rejection is not None
             and not is_alone(gang)
-            and not self._reservations.wants(refusal.reason)
+            and not self._reservations.wants(rejection.reason)
         )
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
@@ -187,23 +187,27 @@ class CycleSession:
 
     def claim(self, gang: Gang) -> Placed | Blocked:
         """The kept places of a nominated gang as soon as they are free, or any others before."""
-        nomination, queue = self._horizon.nomination(gang), self._queues[gang.queue]
+        nomination, queue = self._projection.nomination(gang), self._queues[gang.queue]
         if nomination is None:
             raise ValueError(f"no places are kept for {gang.key}")
         if gang.retry_at > self._now:
             return self._backlog.back_off(gang=gang, pools=()).of(gang)
-        self._horizon.release(nomination)
+        self._projection.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
         larger = [size for size in sizes if size > nomination.size]
         found = self._anywhere(gang=gang, queue=queue, sizes=larger)
-        may = self._horizon.has_quota(gang=gang, pool=pool, size=nomination.size)
-        if found is None and may and self._horizon.now.fits(gang=gang, pool=pool, nodes=nodes):
+        may = self._projection.has_quota(gang=gang, pool=pool, size=nomination.size)
+        if (
+            found is None
+            and may
+            and self._projection.current.fits(gang=gang, pool=pool, nodes=nodes)
+        ):
             return self._start(gang=gang, pool=pool, nodes=nodes)
         found = found or self._anywhere(gang=gang, queue=queue, sizes=sizes)
         if found is None:
-            self._horizon.nominate(nomination)
+            self._projection.nominate(nomination)
             return self._preemptor.waiting(nomination)
-        self._seating.forget()
+        self._placer.forget()
         self._gave_back = True
         return found
 
@@ -216,19 +220,19 @@ class CycleSession:
     def admit(self, gang: Gang) -> Placed | Preemption | Rejection:
         """Places for a waiting gang, now or once others have left for it, or why there are none."""
         rested = gang.retry_at <= self._now
-        refusal = self._told.refusal(gang) if rested else None
-        if refusal is None:
+        rejection = self._told.rejection(gang) if rested else None
+        if rejection is None:
             outcome = self._try(gang)
             if isinstance(outcome, Placed):
                 return outcome
             preemption = self._preempt(gang=gang, denied=outcome)
             if preemption is not None:
                 return preemption
-            refusal = outcome.why or self._backlog.refuse(gang=gang, refusals=outcome.pools)
+            rejection = outcome.why or self._backlog.reject(gang=gang, rejections=outcome.pools)
             if rested:
-                self._told.tell(gang=gang, refusal=refusal)
-        self._reserve([gang], reason=refusal.reason)
-        return refusal
+                self._told.tell(gang=gang, rejection=rejection)
+        self._reserve([gang], reason=rejection.reason)
+        return rejection
 
     def admit_together(self, group: GangGroup) -> dict[str, Placed | Rejection | Preemption]:
         """Places for all gangs of a group, or for none of them; by uid."""
@@ -236,27 +240,27 @@ class CycleSession:
         if not group.is_complete:
             return {gang.uid: group.incomplete() for gang in members}
         rested = all(gang.retry_at <= self._now for gang in members)
-        refused = self._told.group(members) if rested else None
-        if refused is None:
+        rejected = self._told.group(members) if rested else None
+        if rejected is None:
             outcome = self._try_together(group)
             if not isinstance(outcome, Mapping):
                 return {one.uid: one for one in outcome}
-            refused = {
+            rejected = {
                 i: group.without_own(
-                    denied.why or self._backlog.refuse(gang=members[i], refusals=denied.pools)
+                    denied.why or self._backlog.reject(gang=members[i], rejections=denied.pools)
                 )
                 for i, denied in outcome.items()
             }
             if rested:
-                self._told.tell_group(members=members, refused=refused)
-        if {one.reason for one in refused.values()} <= RESERVED_FOR:
+                self._told.tell_group(members=members, rejected=rejected)
+        if {one.reason for one in rejected.values()} <= RESERVED_FOR:
             self._reserve(members, reason=BlockReason.WAITING_FOR_GROUP)
-        others = group.held_up({members[i].key: one for i, one in refused.items()})
-        return {gang.uid: refused.get(i, others) for i, gang in enumerate(members)}
+        others = group.held_up({members[i].key: one for i, one in rejected.items()})
+        return {gang.uid: rejected.get(i, others) for i, gang in enumerate(members)}
 
     def waiting(self, gang: Gang) -> Blocked:
         """What a gang is told for which others have to leave first."""
-        nomination = self._horizon.nomination(gang)
+        nomination = self._projection.nomination(gang)
         if nomination is None:
             raise ValueError(f"no places are kept for {gang.key}")
         return self._preemptor.waiting(nomination)
@@ -283,9 +287,9 @@ class CycleSession:
 
     def _try(self, gang: Gang) -> Placed | CannotStart:
         """Start a gang if it can start now."""
-        refusal = self._gate.refusal(gang)
-        if refusal:
-            return CannotStart(pools={}, why=refusal)
+        rejection = self._gate.rejection(gang)
+        if rejection:
+            return CannotStart(pools={}, why=rejection)
         queue = self._queues[gang.queue]
         pools = self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Rejection):
@@ -298,19 +302,19 @@ class CycleSession:
         found = self._anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
         if found is not None:
             return found
-        refusals: dict[str, Rejection] = {}
+        rejections: dict[str, Rejection] = {}
         for pool in pools:
             nodes = self._look(gang=gang, pool=pool, pods=smallest)
             if not isinstance(nodes, Rejection):
                 return self._start(gang=gang, pool=pool, nodes=nodes)
-            refusals[pool] = nodes
-        return CannotStart(pools=refusals)
+            rejections[pool] = nodes
+        return CannotStart(pools=rejections)
 
     def _try_together(self, group: GangGroup) -> list[Placed] | Mapping[int, CannotStart]:
         """Start all gangs of a group, or say by position who cannot."""
         first: dict[int, CannotStart] | None = None
         for order in group.orders():
-            mark = self._seating.mark()
+            mark = self._placer.mark()
             placed: list[Placed] = []
             denied: dict[int, CannotStart] = {}
             for gang in order:
@@ -332,18 +336,18 @@ class CycleSession:
         gangs: Iterable[Gang],
         mark: Mapping[Hashable, Rejection],
     ) -> None:
-        """Undo starts; `mark`: what was refused before them."""
+        """Undo starts; `mark`: what was rejected before them."""
         by_uid = {gang.uid: gang for gang in gangs}
         for one in placed:
-            self._horizon.withdraw(gang=by_uid[one.uid], pool=one.pool)
+            self._projection.withdraw(gang=by_uid[one.uid], pool=one.pool)
             self._reservations.plan_anew()
-        self._seating.reset(mark)
+        self._placer.reset(mark)
 
     def _preempt(self, *, gang: Gang, denied: CannotStart) -> Preemption | None:
         if not denied.pools:
             return None
         queue = self._queues[gang.queue]
-        preemption = self._preemptor.preempt(gang=gang, queue=queue, refusals=denied.pools)
+        preemption = self._preemptor.preempt(gang=gang, queue=queue, rejections=denied.pools)
         if preemption is not None:
             self._told.forget()
             self._reservations.plan_anew()
@@ -364,35 +368,35 @@ class CycleSession:
         pools = self._pools.of(gang=gang, queue=queue)
         for size in reversed(sizes):
             for pool in () if isinstance(pools, Rejection) else pools:
-                if self._backlog.behind(gang=gang, pool=pool) or not self._horizon.has_quota(
+                if self._backlog.behind(gang=gang, pool=pool) or not self._projection.has_quota(
                     gang=gang, pool=pool, size=size
                 ):
                     continue
-                nodes = self._seating.glimpse(gang=gang, pool=pool, pods=size)
+                nodes = self._placer.glimpse(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
                 if spare and not isinstance(spare, Rejection):
                     return self._start(gang=gang, pool=pool, nodes=spare)
         return None
 
     def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
-        refusal = self._horizon.now.quota.never(gang=gang, pool=pool, size=pods)
-        if refusal:
-            return self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
-        refusal = self._backlog.behind(gang=gang, pool=pool)
-        if refusal:
-            return refusal
-        refusal = self._horizon.exhausted(gang=gang, pool=pool, size=pods)
-        if refusal:
+        rejection = self._projection.current.quota.never(gang=gang, pool=pool, size=pods)
+        if rejection:
+            return self._enough.told(rejection, gang=gang, pool=pool, pods=pods)
+        rejection = self._backlog.behind(gang=gang, pool=pool)
+        if rejection:
+            return rejection
+        rejection = self._projection.exhausted(gang=gang, pool=pool, size=pods)
+        if rejection:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
-            hopeless = self._seating.hopeless(gang=gang, pool=pool, pods=pods)
-            return hopeless or self._enough.told(refusal, gang=gang, pool=pool, pods=pods)
-        nodes = self._seating.find(gang=gang, pool=pool, pods=pods)
+            hopeless = self._placer.hopeless(gang=gang, pool=pool, pods=pods)
+            return hopeless or self._enough.told(rejection, gang=gang, pool=pool, pods=pods)
+        nodes = self._placer.find(gang=gang, pool=pool, pods=pods)
         if isinstance(nodes, Rejection):
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
 
     def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
-        self._horizon.take(gang=gang, pool=pool, nodes=nodes)
-        self._horizon.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
+        self._projection.take(gang=gang, pool=pool, nodes=nodes)
+        self._projection.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)
         return placed(gang=gang, view=self._views[pool], assignment=nodes)

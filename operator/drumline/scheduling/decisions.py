@@ -4,7 +4,7 @@ An elastic gang that lost places, or for which there is room to grow, may be `Re
 gang that is to take the places of others is `Blocked` (WaitingForVictims) until these are gone;
 `Preemption` says once who has to go and which places it will have then.
 
-A refusal is a value with a closed reason, the numbers behind it and the names of those whose
+A rejection is a value with a closed reason, the numbers behind it and the names of those whose
 leaving would make room. Its text depends on the snapshot alone, not on the time: the same
 situation gives the same words, so nothing is written to the API server while nothing changes.
 """
@@ -57,7 +57,7 @@ class BlockReason(StrEnum):
 
 
 class RemedyKind(StrEnum):
-    """What would have to change so that a refused gang starts."""
+    """What would have to change so that a rejected gang starts."""
 
     WAIT_FOR = "WaitFor"
     """The `blockers` leave; nobody has to do anything."""

@@ -1,4 +1,4 @@
-"""Refusals and the words they are written in: short, with numbers, names and a way out."""
+"""Rejections and the words they are written in: short, with numbers, names and a way out."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Rejection:
     remedy: Remedy | None = None
 
     def of(self, gang: Gang) -> Blocked:
-        """This refusal as the answer to `gang`."""
+        """This rejection as the answer to `gang`."""
         (blocked,) = self.of_all((gang,))
         return blocked
 
     def of_all(self, gangs: Iterable[Gang]) -> Iterator[Blocked]:
-        """This refusal as the answer to each of some gangs.
+        """This rejection as the answer to each of some gangs.
 
         There may be thousands of them, so only what is their own is written each time.
         """

@@ -1,4 +1,4 @@
-"""The picture of now, kept from one cycle to the next and brought up to date by what changed.
+"""The cluster view of now, kept from one cycle to the next and brought up to date by what changed.
 
 A cycle leaves traces in it (who starts, who is told to go); these are undone first. Then nodes that
 are other values than before are looked at again, and gangs that are admitted otherwise than before
@@ -20,19 +20,19 @@ from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 
 
 class SnapshotCache:
-    """A picture and the snapshot of which it was made."""
+    """A cluster view and the snapshot of which it was made."""
 
     def __init__(self) -> None:
-        self._picture: ClusterView | None = None
-        self._book: QuotaLedger | None = None
+        self._cluster: ClusterView | None = None
+        self._ledger: QuotaLedger | None = None
         """Who holds what of the quota, without what a cycle adds."""
         self._snapshot = Snapshot(nodes=(), pools=(), queues=())
         self._admitted: dict[str, Admitted] = {}
 
-    def picture(
+    def cluster(
         self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
     ) -> ClusterView:
-        """The picture of a snapshot.
+        """The cluster view of a snapshot.
 
         Args:
             snapshot: what it shows.
@@ -41,19 +41,19 @@ class SnapshotCache:
         """
         admitted, gone, came = self._compared(snapshot.admitted)
         axis = axis_of((*waiting, *(held.gang for held in came)))
-        book = self._renewed_book(snapshot=snapshot, policy=policy, gone=gone, came=came)
-        picture = self._picture
-        if picture is not None and self._is_alike(snapshot=snapshot, axis=axis, picture=picture):
-            self._renew(picture=picture, snapshot=snapshot, gone=gone, came=came)
+        ledger = self._renewed_ledger(snapshot=snapshot, policy=policy, gone=gone, came=came)
+        cluster = self._cluster
+        if cluster is not None and self._is_alike(snapshot=snapshot, axis=axis, cluster=cluster):
+            self._renew(cluster=cluster, snapshot=snapshot, gone=gone, came=came)
         else:
             axis = axis_of((*waiting, *(held.gang for held in snapshot.admitted)))
-            picture = ClusterView(views=build_views(snapshot=snapshot, axis=axis), quota=book)
-        picture.quota = book.for_cycle(snapshot=snapshot, policy=policy)
-        for view in picture.views.values():
+            cluster = ClusterView(pools=build_views(snapshot=snapshot, axis=axis), quota=ledger)
+        cluster.quota = ledger.for_cycle(snapshot=snapshot, policy=policy)
+        for view in cluster.pools.values():
             view.mark()
-        self._picture, self._book = picture, book
+        self._cluster, self._ledger = cluster, ledger
         self._snapshot, self._admitted = snapshot, admitted
-        return picture
+        return cluster
 
     def _compared(
         self, held: Sequence[Admitted]
@@ -66,12 +66,12 @@ class SnapshotCache:
         gone = _missing(self._admitted, among=admitted)
         return admitted, gone, _missing(admitted, among=self._admitted)
 
-    def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, picture: ClusterView) -> bool:
+    def _is_alike(self, *, snapshot: Snapshot, axis: ResourceAxis, cluster: ClusterView) -> bool:
         """Whether there are the same nodes in the same places, and nothing else is counted."""
         before = self._snapshot
         if snapshot.pools != before.pools or len(snapshot.nodes) != len(before.nodes):
             return False
-        if any(set(axis.names) - set(view.axis.names) for view in picture.views.values()):
+        if any(set(axis.names) - set(view.axis.names) for view in cluster.pools.values()):
             return False
         pairs = zip(before.nodes, snapshot.nodes, strict=True)
         return all(_stands(old, new) for old, new in pairs if old is not new)
@@ -79,25 +79,25 @@ class SnapshotCache:
     def _renew(
         self,
         *,
-        picture: ClusterView,
+        cluster: ClusterView,
         snapshot: Snapshot,
         gone: Iterable[Admitted],
         came: Iterable[Admitted],
     ) -> None:
-        picture.tidy()
-        for view in picture.views.values():
+        cluster.tidy()
+        for view in cluster.pools.values():
             view.rewind()
         for old, new in zip(self._snapshot.nodes, snapshot.nodes, strict=True):
-            if old is not new and new.pool in picture.views:
-                picture.renew(new)
+            if old is not new and new.pool in cluster.pools:
+                cluster.renew(new)
         for held in gone:
-            if held.pool in picture.views:
-                picture.views[held.pool].unseat(held)
+            if held.pool in cluster.pools:
+                cluster.pools[held.pool].unseat(held)
         for held in came:
-            if held.pool in picture.views:
-                picture.views[held.pool].seat(held)
+            if held.pool in cluster.pools:
+                cluster.pools[held.pool].seat(held)
 
-    def _renewed_book(
+    def _renewed_ledger(
         self,
         *,
         snapshot: Snapshot,
@@ -105,19 +105,19 @@ class SnapshotCache:
         gone: Sequence[Admitted],
         came: Sequence[Admitted],
     ) -> QuotaLedger:
-        book = self._book
+        ledger = self._ledger
         if (
-            book is None
+            ledger is None
             or snapshot.queues != self._snapshot.queues
-            or ((gone or came) and not _covers(book, snapshot))
+            or ((gone or came) and not _covers(ledger, snapshot))
         ):
-            book = ledger_of(snapshot=snapshot, policy=policy)
+            ledger = ledger_of(snapshot=snapshot, policy=policy)
             gone, came = (), snapshot.admitted
         for held in gone:
-            book.credit(gang=held.gang, pool=held.pool)
+            ledger.credit(gang=held.gang, pool=held.pool)
         for held in came:
-            book.hold(gang=held.gang, pool=held.pool, size=held.size)
-        return book
+            ledger.hold(gang=held.gang, pool=held.pool, size=held.size)
+        return ledger
 
 
 def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
@@ -143,8 +143,8 @@ def _stands(old: Node, new: Node) -> bool:
     return old.name == new.name and old.pool == new.pool and old.domains == new.domains
 
 
-def _covers(book: QuotaLedger, snapshot: Snapshot) -> bool:
+def _covers(ledger: QuotaLedger, snapshot: Snapshot) -> bool:
     """Whether the queues in the book are those of the snapshot and of its jobs."""
     names = {held.gang.queue for held in snapshot.admitted}
     names.update(queue.name for queue in snapshot.queues)
-    return names == book.tree.leaf_of.keys()
+    return names == ledger.tree.leaf_of.keys()

@@ -115,7 +115,11 @@ class SchedulerLoop:
         self._state.left_out.clear()
         gathered = time.perf_counter()
         decisions = decide(
-            snapshot=snapshot, pending=pending, policy=self._policy, now=now, cache=self._cycle_cache
+            snapshot=snapshot,
+            pending=pending,
+            policy=self._policy,
+            now=now,
+            cache=self._cycle_cache,
         )
         decided = time.perf_counter()
         self._decided_in = decided - started

@@ -1,8 +1,8 @@
-"""The law of `scheduling.claim` and its potential, read from their definitions.
+"""The law of `quota.preemption_policy` and its potential, read from their definitions.
 
-`policy_violations` judges a whole set of victims. `potential` is what every preemption lowers: by depth of
-the queue tree what each branch there has borrowed and has had, for its weight, largest first; then
-the priorities that run, highest first (as negative numbers, so that higher is lower).
+`policy_violations` judges a whole set of victims. `potential` is what every preemption lowers: by
+depth of the queue tree what each branch there has borrowed and has had, for its weight, largest
+first; then the priorities that run, highest first (as negative numbers, so that higher is lower).
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class NodeRequirement:
 class Gang:
     """A job as the scheduler sees it: pods that start together or not at all.
 
-    All its main pods are equal. Positions count the pods of its `roles` first, in their order, then
-    the main ones by rank.
+    All its main pods are equal. Positions count the pods of its `role_placement` first, in their
+    order, then the main ones by rank.
     """
 
     key: str
@@ -110,7 +110,7 @@ class Gang:
     nominated_pool: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no admission may ever count: empty gangs and negative requests.
+        """Reject what no admission may ever count: empty gangs and negative requests.
 
         Raises:
             ValueError: with the job and the field that is wrong.
@@ -217,7 +217,7 @@ class Admitted:
     """Where it moves to; '' where it stays in its pool."""
 
     def __post_init__(self) -> None:
-        """Refuse an assignment of a size that the gang cannot have.
+        """Reject an assignment of a size that the gang cannot have.
 
         Raises:
             ValueError: with the job and both sizes.

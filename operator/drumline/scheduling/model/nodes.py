@@ -74,7 +74,7 @@ class Node:
     """Cordoned. No toleration overrides it: a drain has to come to an end."""
     ready: bool = True
     distrusted: bool = False
-    """Its kubelet refused a pod that fitted here: not used before its next update."""
+    """Its kubelet rejected a pod that fitted here: not used before its next update."""
     closed: str = ""
     """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
     terminating: Resources = NOTHING

@@ -64,7 +64,7 @@ class Queue:
     limit."""
 
     def __post_init__(self) -> None:
-        """Refuse a weight that no share can be divided by.
+        """Reject a weight that no share can be divided by.
 
         Raises:
             ValueError: with the queue.

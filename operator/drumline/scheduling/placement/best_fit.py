@@ -2,8 +2,8 @@
 
 The search climbs from the narrowest level that is asked for to the widest that is allowed, and at
 each one takes the domain with the fewest free GPUs that holds the gang: whole racks stay free. Then
-role pods are placed where the main ones still fit beside them (`roles`), pods whose slice is
-already somewhere go there, and the rest is packed (`packing`). Replacements go beside the gang's
+role pods are placed where the main ones still fit beside them (`role_placement`), pods whose slice
+is already somewhere go there, and the rest is packed (`packing`). Replacements go beside the gang's
 other pods first. It counts exactly, so it finds a place whenever one exists. O(domains of the
 levels searched + places), roles aside.
 """
@@ -63,7 +63,7 @@ class ChosenNodes:
 
 
 class CapacityIndex:
-    """What a picture of a pool has room for, for pods of one shape and the roles beside them."""
+    """What a view of a pool has room for: pods of one shape, and the roles beside them."""
 
     def __init__(self, *, index: SlotIndex, requests: tuple[Vector, ...] = ()) -> None:
         self.index = index

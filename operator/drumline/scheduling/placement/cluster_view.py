@@ -1,8 +1,8 @@
-"""A picture of the cluster at one moment: the view of each pool, the quota book, the slot indexes.
+"""A view of the cluster at one moment: the view of each pool, the quota ledger, the slot indexes.
 
-A cycle works on the picture of *now*. Where jobs are on their way out for others that wait, there
-is a second one, of *soon*: without those who leave, and with those who wait for them seated in the
-places that are kept for them (`horizon`).
+A cycle works on the cluster view of *now*. Where jobs are on their way out for others that wait,
+there is a second one, of *soon*: without those who leave, and with those who wait for them seated
+in the places that are kept for them (`projection`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _SearchPlan:
 class ClusterView:
     """Who holds what at one moment."""
 
-    def __init__(self, *, views: dict[str, PoolView], quota: QuotaLedger) -> None:
-        self.views = views
+    def __init__(self, *, pools: dict[str, PoolView], quota: QuotaLedger) -> None:
+        self.pools = pools
         self.quota = quota
         self._rooms: dict[Hashable, CapacityIndex] = {}
         self._opens: dict[tuple[str, NodeFilter], list[bool]] = {}
@@ -62,9 +62,9 @@ class ClusterView:
         """The same gang is searched for some times in a row: for places, reasons and remedies."""
 
     def copy(self) -> ClusterView:
-        """A picture of the same moment that can be changed separately. O(nodes + admitted)."""
-        views = {pool: view.copy() for pool, view in self.views.items()}
-        return ClusterView(views=views, quota=self.quota.copy())
+        """A cluster view of the same moment that can be changed separately. O(nodes + admitted)."""
+        pools = {pool: view.copy() for pool, view in self.pools.items()}
+        return ClusterView(pools=pools, quota=self.quota.copy())
 
     def search(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
@@ -77,7 +77,7 @@ class ClusterView:
             pods: how many main pods it has when all are found.
             kept: nodes by position of the pods that stay where they are.
         """
-        view, latest = self.views[pool], self._latest
+        view, latest = self.pools[pool], self._latest
         alike = latest and latest.gang is gang and latest.pods == pods and latest.view is view
         if latest and alike and not kept:
             return latest
@@ -102,7 +102,7 @@ class ClusterView:
 
     def renew(self, node: Node) -> None:
         """Look at a node again that is another value now, and asks for nothing else anew."""
-        view = self.views[node.pool]
+        view = self.pools[node.pool]
         before = view.tree.nodes[view.ordinal_of[node.name]]
         ordinal = view.renew(node)
         if before.allocatable != node.allocatable or not _open_alike(before, node):
@@ -115,14 +115,14 @@ class ClusterView:
         """Forget what is of no use to another cycle, and everything once it is too much."""
         self._plans = {key: plan for key, plan in self._plans.items() if not key[-1]}
         self._latest = None
-        changes = max((len(view.log) for view in self.views.values()), default=0)
+        changes = max((len(view.log) for view in self.pools.values()), default=0)
         if changes > _LONG or len(self._rooms) > _MANY or len(self._plans) > _MANY:
             self._rooms.clear()
             self._idle.clear()
             self._plans.clear()
             self._opens.clear()
             self.never.clear()
-            for view in self.views.values():
+            for view in self.pools.values():
                 view.clear_log()
 
     def _plan(
@@ -217,12 +217,12 @@ class ClusterView:
             nodes: by position.
             positions: which positions these are; None: the first ones.
         """
-        view = self.views[pool]
+        view = self.pools[pool]
         view.occupy(view.holder(gang=gang, nodes=nodes, positions=positions))
 
     def dismiss(self, *, gang: Gang, pool: str) -> Undo:
         """Take everything from a gang that holds places and quota."""
-        view = self.views[pool]
+        view = self.pools[pool]
         undo_places = view.release(view.holders[gang.uid])
         undo_quota = self.quota.credit(gang=gang, pool=pool)
 

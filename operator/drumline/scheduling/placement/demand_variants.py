@@ -1,8 +1,8 @@
 """What a gang asks for in a pool, in the terms of its tree.
 
-Slices that are only preferred may be dropped, the broadest first: each way to ask is a `DemandVariant`,
-the one with everything first and the one with only what is required last. Slices of a level at
-which every domain is a single node become the grain of the shape.
+Slices that are only preferred may be dropped, the broadest first: each way to ask is a
+`DemandVariant`, the one with everything first and the one with only what is required last. Slices
+of a level at which every domain is a single node become the grain of the shape.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which nodes a gang may use at all, before anybody asks what is free on them.
 
 Pods are bound directly, so the default scheduler's checks are ours: readiness, cordon, taints,
-node labels, required node affinity. Each node is refused for the first reason that applies, in the
-order of `Ineligibility`, so the counts in a message add up to the number of refused nodes.
+node labels, required node affinity. Each node is rejected for the first reason that applies, in the
+order of `Ineligibility`, so the counts in a message add up to the number of rejected nodes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class NodeFilter:
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
 
-    def refusal(self, node: Node) -> Ineligibility | None:
+    def rejection(self, node: Node) -> Ineligibility | None:
         """Why `node` is closed, or None if it is open."""
         if not node.ready:
             return Ineligibility.NOT_READY
@@ -80,11 +80,11 @@ class NodeFilter:
     def opens(self, nodes: Sequence[Node]) -> list[bool]:
         """Which of some nodes are open."""
         if self.selector or self.affinity or self.excluded:
-            return [self.refusal(node) is None for node in nodes]
+            return [self.rejection(node) is None for node in nodes]
         return [
             node.ready
             and not (node.unschedulable or node.distrusted or node.closed)
-            and not (node.taints and self.refusal(node))
+            and not (node.taints and self.rejection(node))
             for node in nodes
         ]
 

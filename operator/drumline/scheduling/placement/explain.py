@@ -62,10 +62,10 @@ def asked_for(search: Search) -> str:
     return f"{counted(search.total[0], 'GPU')} ({', '.join(parts)})"
 
 
-def _refuse(
+def _reject(
     *, search: Search, reason: BlockReason, tail: str, room: int, helped: bool = True
 ) -> Rejection:
-    """A refusal about GPUs (about pods, where the gang asks for no GPU)."""
+    """A rejection about GPUs (about pods, where the gang asks for no GPU)."""
     gpus, each = search.total[0], search.gang.per_pod.gpus
     return Rejection(
         reason=reason,
@@ -78,7 +78,7 @@ def _refuse(
 
 
 def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
-    """The refusal of what could not even be placed in the empty pool. O(nodes).
+    """The rejection of what could not even be placed in the empty pool. O(nodes).
 
     Args:
         search: what was looked for.
@@ -99,7 +99,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
-    return _refuse(
+    return _reject(
         search=search,
         reason=BlockReason.EXCEEDS_CLUSTER,
         tail=f"{tail}: ask for less or add nodes",
@@ -109,7 +109,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
 
 
 def why_blocked(search: Search) -> Rejection:
-    """The refusal of what has no places now, though its quota has room."""
+    """The rejection of what has no places now, though its quota has room."""
     never = never_fits(search)
     if never is not None:
         return never
@@ -133,7 +133,7 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
     reasons = ", ".join(f"{count} {why}" for why, count in sorted(closed.items()))
     room = max((max(0, most[i]) for i in search.ids), default=0)
     where = f"the best {search.level}" if search.depth else "the rest"
-    return _refuse(
+    return _reject(
         search=search,
         reason=BlockReason.NODES_UNAVAILABLE,
         tail=f"{closed.total()} of {counted(len(nodes), 'node')} cannot be used ({reasons});"
@@ -143,7 +143,7 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
 
 
 def _closed_text(*, search: Search, node: Node) -> str | None:
-    why = search.shape.admission.refusal(node)
+    why = search.shape.admission.rejection(node)
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 

@@ -1,6 +1,6 @@
-"""Places for one gang at a time in the picture of now, or the reason why there are none.
+"""Places for one gang at a time in the current view, or the reason why there are none.
 
-Capacity only shrinks while gangs come forward, so a refusal given to a shape stays true and is
+Capacity only shrinks while gangs come forward, so a rejection given to a shape stays true and is
 given again without a second look; where places that were kept for somebody come free, all such
 memories are dropped.
 """
@@ -25,9 +25,9 @@ _NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
 class Placer:
     """Looks for places; whoever gets some takes them from the horizon."""
 
-    def __init__(self, horizon: Projection) -> None:
-        self._horizon = horizon
-        self._refused: dict[Hashable, Rejection] = {}
+    def __init__(self, projection: Projection) -> None:
+        self._projection = projection
+        self._rejected: dict[Hashable, Rejection] = {}
 
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
@@ -40,58 +40,58 @@ class Placer:
             pods: how many main pods it has when all are found.
             kept: nodes by position of the pods that stay where they are.
         """
-        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection):
             return search
         question = search.question
-        if question in self._refused:
-            return self._refused[question]
+        if question in self._rejected:
+            return self._rejected[question]
         found = search.find()
         if found is not None:
             return found
-        refusal = why_blocked(search)
+        rejection = why_blocked(search)
         if not kept:
-            # A repair's refusal leaves its own pods out of the count: it is nobody else's.
-            self._refused[question] = refusal
-        return refusal
+            # A repair's rejection leaves its own pods out of the count: it is nobody else's.
+            self._rejected[question] = rejection
+        return rejection
 
     def has_room(self, search: Search) -> bool:
-        """Whether there are places now for what is searched in the picture of now."""
-        return search.question not in self._refused and search.has_room()
+        """Whether there are places now for what is searched in the current view."""
+        return search.question not in self._rejected and search.has_room()
 
     def glimpse(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
     ) -> list[str] | None:
         """The same without the reason, which costs more than the look."""
-        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods, kept=kept)
-        if isinstance(search, Rejection) or search.question in self._refused:
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
+        if isinstance(search, Rejection) or search.question in self._rejected:
             return None
         return search.find()
 
     def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
-        """The refusal of a gang that does not even fit into the empty pool."""
-        search = self._horizon.now.search(gang=gang, pool=pool, pods=pods)
+        """The rejection of a gang that does not even fit into the empty pool."""
+        search = self._projection.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
             return search
         question = search.question
         if gang.uid in search.view.holders:  # its own pods never make room
             return never_fits(search, helped=False)
-        known = self._horizon.now.never
+        known = self._projection.current.never
         if question not in known:
             known[question] = never_fits(search, helped=False)
         return known[question]
 
     def forget(self) -> None:
         """Look again: there may be more room than before."""
-        self._refused.clear()
+        self._rejected.clear()
 
     def mark(self) -> Mapping[Hashable, Rejection]:
-        """What was refused so far; see `reset`."""
-        return dict(self._refused)
+        """What was rejected so far; see `reset`."""
+        return dict(self._rejected)
 
     def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
-        """Forget what was refused since then: who took the places gives them back."""
-        self._refused = dict(mark)
+        """Forget what was rejected since then: who took the places gives them back."""
+        self._rejected = dict(mark)
 
 
 def placed(

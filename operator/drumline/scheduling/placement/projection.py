@@ -1,4 +1,4 @@
-"""Now and soon: two pictures that keep what is promised to those who wait for victims.
+"""Now and soon: two views that keep what is promised to those who wait for victims.
 
 *Soon* is the cluster without the gangs (and the surplus of elastic ones) that were told to leave
 and without pods that are being deleted, and with each nominated gang in the places that are kept
@@ -62,44 +62,44 @@ class EvictingGang:
 
 
 class Projection:
-    """The two pictures of one cycle."""
+    """The two views of one cycle."""
 
-    def __init__(self, *, now: ClusterView, admitted: Iterable[Admitted]) -> None:
-        self.now = now
-        self._soon: ClusterView | None = None
+    def __init__(self, *, current: ClusterView, admitted: Iterable[Admitted]) -> None:
+        self.current = current
+        self._projected: ClusterView | None = None
         self._leaving = [
             EvictingGang(held=held, kept=() if held.leaving else _kept(held))
             for held in admitted
-            if (held.leaving or held.giving_up) and held.pool in now.views
+            if (held.leaving or held.giving_up) and held.pool in current.pools
         ]
         for leaver in self._leaving:
-            now.views[leaver.held.pool].leaving.add(leaver.held.gang.uid)
+            current.pools[leaver.held.pool].leaving.add(leaver.held.gang.uid)
         self._nominations: dict[str, Nomination] = {}
         self._taken_back: dict[str, Undo] = {}
         """By uid: how places that are kept for a gang are given back soon."""
 
     @property
-    def soon(self) -> ClusterView:
-        """The picture once everybody has left who was told to."""
-        if self._soon is None:
-            self._soon = self.now.copy()
+    def projected(self) -> ClusterView:
+        """The cluster view once everybody has left who was told to."""
+        if self._projected is None:
+            self._projected = self.current.copy()
             for leaver in self._leaving:
-                _leave(picture=self._soon, leaver=leaver)
-            for pool, view in self._soon.views.items():
+                _leave(cluster=self._projected, leaver=leaver)
+            for pool, view in self._projected.pools.items():
                 view.vacate_terminating()
-                self.now.views[pool].later = view.free
-        return self._soon
+                self.current.pools[pool].later = view.free
+        return self._projected
 
     @property
-    def outlook(self) -> ClusterView:
+    def effective(self) -> ClusterView:
         """Soon; or now, for less, while there is no difference."""
-        calm = self._soon is None and not self._leaving
-        return self.now if calm and not self._pods_end else self.soon
+        calm = self._projected is None and not self._leaving
+        return self.current if calm and not self._pods_end else self.projected
 
     @cached_property
     def _pods_end(self) -> bool:
         """Whether pods are being deleted anywhere."""
-        views = self.now.views.values()
+        views = self.current.pools.values()
         return any(node.terminating is not NOTHING for view in views for node in view.tree.nodes)
 
     def take(
@@ -111,39 +111,39 @@ class Projection:
         positions: Sequence[int] | None = None,
     ) -> None:
         """Give a gang places, beside those it may have; `positions`: which (None: the first)."""
-        self.now.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
-        if self._soon is not None:
-            self._soon.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
+        self.current.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
+        if self._projected is not None:
+            self._projected.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> None:
         """Count a gang in its queue with so many main pods, whatever it held there before."""
-        self.now.quota.hold(gang=gang, pool=pool, size=size)
-        if self._soon is not None:
-            self._soon.quota.hold(gang=gang, pool=pool, size=size)
+        self.current.quota.hold(gang=gang, pool=pool, size=size)
+        if self._projected is not None:
+            self._projected.quota.hold(gang=gang, pool=pool, size=size)
 
     def withdraw(self, *, gang: Gang, pool: str) -> None:
         """Take back what a gang was given in this cycle."""
-        self.now.dismiss(gang=gang, pool=pool)
-        if self._soon is not None:
-            self._soon.dismiss(gang=gang, pool=pool)
+        self.current.dismiss(gang=gang, pool=pool)
+        if self._projected is not None:
+            self._projected.dismiss(gang=gang, pool=pool)
 
     def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
         """Whether a gang may hold so many main pods, now and once those start who wait."""
-        pictures = [self.now, self.soon] if self._nominations else [self.now]
-        return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in pictures)
+        clusters = [self.current, self.projected] if self._nominations else [self.current]
+        return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in clusters)
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The refusal of a gang for which there is no quota, now or once those start who wait."""
-        refusal = self.now.quota.exhausted(gang=gang, pool=pool, size=size)
-        if refusal or not self._nominations:
-            return refusal
-        return self.soon.quota.exhausted(gang=gang, pool=pool, size=size)
+        """The rejection of a gang for which there is no quota, now or once those start who wait."""
+        rejection = self.current.quota.exhausted(gang=gang, pool=pool, size=size)
+        if rejection or not self._nominations:
+            return rejection
+        return self.projected.quota.exhausted(gang=gang, pool=pool, size=size)
 
     def recall(self, *, gang: Gang, queue: Queue) -> None:
         """Keep the places that an earlier cycle promised a gang, if they can still be its."""
         pool, nodes = gang.nominated_pool, gang.nominated
         if (
-            pool not in self.now.views
+            pool not in self.current.pools
             or pool not in queue.nominal
             or pool not in (requested_pools(gang) or (pool,))
             or len(nodes) - gang.extras not in gang.legal_sizes
@@ -151,7 +151,7 @@ class Projection:
         ):
             return
         size = len(nodes) - gang.extras
-        if self.soon.quota.has_room(gang=gang, pool=pool, size=size) and self.soon.fits(
+        if self.projected.quota.has_room(gang=gang, pool=pool, size=size) and self.projected.fits(
             gang=gang, pool=pool, nodes=nodes
         ):
             self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
@@ -196,16 +196,16 @@ class Projection:
         gang, pool = held.gang, held.nominated_pool or held.pool
         positions = tuple(sorted(held.nominated))
         nodes = tuple(held.nominated[position] for position in positions)
-        if pool not in self.now.views:
+        if pool not in self.current.pools:
             return False
         if held.leaving:
-            may = pool == held.pool or self.soon.quota.has_room(
+            may = pool == held.pool or self.projected.quota.has_room(
                 gang=gang, pool=pool, size=held.size
             )
-            fits = may and self.soon.fits(gang=gang, pool=pool, nodes=nodes)
+            fits = may and self.projected.fits(gang=gang, pool=pool, nodes=nodes)
             nomination = Nomination(gang=gang, pool=pool, nodes=nodes)
         else:
-            fits = held.lost == frozenset(positions) and self.soon.fits(
+            fits = held.lost == frozenset(positions) and self.projected.fits(
                 gang=gang, pool=pool, nodes=nodes, kept=held.survivors
             )
             nomination = Nomination(gang=gang, pool=pool, nodes=nodes, positions=positions)
@@ -215,33 +215,33 @@ class Projection:
 
     def _stay(self, held: Admitted) -> None:
         """Count a gang that was told to leave as one that goes on where it is."""
-        view, uid = self.now.views.get(held.pool), held.gang.uid
+        view, uid = self.current.pools.get(held.pool), held.gang.uid
         if view is None:
             return
         self._leaving = [one for one in self._leaving if one.held.gang.uid != uid]
-        _go_on(picture=self.soon, held=held, kept=range(len(held.assignment)))
+        _go_on(cluster=self.projected, held=held, kept=range(len(held.assignment)))
         view.leaving.discard(uid)
         view.withhold(view.holders[uid].places)
 
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
         """Count a gang as gone soon, or as gone on with some positions only."""
-        places = self.soon.views[held.pool].holders[held.gang.uid].places
+        places = self.projected.pools[held.pool].holders[held.gang.uid].places
         leaver = EvictingGang(held=held, kept=kept)
-        _leave(picture=self.soon, leaver=leaver)
+        _leave(cluster=self.projected, leaver=leaver)
         self._leaving.append(leaver)
-        self.now.views[held.pool].leaving.add(held.gang.uid)
-        self.now.views[held.pool].withhold(places)
+        self.current.pools[held.pool].leaving.add(held.gang.uid)
+        self.current.pools[held.pool].withhold(places)
 
     def nominate(self, nomination: Nomination) -> None:
         """Keep places for a gang."""
         gang, pool = nomination.gang, nomination.pool
-        view = self.now.views[pool]
+        view = self.current.pools[pool]
         holder = view.holder(gang=gang, nodes=nomination.nodes, positions=nomination.positions)
         self._nominations[gang.uid] = nomination
-        self._taken_back[gang.uid] = self.soon.views[pool].occupy(holder)
+        self._taken_back[gang.uid] = self.projected.pools[pool].occupy(holder)
         if nomination.positions is None:
-            self.soon.quota.hold(gang=gang, pool=pool, size=nomination.size)
-            self.now.quota.promise(gang=gang, pool=pool, size=nomination.size)
+            self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)
+            self.current.quota.promise(gang=gang, pool=pool, size=nomination.size)
         view.nominees[gang.uid] = holder
         view.withhold(holder.places)
 
@@ -251,10 +251,10 @@ class Projection:
         del self._nominations[gang.uid]
         self._taken_back.pop(gang.uid)()
         if nomination.positions is None:
-            self.soon.quota.credit(gang=gang, pool=pool)
-            self.now.quota.promise(gang=gang, pool=pool, size=None)
-        holder = self.now.views[pool].nominees.pop(gang.uid)
-        self.now.views[pool].withhold(holder.places)
+            self.projected.quota.credit(gang=gang, pool=pool)
+            self.current.quota.promise(gang=gang, pool=pool, size=None)
+        holder = self.current.pools[pool].nominees.pop(gang.uid)
+        self.current.pools[pool].withhold(holder.places)
 
     def in_the_way(self, nomination: Nomination) -> list[Admitted]:
         """Who still holds what a nominated gang waits for, as far as it was told to leave."""
@@ -272,17 +272,17 @@ def _kept(held: Admitted) -> tuple[int, ...]:
     return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
 
 
-def _leave(*, picture: ClusterView, leaver: EvictingGang) -> None:
+def _leave(*, cluster: ClusterView, leaver: EvictingGang) -> None:
     """Take from a gang what it was told to give up."""
-    picture.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
+    cluster.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
     if leaver.kept:
-        _go_on(picture=picture, held=leaver.held, kept=leaver.kept)
+        _go_on(cluster=cluster, held=leaver.held, kept=leaver.kept)
 
 
-def _go_on(*, picture: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
+def _go_on(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
     """Have a gang go on with some positions; it holds nothing any more."""
-    gang, view = held.gang, picture.views[held.pool]
+    gang, view = held.gang, cluster.pools[held.pool]
     stays = [position for position in kept if position not in held.lost]
     nodes = [held.assignment[position] for position in stays]
     view.occupy(view.holder(gang=gang, nodes=nodes, positions=stays))
-    picture.quota.hold(gang=gang, pool=held.pool, size=len(kept) - gang.extras)
+    cluster.quota.hold(gang=gang, pool=held.pool, size=len(kept) - gang.extras)

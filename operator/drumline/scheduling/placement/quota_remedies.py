@@ -24,40 +24,40 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRemedyChecker:
-    """Completes refusals for want of quota, in the picture of now."""
+    """Completes rejections for want of quota, in the current view."""
 
-    now: ClusterView
-    seating: Placer
+    current: ClusterView
+    placer: Placer
 
-    def told(self, refusal: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
-        """The refusal with all whose leaving is needed, or without a remedy.
+    def told(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
+        """The rejection with all whose leaving is needed, or without a remedy.
 
         Args:
-            refusal: what the gang would be told about its quota.
-            gang: who was refused.
+            rejection: what the gang would be told about its quota.
+            gang: who was rejected.
             pool: where.
             pods: with how many main pods.
         """
-        if refusal.remedy is None:
-            return refusal
-        search = self.now.search(gang=gang, pool=pool, pods=pods)
+        if rejection.remedy is None:
+            return rejection
+        search = self.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
-            return replace(refusal, remedy=None)
-        if self.seating.has_room(search):
-            return refusal
-        if refusal.remedy.kind is not RemedyKind.WAIT_FOR:
-            return replace(refusal, remedy=None)
-        others = self.seating.find(gang=gang, pool=pool, pods=pods)
+            return replace(rejection, remedy=None)
+        if self.placer.has_room(search):
+            return rejection
+        if rejection.remedy.kind is not RemedyKind.WAIT_FOR:
+            return replace(rejection, remedy=None)
+        others = self.placer.find(gang=gang, pool=pool, pods=pods)
         more = others.blockers if isinstance(others, Rejection) else ()
-        return _all_who_leave(refusal=refusal, more=more, search=search)
+        return _all_who_leave(rejection=rejection, more=more, search=search)
 
 
-def _all_who_leave(*, refusal: Rejection, more: Sequence[str], search: Search) -> Rejection:
+def _all_who_leave(*, rejection: Rejection, more: Sequence[str], search: Search) -> Rejection:
     """With those whose places are needed as well once the others are gone."""
     of_key = search.view.holders.of_key
-    going = [one for key in refusal.blockers if (one := of_key(key))]
+    going = [one for key in rejection.blockers if (one := of_key(key))]
     # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
-    rest = [key for key in dict.fromkeys(more) if key not in refusal.blockers]
+    rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
     others = [one for key in rest if (one := of_key(key))]
     release, fits = _trial(search=search, holders=(*going, *others))
     undo = [release(holder) for holder in going]
@@ -68,10 +68,10 @@ def _all_who_leave(*, refusal: Rejection, more: Sequence[str], search: Search) -
         # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
         needed = [holder.gang.key for holder in found] if fits() else rest
         if not needed:
-            refusal = replace(refusal, remedy=None)
+            rejection = replace(rejection, remedy=None)
     for step in reversed(undo):
         step()
-    return replace(refusal, blockers=(*refusal.blockers, *needed)) if needed else refusal
+    return replace(rejection, blockers=(*rejection.blockers, *needed)) if needed else rejection
 
 
 def _trial(

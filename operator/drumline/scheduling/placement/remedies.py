@@ -6,7 +6,8 @@
 4. `AskForSmallerPods`: no node is large enough for a pod, in one resource only.
 5. `AddNodes`: the fewest more nodes, like the largest that is open to it, all in one domain.
 
-Each is tried on the present picture before it is told: with it, all else as it is, the gang starts.
+Each is tried on the present cluster view before it is told: with it, all else as it is, the gang
+starts.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def _return_nodes(search: Search) -> Remedy | None:
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
-        if shape.admission.refusal(node) in OUT_OF_SERVICE
-        and shape.admission.refusal(_in_service(node)) is None
+        if shape.admission.rejection(node) in OUT_OF_SERVICE
+        and shape.admission.rejection(_in_service(node)) is None
     }
     best: Remedy | None = None
     for identity in search.ids if away else ():

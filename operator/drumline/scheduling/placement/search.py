@@ -1,4 +1,4 @@
-"""A search for places: what is looked for, in which picture, and which domains have it.
+"""A search for places: what is looked for, in which cluster view, and which domains have it.
 
 It is asked for by position: of `pods` main pods and the gang's roles, those that have no node yet.
 """
@@ -28,12 +28,12 @@ from drumline.scheduling.placement.topology import Domain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """A search for places, as it was made: the question that a refusal answers."""
+    """A search for places, as it was made: the question that a rejection answers."""
 
     view: PoolView
     gang: Gang
     question: Hashable
-    """Equal for searches to which every picture gives the same answer."""
+    """Equal for searches to which every cluster view gives the same answer."""
     variants: Sequence[DemandVariant]
     """Ways to ask, best first; the last one asks only for what is required."""
     rooms: Sequence[CapacityIndex]
@@ -99,7 +99,7 @@ class Search:
         return self.view.tree.domain(self.depth, identity)
 
     def holds(self, identity: int) -> bool:
-        """Whether a domain can hold the pods now, in the picture that is searched."""
+        """Whether a domain can hold the pods now, in the cluster view that is searched."""
         if self.variants[-1].fixed:
             return bool(self.roomy((identity,)))
         most = self.rooms[-1].most(demand=self.demand, depth=self.depth)
@@ -161,7 +161,7 @@ class Search:
         requests: tuple[Vector, ...] | None = None,
         admitted: list[bool] | None = None,
     ) -> CapacityIndex:
-        """What there is room for in another picture. O(nodes)."""
+        """What there is room for in another cluster view. O(nodes)."""
         index = SlotIndex(
             tree=self.view.tree,
             shape=shape or self.shape,
@@ -175,7 +175,7 @@ class Search:
         )
 
     def most(self, room: CapacityIndex | None = None) -> list[int]:
-        """By id: the main pods that fit beside the others, now or in another picture.
+        """By id: the main pods that fit beside the others, now or in another cluster view.
 
         Negative where not even the others fit.
         """

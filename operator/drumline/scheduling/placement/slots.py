@@ -134,7 +134,7 @@ class SlotIndex:
     def renew(self, ordinal: int) -> None:
         """Ask again whether a node is open; it is another value than before."""
         node = self.tree.nodes[ordinal]
-        self.admitted[ordinal] = self._everywhere or self.shape.admission.refusal(node) is None
+        self.admitted[ordinal] = self._everywhere or self.shape.admission.rejection(node) is None
         known = all(
             self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
             for depth in self.shape.grain_depths

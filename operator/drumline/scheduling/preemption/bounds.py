@@ -1,10 +1,10 @@
 """What can be had by preemption at most: a "no" before any candidate is looked at.
 
 Of its own queue a gang may take what lower priorities hold there; of another one that borrows, as
-much as it has borrowed and all but one GPU of the largest gang beside (`claim`). If even all that
-leaves the quota or the roomiest domain short of GPUs, no set of victims makes room. A question
-costs O(queues of its tree x depth), as nothing is borrowed from another tree, beside the sums of
-queues in which somebody came or went since (`holdings`).
+much as it has borrowed and all but one GPU of the largest gang beside (`preemption_policy`). If
+even all that leaves the quota or the roomiest domain short of GPUs, no set of victims makes room. A
+question costs O(queues of its tree x depth), as nothing is borrowed from another tree, beside the
+sums of queues in which somebody came or went since (`usage`).
 """
 
 from __future__ import annotations

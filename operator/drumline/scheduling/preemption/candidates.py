@@ -77,11 +77,11 @@ class Candidates:
         return [held for held in self._pools.get(pool, ()) if held.gang.uid not in self._out]
 
     def lawful(
-        self, *, asked: Requester, soon: ClusterView, claim: PreemptionClaim
+        self, *, asked: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[EvictionUnit]:
         """Whom the law allows to be sent away, each alone considered."""
-        leaf_of = soon.quota.tree.leaf_of
-        allowed = self._allowed(asked=asked, soon=soon, claim=claim)
+        leaf_of = projected.quota.tree.leaf_of
+        allowed = self._allowed(asked=asked, projected=projected, claim=claim)
         own = sum(gpus for _, gpus, why in allowed if why is VictimReason.LOWER_PRIORITY)
         allowed = [
             (held, gpus, why)
@@ -91,7 +91,7 @@ class Candidates:
         ]
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
-        holders = soon.views[asked.pool].holders
+        holders = projected.pools[asked.pool].holders
         found: list[EvictionUnit] = []
         for held, gpus, why in allowed:
             uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
@@ -112,21 +112,21 @@ class Candidates:
         return found
 
     def parts(
-        self, whole: EvictionUnit, *, soon: ClusterView, wanted: Callable[[int], bool]
+        self, whole: EvictionUnit, *, projected: ClusterView, wanted: Callable[[int], bool]
     ) -> Sequence[EvictionUnit]:
         """What a candidate may give up, part by part; all of it at once if it has no surplus."""
         if not self._policy.surplus or not has_surplus(whole.held):
             return (whole,)
-        return split(whole, view=soon.views[whole.held.pool], wanted=wanted)
+        return split(whole, view=projected.pools[whole.held.pool], wanted=wanted)
 
-    def movable(self, *, pool: str, soon: ClusterView) -> list[EvictionUnit]:
+    def movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
         """Those that may be moved within a pool, with what that costs."""
         if pool not in self._movable:
-            self._movable[pool] = self._all_movable(pool=pool, soon=soon)
+            self._movable[pool] = self._all_movable(pool=pool, projected=projected)
         return [one for one in self._movable[pool] if one.uid not in self._out]
 
-    def _all_movable(self, *, pool: str, soon: ClusterView) -> list[EvictionUnit]:
-        leaf_of, holders = soon.quota.tree.leaf_of, soon.views[pool].holders
+    def _all_movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
+        leaf_of, holders = projected.quota.tree.leaf_of, projected.pools[pool].holders
         return [
             EvictionUnit(
                 held=held,
@@ -147,13 +147,13 @@ class Candidates:
         return held.gpu_seconds_at_risk + (held.gpus or held.size) * self._policy.restart_seconds
 
     def _allowed(
-        self, *, asked: Requester, soon: ClusterView, claim: PreemptionClaim
+        self, *, asked: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[tuple[Admitted, int, VictimReason]]:
         """Each candidate, its GPUs, and why it may go."""
         rule, priority = asked.rule, asked.gang.priority
         within = rule.within_queue is not WithinQueue.NEVER
-        leaf_of = soon.quota.tree.leaf_of
-        gpus_of = {one.gang.uid: one.gpus for one in soon.quota.holders(asked.pool).all()}
+        leaf_of = projected.quota.tree.leaf_of
+        gpus_of = {one.gang.uid: one.gpus for one in projected.quota.holders(asked.pool).all()}
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
         found: list[tuple[Admitted, int, VictimReason]] = []
         for held in self.running(asked.pool):

@@ -56,22 +56,22 @@ class Consolidator:
     """Looks for moves that make room."""
 
     def __init__(
-        self, *, horizon: Projection, candidacy: Candidates, budget: MoveAllowance
+        self, *, projection: Projection, candidacy: Candidates, budget: MoveAllowance
     ) -> None:
-        self._horizon = horizon
+        self._projection = projection
         self._candidacy = candidacy
         self._budget = budget
         self._in_vain: set[Hashable] = set()
 
-    def make_room(self, *, gang: Gang, refusals: Mapping[str, Rejection]) -> Consolidation | None:
+    def make_room(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Consolidation | None:
         """Moves that let a gang start in the first pool where there are some.
 
         Args:
             gang: who waits; an elastic one asks for its smallest size.
-            refusals: what it waits for, by pool, in the order of trying.
+            rejections: what it waits for, by pool, in the order of trying.
         """
-        for pool, refusal in refusals.items():
-            if self._budget.gangs > 0 and refusal.reason in _WAITS_FOR_ROOM:
+        for pool, rejection in rejections.items():
+            if self._budget.gangs > 0 and rejection.reason in _WAITS_FOR_ROOM:
                 found = self._in_pool(gang=gang, pool=pool)
                 if found is not None:
                     self._budget.spend(gangs=len(found.movers), gpu_seconds=found.cost)
@@ -84,20 +84,22 @@ class Consolidator:
 
     def _in_pool(self, *, gang: Gang, pool: str) -> Consolidation | None:
         size = gang.legal_sizes[0]
-        search = self._horizon.outlook.search(gang=gang, pool=pool, pods=size)
+        search = self._projection.effective.search(gang=gang, pool=pool, pods=size)
         if isinstance(search, Rejection) or search.question in self._in_vain:
             return None
         free = sum(max(0, free[0]) for free in search.view.free)
         found = None
-        if free >= gang.gpus_at(size) and self._horizon.has_quota(gang=gang, pool=pool, size=size):
+        if free >= gang.gpus_at(size) and self._projection.has_quota(
+            gang=gang, pool=pool, size=size
+        ):
             found = self._rearranged(gang=gang, pool=pool, size=size)
         if found is None:
             self._in_vain.add(search.question)
         return found
 
     def _rearranged(self, *, gang: Gang, pool: str, size: int) -> Consolidation | None:
-        soon = self._horizon.soon
-        search = soon.search(gang=gang, pool=pool, pods=size)
+        projected = self._projection.projected
+        search = projected.search(gang=gang, pool=pool, pods=size)
         if isinstance(search, Rejection) or search.roomy(search.ids):
             return None
         trial = EvictionSimulation(search=search, claim=NO_POLICY, gpus=gang.gpus_at(size))
@@ -105,14 +107,14 @@ class Consolidator:
         for _ in range(MAX_RETRIES):
             candidates = [
                 one
-                for one in self._candidacy.movable(pool=pool, soon=soon)
+                for one in self._candidacy.movable(pool=pool, projected=projected)
                 if one.uid not in stay and one.cost <= self._budget.gpu_seconds
             ]
             movers = least_victims(trial=trial, candidates=candidates, split=lambda one, _: (one,))
             if not movers or not self._allows(movers):
                 return None
             plan = relocated(
-                soon=soon, pool=pool, movers=[one.held for one in movers], first=search
+                projected=projected, pool=pool, movers=[one.held for one in movers], first=search
             )
             if isinstance(plan, RelocationPlan):
                 return Consolidation(pool=pool, search=search, movers=movers, plan=plan)

@@ -56,9 +56,9 @@ class Defragmenter:
     """Looks for domains that can be emptied."""
 
     def __init__(
-        self, *, horizon: Projection, candidacy: Candidates, budget: MoveAllowance
+        self, *, projection: Projection, candidacy: Candidates, budget: MoveAllowance
     ) -> None:
-        self._horizon = horizon
+        self._projection = projection
         self._candidacy = candidacy
         self._budget = budget
 
@@ -67,9 +67,9 @@ class Defragmenter:
         return [move for pool in sorted(pools) for move in self._in_pool(pool)]
 
     def _in_pool(self, pool: str) -> list[Move]:
-        if self._budget.gangs <= 0 or not self._horizon.is_at_rest(pool):
+        if self._budget.gangs <= 0 or not self._projection.is_at_rest(pool):
             return []
-        tree = self._horizon.now.views[pool].tree
+        tree = self._projection.current.pools[pool].tree
         for depth in range(1, tree.leaf_depth + 1):
             found = self._at_depth(pool=pool, depth=depth)
             if found:
@@ -77,7 +77,7 @@ class Defragmenter:
         return []
 
     def _at_depth(self, *, pool: str, depth: int) -> list[Move]:
-        view = self._horizon.now.views[pool]
+        view = self._projection.current.pools[pool]
         used = _used(view=view, depth=depth)
         moves: list[Move] = []
         left, landed, moved = set(used), set[int](), set[str]()
@@ -100,9 +100,9 @@ class Defragmenter:
 
     def _crowds(self, *, pool: str, depth: int, used: set[int]) -> list[OccupiedDomain]:
         """The domains that could be emptied at all, the cheapest first."""
-        view, outlook = self._horizon.now.views[pool], self._horizon.outlook
+        view, effective = self._projection.current.pools[pool], self._projection.effective
         domain_of, known = view.tree.domain_of[depth], view.tree.known[depth]
-        parts = self._candidacy.movable(pool=pool, soon=outlook)
+        parts = self._candidacy.movable(pool=pool, projected=effective)
         movable = {one.uid: one for one in parts}
         inside: dict[int, list[EvictionUnit]] = defaultdict(list)
         stuck = {i for i in used if not known[i]} | _foreign(view=view, depth=depth)
@@ -121,18 +121,18 @@ class Defragmenter:
         self, *, pool: str, depth: int, crowd: OccupiedDomain, open_to: set[int]
     ) -> list[Move]:
         """Move everybody out of a domain into some others; nobody if one has nowhere to go."""
-        tree = self._horizon.now.views[pool].tree
+        tree = self._projection.current.pools[pool].tree
         targets = open_to - {crowd.identity}
         domain_of = tree.domain_of[depth]
         plan = relocated(
-            soon=self._horizon.soon,
+            projected=self._projection.projected,
             pool=pool,
             movers=[one.held for one in crowd.parts],
             closed=[i for i, identity in enumerate(domain_of) if identity not in targets],
         )
         if not isinstance(plan, RelocationPlan):
             return []
-        carry_out(horizon=self._horizon, pool=pool, relocations=plan.relocations)
+        carry_out(projection=self._projection, pool=pool, relocations=plan.relocations)
         self._candidacy.exclude(one.uid for one in crowd.parts)
         self._budget.spend(gangs=len(crowd.parts), gpu_seconds=crowd.cost)
         return [

@@ -25,8 +25,8 @@ from drumline.scheduling.rejections import counted
 class Resizer:
     """Finds other sizes for running elastic gangs."""
 
-    horizon: Projection
-    seating: Placer
+    projection: Projection
+    placer: Placer
 
     def shrink(self, held: Admitted) -> Resized | None:
         """The largest legal size below the present one that can be had now.
@@ -48,11 +48,11 @@ class Resizer:
         """The largest legal size above the present one that can be had now."""
         gang, kept = held.gang, range(len(held.assignment))
         for size in reversed([size for size in gang.sizes if size > held.size]):
-            if not self.horizon.has_quota(gang=gang, pool=held.pool, size=size):
+            if not self.projection.has_quota(gang=gang, pool=held.pool, size=size):
                 continue
             added = self._find(held=held, size=size, kept=kept)
             if added is not None:
-                self.horizon.hold(gang=gang, pool=held.pool, size=size)
+                self.projection.hold(gang=gang, pool=held.pool, size=size)
                 return self._resized(held=held, kept=kept, added=added)
         return None
 
@@ -60,14 +60,14 @@ class Resizer:
         if held.gang.extras + size == len(kept):
             return []
         stays = {new: held.assignment[old] for new, old in enumerate(kept)}
-        return self.seating.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
+        return self.placer.glimpse(gang=held.gang, pool=held.pool, pods=size, kept=stays)
 
     def _resized(self, *, held: Admitted, kept: Sequence[int], added: list[str]) -> Resized:
         gang, pool = held.gang, held.pool
         positions = range(len(kept), len(kept) + len(added))
-        self.horizon.take(gang=gang, pool=pool, nodes=added, positions=positions)
+        self.projection.take(gang=gang, pool=pool, nodes=added, positions=positions)
         nodes = [*(held.assignment[index] for index in kept), *added]
-        level, domain, where = whereabouts(view=self.horizon.now.views[pool], nodes=nodes)
+        level, domain, where = whereabouts(view=self.projection.current.pools[pool], nodes=nodes)
         size = len(nodes) - gang.extras
         verb = "shrinks" if size < held.size else "grows"
         return Resized(

@@ -1,10 +1,10 @@
-"""What running gangs may be told to give up, and the picture of soon while that is tried out.
+"""What running gangs may be told to give up, and the projected view while that is tried out.
 
 A rigid gang is one part: all of it. An elastic gang may be several, in the order in which they
 leave: first, size by size, the pods above its smallest size, at last all the rest. A part leaves
 only after those before it and comes back only before them.
 
-All moves are made on the picture of soon and undone: O(places of the part + depth of the tree).
+All moves are made on the projected view and undone: O(places of the part + depth of the tree).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EvictionUnit:
 
 
 class PreemptionPolicy(Protocol):
-    """What may be taken from whom (`claim`)."""
+    """What may be taken from whom (`preemption_policy`)."""
 
     @property
     def within_reach(self) -> bool:
@@ -104,7 +104,7 @@ NO_POLICY: Final = _NoPolicy()
 
 
 class EvictionSimulation:
-    """The parts picked so far, on the picture of soon.
+    """The parts picked so far, on the projected view.
 
     Args:
         search: what the gang looks for.

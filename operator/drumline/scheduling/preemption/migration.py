@@ -30,8 +30,8 @@ from drumline.scheduling.rejections import Rejection
 class Migrator:
     """Looks for better pools."""
 
-    horizon: Projection
-    seating: Placer
+    projection: Projection
+    placer: Placer
     candidacy: Candidates
     budget: MoveAllowance
     pools: PoolSelector
@@ -48,8 +48,8 @@ class Migrator:
 
     def _elsewhere(self) -> Iterator[EvictionUnit]:
         """Gangs that may move and do not run in the first pool that they name."""
-        for pool in self.horizon.now.views:
-            for part in self.candidacy.movable(pool=pool, soon=self.horizon.outlook):
+        for pool in self.projection.current.pools:
+            for part in self.candidacy.movable(pool=pool, projected=self.projection.effective):
                 if pool in part.held.gang.pools[1:]:
                     yield part
 
@@ -61,7 +61,7 @@ class Migrator:
             nodes = self._places(gang=gang, pool=pool, size=held.size)
             if nodes is not None:
                 relocation = Relocation(held=held, nodes=tuple(nodes))
-                carry_out(horizon=self.horizon, pool=pool, relocations=[relocation])
+                carry_out(projection=self.projection, pool=pool, relocations=[relocation])
                 self.candidacy.exclude((gang.uid,))
                 self.budget.spend(gangs=1, gpu_seconds=part.cost)
                 return Move(
@@ -86,9 +86,9 @@ class Migrator:
     def _places(self, *, gang: Gang, pool: str, size: int) -> list[str] | None:
         if self.is_wanted(gang, pool):
             return None
-        if not self.horizon.has_quota(gang=gang, pool=pool, size=size):
+        if not self.projection.has_quota(gang=gang, pool=pool, size=size):
             return None
-        return self.seating.glimpse(gang=gang, pool=pool, pods=size)
+        return self.placer.glimpse(gang=gang, pool=pool, pods=size)
 
 
 def _turn(part: EvictionUnit) -> tuple[int, float, str]:

@@ -4,7 +4,8 @@ It is tried for a gang that waits for quota or capacity, after nothing was free 
 the owner wants it so, for a running gang whose lost places nothing can fill: it asks for these as a
 waiting gang of that many GPUs would. What leaves anyway (gangs already told to go, pods being
 deleted) counts as free: nobody is sent away for places that come of themselves. No one is a
-candidate twice (`candidacy`), or against the law (`claim`). Elastic gangs ask for their smallest
+candidate twice (`candidacy`), or against the law (`preemption_policy`). Elastic gangs ask for their
+smallest
 size: they can grow later.
 """
 
@@ -80,12 +81,12 @@ class VictimChoice:
 
 
 class Preemptor:
-    """Looks for victims, on the picture of soon."""
+    """Looks for victims, on the projected view."""
 
     def __init__(
-        self, *, horizon: Projection, candidacy: Candidates, consolidator: Consolidator
+        self, *, projection: Projection, candidacy: Candidates, consolidator: Consolidator
     ) -> None:
-        self._horizon = horizon
+        self._projection = projection
         self._candidacy = candidacy
         self._consolidator = consolidator
         self._stocks: dict[str, PreemptibleQuota] = {}
@@ -93,19 +94,19 @@ class Preemptor:
         """Questions asked without an answer since the last preemption."""
 
     def preempt(
-        self, *, gang: Gang, queue: Queue, refusals: Mapping[str, Rejection]
+        self, *, gang: Gang, queue: Queue, rejections: Mapping[str, Rejection]
     ) -> Preemption | None:
-        """Move others, or send away the least there is, for a gang that was refused.
+        """Move others, or send away the least there is, for a gang that was rejected.
 
         Args:
             gang: who waits.
             queue: its queue.
-            refusals: what it waits for, by pool, in the order of trying.
+            rejections: what it waits for, by pool, in the order of trying.
 
         Returns:
             Who has to go or to move so that it can start; None if nothing helps.
         """
-        moves = self._consolidator.make_room(gang=gang, refusals=refusals)
+        moves = self._consolidator.make_room(gang=gang, rejections=rejections)
         if moves is not None:
             return self._rearrange(gang=gang, moves=moves)
         if queue.preemption == _NOBODY:
@@ -114,7 +115,7 @@ class Preemptor:
         gpus, rule = gang.gpus_at(size), queue.preemption
         quests = [
             PreemptionRequest(gang=gang, rule=rule, pool=pool, size=size, gpus=gpus)
-            for pool, why in refusals.items()
+            for pool, why in rejections.items()
             if why.reason in HELPED_BY_LEAVING
         ]
         found = [one for quest in quests if (one := self._find(quest))]
@@ -123,13 +124,13 @@ class Preemptor:
         best = min(found, key=lambda one: one.cost)
         self._send_away(best)
         nodes = self._places(best)
-        self._horizon.nominate(Nomination(gang=gang, pool=best.quest.pool, nodes=nodes))
+        self._projection.nominate(Nomination(gang=gang, pool=best.quest.pool, nodes=nodes))
         return _preemption(found=best, assignment=nodes)
 
-    def repair(self, *, held: Admitted, queue: Queue, refusal: Rejection) -> Preemption | None:
+    def repair(self, *, held: Admitted, queue: Queue, rejection: Rejection) -> Preemption | None:
         """Send away the least there is so that all lost places of a running gang can be filled."""
         gang, lost = held.gang, sorted(held.lost)
-        if queue.preemption == _NOBODY or refusal.reason not in HELPED_BY_LEAVING:
+        if queue.preemption == _NOBODY or rejection.reason not in HELPED_BY_LEAVING:
             return None
         quest = PreemptionRequest(
             gang=gang,
@@ -145,7 +146,7 @@ class Preemptor:
             return None
         self._send_away(found)
         nodes = self._places(found)
-        self._horizon.nominate(
+        self._projection.nominate(
             Nomination(gang=gang, pool=held.pool, nodes=nodes, positions=tuple(lost))
         )
         self._candidacy.exclude((gang.uid,))
@@ -155,7 +156,7 @@ class Preemptor:
 
     def waiting(self, nomination: Nomination) -> Blocked:
         """The answer to a gang whose places are kept while others leave them."""
-        gang, held = nomination.gang, self._horizon.in_the_way(nomination)
+        gang, held = nomination.gang, self._projection.in_the_way(nomination)
         keys = sorted(one.gang.key for one in held)
         who = f"{named(keys)} to save and leave" if keys else "pods to end that are being deleted"
         places = f"{counted(len(nomination.nodes), 'place')} in pool {nomination.pool}"
@@ -170,8 +171,8 @@ class Preemptor:
 
     def _rearrange(self, *, gang: Gang, moves: Consolidation) -> Preemption:
         pool, plan = moves.pool, moves.plan
-        carry_out(horizon=self._horizon, pool=pool, relocations=plan.relocations)
-        self._horizon.nominate(Nomination(gang=gang, pool=pool, nodes=plan.nodes))
+        carry_out(projection=self._projection, pool=pool, relocations=plan.relocations)
+        self._projection.nominate(Nomination(gang=gang, pool=pool, nodes=plan.nodes))
         self._changed(one.uid for one in moves.movers)
         return _rearranged(gang=gang, moves=moves)
 
@@ -182,32 +183,35 @@ class Preemptor:
         self._consolidator.forget()
 
     def _find(self, quest: PreemptionRequest) -> VictimChoice | None:
-        outlook, gang = self._horizon.outlook, quest.gang
-        search = _search(picture=outlook, quest=quest)
+        effective, gang = self._projection.effective, quest.gang
+        search = _search(cluster=effective, quest=quest)
         if search is None:
             return None
         question = (search.question, gang.queue, gang.priority, gang.user, quest.gpus)
         if question in self._in_vain:
             return None
         parts = None
-        if self._could_suffice(picture=outlook, quest=quest, search=search):
+        if self._could_suffice(cluster=effective, quest=quest, search=search):
             parts = self._least_victims(quest)
         if not parts:
             self._in_vain.add(question)
             return None
         return VictimChoice(
-            cost=sum(one.cost for one in parts), quest=quest, search=self._soon(quest), parts=parts
+            cost=sum(one.cost for one in parts),
+            quest=quest,
+            search=self._projected(quest),
+            parts=parts,
         )
 
     def _could_suffice(
-        self, *, picture: ClusterView, quest: PreemptionRequest, search: Search
+        self, *, cluster: ClusterView, quest: PreemptionRequest, search: Search
     ) -> bool:
         """Whether there is enough to be had at all: most questions end here."""
-        pool, quota = quest.pool, picture.quota
+        pool, quota = quest.pool, cluster.quota
         if pool not in self._stocks:
             roots = [branch.path[-1] for branch in quota.tree.branches]
             self._stocks[pool] = PreemptibleQuota(leaves=quota.holders(pool).leaves, roots=roots)
-        with _asking(picture=picture, quest=quest) as claim:
+        with _asking(cluster=cluster, quest=quest) as claim:
             balance, leaf = quota.balance(pool), quota.tree.leaf_of[quest.gang.queue]
             most = self._stocks[pool].most(
                 leaf=leaf,
@@ -221,23 +225,25 @@ class Preemptor:
             )
 
     def _least_victims(self, quest: PreemptionRequest) -> list[EvictionUnit] | None:
-        soon, search = self._horizon.soon, self._soon(quest)
-        with _asking(picture=soon, quest=quest) as claim:
+        projected, search = self._projection.projected, self._projected(quest)
+        with _asking(cluster=projected, quest=quest) as claim:
             trial = EvictionSimulation(search=search, claim=claim, gpus=quest.gpus)
             if trial.enough(search.ids):
                 return None
             asked = Requester(
                 gang=quest.gang, rule=quest.rule, pool=quest.pool, is_broken=quest.is_broken
             )
-            candidates = self._candidacy.lawful(asked=asked, soon=soon, claim=claim)
+            candidates = self._candidacy.lawful(asked=asked, projected=projected, claim=claim)
             return least_victims(
                 trial=trial,
                 candidates=candidates,
-                split=lambda one, wanted: self._candidacy.parts(one, soon=soon, wanted=wanted),
+                split=lambda one, wanted: self._candidacy.parts(
+                    one, projected=projected, wanted=wanted
+                ),
             )
 
-    def _soon(self, quest: PreemptionRequest) -> Search:
-        search = _search(picture=self._horizon.soon, quest=quest)
+    def _projected(self, quest: PreemptionRequest) -> Search:
+        search = _search(cluster=self._projection.projected, quest=quest)
         if search is None:
             raise AssertionError(f"{quest.gang.key} could be searched for now and cannot soon")
         return search
@@ -245,7 +251,7 @@ class Preemptor:
     def _send_away(self, found: VictimChoice) -> None:
         """Count the victims as gone soon."""
         for one in _last_parts(found.parts):
-            self._horizon.dismiss(held=one.held, kept=one.kept)
+            self._projection.dismiss(held=one.held, kept=one.kept)
         self._changed(one.uid for one in found.parts)
 
     def _places(self, found: VictimChoice) -> tuple[str, ...]:
@@ -259,15 +265,15 @@ class Preemptor:
 _NOBODY: Final = PreemptionRule()
 
 
-def _search(*, picture: ClusterView, quest: PreemptionRequest) -> Search | None:
-    search = picture.search(gang=quest.gang, pool=quest.pool, pods=quest.size, kept=quest.kept)
+def _search(*, cluster: ClusterView, quest: PreemptionRequest) -> Search | None:
+    search = cluster.search(gang=quest.gang, pool=quest.pool, pods=quest.size, kept=quest.kept)
     return None if isinstance(search, Rejection) else search
 
 
 @contextmanager
-def _asking(*, picture: ClusterView, quest: PreemptionRequest) -> Generator[PreemptionClaim]:
+def _asking(*, cluster: ClusterView, quest: PreemptionRequest) -> Generator[PreemptionClaim]:
     """The claim of a quest; what its queue pays for lost places is no usage meanwhile."""
-    gang, pool, quota = quest.gang, quest.pool, picture.quota
+    gang, pool, quota = quest.gang, quest.pool, cluster.quota
     put_back = quota.hold(gang=gang, pool=pool, size=quest.paid) if quest.is_broken else None
     try:
         yield quota.claim(gang=gang, pool=pool, size=quest.size, rule=quest.rule)

@@ -1,9 +1,10 @@
 """Other places for running gangs that move: all of them find some, or nobody moves.
 
-It is tried on the picture of soon and undone; whoever wants it so carries the plan out (`Projection`):
-the gangs are told to leave, and their new places are kept until they start again there. All who are
-on their way at a time stay below one budget. A move changes nothing in what queues hold; a gang
-keeps its size, its pool and whatever it requires, and is never spread wider than it was.
+It is tried on the projected view and undone; whoever wants it so carries the plan out
+(`Projection`): the gangs are told to leave, and their new places are kept until they start again
+there. All who are on their way at a time stay below one budget. A move changes nothing in what
+queues hold; a gang keeps its size, its pool and whatever it requires, and is never spread wider
+than it was.
 """
 
 from __future__ import annotations
@@ -79,26 +80,26 @@ class RelocationPlan:
 
 def relocated(
     *,
-    soon: ClusterView,
+    projected: ClusterView,
     pool: str,
     movers: Iterable[Admitted],
     closed: Sequence[int] = (),
     first: Search | None = None,
 ) -> RelocationPlan | NotRelocatable:
-    """Places for gangs of a pool that leave theirs; the picture is the same afterwards.
+    """Places for gangs of a pool that leave theirs; the cluster view is the same afterwards.
 
     Args:
-        soon: the picture of soon.
+        projected: the projected view; it is as before afterwards.
         pool: whose nodes.
         movers: who moves.
         closed: ordinals of nodes on which nobody may land.
         first: a search whose places are taken before anybody else's.
     """
-    view, undo = soon.views[pool], list[Undo]()
+    view, undo = projected.pools[pool], list[Undo]()
     line = sorted(movers, key=_hardest_first)
     widths = {held.gang.uid: _width(view=view, nodes=held.assignment) for held in line}
     try:
-        undo += [soon.dismiss(gang=held.gang, pool=pool) for held in line]
+        undo += [projected.dismiss(gang=held.gang, pool=pool) for held in line]
         undo.append(view.close(closed))
         nodes: list[str] = []
         if first is not None:
@@ -108,7 +109,7 @@ def relocated(
             undo.append(_seat(view=view, gang=first.gang, nodes=nodes))
         found: list[Relocation] = []
         for held in line:
-            search = soon.search(gang=held.gang, pool=pool, pods=held.size)
+            search = projected.search(gang=held.gang, pool=pool, pods=held.size)
             places = None if isinstance(search, Rejection) else search.find()
             if places is None or _width(view=view, nodes=places) < widths[held.gang.uid]:
                 return NotRelocatable(uid=held.gang.uid)
@@ -120,13 +121,13 @@ def relocated(
             step()
 
 
-def carry_out(*, horizon: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
+def carry_out(*, projection: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
     """Count gangs as gone to their new places soon, and keep these."""
     line = list(relocations)
     for one in line:
-        horizon.dismiss(held=one.held)
+        projection.dismiss(held=one.held)
     for one in line:
-        horizon.nominate(Nomination(gang=one.held.gang, pool=pool, nodes=one.nodes))
+        projection.nominate(Nomination(gang=one.held.gang, pool=pool, nodes=one.nodes))
 
 
 def _hardest_first(held: Admitted) -> tuple[int, int, str]:

@@ -24,8 +24,8 @@ class GangRepair:
     """Repairs broken gangs, one after the other.
 
     Args:
-        horizon: the pictures of now and soon.
-        seating: finds the places.
+        horizon: the current and the projected view.
+        placer: finds the places.
         candidacy: who was given something is nobody's victim.
         preemptor: sends others away.
         preempts: whether anybody is sent away for a repair.
@@ -37,8 +37,8 @@ class GangRepair:
     def __init__(
         self,
         *,
-        horizon: Projection,
-        seating: Placer,
+        projection: Projection,
+        placer: Placer,
         candidacy: Candidates,
         preemptor: Preemptor,
         preempts: bool,
@@ -46,9 +46,9 @@ class GangRepair:
         queues: Mapping[str, Queue],
         now: float,
     ) -> None:
-        self._horizon = horizon
-        self._seating = seating
-        self._resizer = Resizer(horizon=horizon, seating=seating)
+        self._projection = projection
+        self._placer = placer
+        self._resizer = Resizer(projection=projection, placer=placer)
         self._candidacy = candidacy
         self._preemptor = preemptor
         self._preempts = preempts
@@ -60,7 +60,7 @@ class GangRepair:
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
         """Replacements for the lost places of an admitted gang; the others stay where they are."""
-        gang, view = held.gang, self._horizon.now.views.get(held.pool)
+        gang, view = held.gang, self._projection.current.pools.get(held.pool)
         if view is None:
             return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
@@ -68,36 +68,36 @@ class GangRepair:
             ).of(gang)
         if gang.retry_at > self._now:
             return self._backlog.back_off(gang=gang, pools=()).of(gang)
-        kept = self._horizon.nomination(gang)
+        kept = self._projection.nomination(gang)
         if kept is not None:
-            self._horizon.release(kept)
-        found = self._seating.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
+            self._projection.release(kept)
+        found = self._placer.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
         if isinstance(found, Rejection):
-            return self._not_repaired(held=held, refusal=found, kept=kept)
+            return self._not_repaired(held=held, rejection=found, kept=kept)
         if kept is not None and tuple(found) != kept.nodes:
-            self._seating.forget()
+            self._placer.forget()
             self.gave_back = True
         self._candidacy.exclude((gang.uid,))
         lost = tuple(sorted(held.lost))
-        self._horizon.take(gang=gang, pool=held.pool, nodes=found, positions=lost)
+        self._projection.take(gang=gang, pool=held.pool, nodes=found, positions=lost)
         places = dict(enumerate(held.assignment)) | dict(zip(lost, found, strict=True))
         return placed(gang=gang, view=view, assignment=list(places.values()), replaced=lost)
 
     def _not_repaired(
-        self, *, held: Admitted, refusal: Rejection, kept: Nomination | None
+        self, *, held: Admitted, rejection: Rejection, kept: Nomination | None
     ) -> Resized | Preemption | Blocked:
         """What a broken gang does whose lost places nothing can fill now."""
         gang, queue = held.gang, self._queues.get(held.gang.queue)
         if kept is not None:
-            self._horizon.nominate(kept)
+            self._projection.nominate(kept)
             return self._preemptor.waiting(kept)
         shrunk = self._resizer.shrink(held)
         if shrunk is not None:
             self._candidacy.exclude((gang.uid,))
             return shrunk
         if self._preempts and queue is not None:
-            preemption = self._preemptor.repair(held=held, queue=queue, refusal=refusal)
+            preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:
                 return preemption
-        self._backlog.want(gang=gang, pool=held.pool, reason=refusal.reason)
-        return refusal.of(gang)
+        self._backlog.want(gang=gang, pool=held.pool, reason=rejection.reason)
+        return rejection.of(gang)

@@ -21,31 +21,31 @@ class BlockedCache:
     """The answers to gangs that were told what all of their kind are told."""
 
     def __init__(self) -> None:
-        self._refusals: dict[int, Rejection] = {}
+        self._rejections: dict[int, Rejection] = {}
         """By kind."""
         self._answers: dict[int, Blocked] = {}
-        """By identity of the gang, where its kind was refused as a whole."""
+        """By identity of the gang, where its kind was rejected as a whole."""
 
     def update(self, *, waiting: PendingGangs, told: Mapping[int, Rejection]) -> None:
-        """Write to all gangs of the kinds that were refused as a whole, in `waiting.told`."""
+        """Write to all gangs of the kinds that were rejected as a whole, in `waiting.told`."""
         for gang in waiting.gone:
             self._answers.pop(id(gang), None)
         touched = list(waiting.fresh)
-        for kind in self._refusals.keys() - told.keys():
-            del self._refusals[kind]
+        for kind in self._rejections.keys() - told.keys():
+            del self._rejections[kind]
             touched += waiting.of_kind(kind)
             for gang in waiting.of_kind(kind):
                 self._answers.pop(id(gang), None)
-        changed = {kind for kind, one in told.items() if self._refusals.get(kind) != one}
+        changed = {kind for kind, one in told.items() if self._rejections.get(kind) != one}
         for kind in changed:
-            refusal = self._refusals[kind] = told[kind]
+            rejection = self._rejections[kind] = told[kind]
             gangs = waiting.of_kind(kind)
             touched += gangs
-            self._answers.update(zip(map(id, gangs), refusal.of_all(gangs), strict=True))
+            self._answers.update(zip(map(id, gangs), rejection.of_all(gangs), strict=True))
         for gang in waiting.fresh:
             kind = waiting.kind(gang)
             if kind in told and kind not in changed and not is_alone(gang):
-                self._answers[id(gang)] = self._refusals[kind].of(gang)
+                self._answers[id(gang)] = self._rejections[kind].of(gang)
         if len(touched) > _MANY:
             waiting.told[:] = map(self._answers.get, map(id, waiting.gangs))
             return

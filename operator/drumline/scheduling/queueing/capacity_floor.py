@@ -2,9 +2,9 @@
 
 A gang may start in front of those who have reservations if it takes nothing that one of them needs
 while it runs. On each node, that is the least that is free at any of these moments; between them
-others only leave. A floor is a picture of now in which whatever is above that is withheld, so the
-search for places is the same as everywhere, and finds a place that harms nobody whenever there is
-one.
+others only leave. A floor is a cluster view of now in which whatever is above that is withheld, so
+the search for places is the same as everywhere, and finds a place that harms nobody whenever there
+is one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class CapacityFloor:
     Args:
         base: the first of them.
         moments: the others.
-        pool: which pool; the picture shows no other one.
+        pool: which pool; the cluster view shows no other one.
     """
 
     def __init__(self, *, base: ClusterView, moments: Sequence[ClusterView], pool: str) -> None:
-        self._moments = [moment.views[pool] for moment in moments]
-        view = base.views[pool].copy()
+        self._moments = [moment.pools[pool] for moment in moments]
+        view = base.pools[pool].copy()
         self._view, self._later = view, least(self._moments)
-        self.picture = ClusterView(views={pool: view}, quota=base.quota)
+        self.cluster = ClusterView(pools={pool: view}, quota=base.quota)
         view.later = self._later
         view.withhold(differing(view.free, self._later))
 

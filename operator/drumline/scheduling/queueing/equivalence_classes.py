@@ -1,4 +1,4 @@
-"""Gangs that are alike: what refuses one of them in a cycle refuses all of them.
+"""Gangs that are alike: what rejects one of them in a cycle rejects all of them.
 
 Capacity and quota only shrink while gangs come forward, so of thousands of equal jobs one is looked
 at and the others are given its answer. What differs between alike gangs (names, age, places that

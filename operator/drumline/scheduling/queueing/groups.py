@@ -70,30 +70,30 @@ class GangGroup:
             remedy=_TIME,
         )
 
-    def without_own(self, refusal: Rejection) -> Rejection:
-        """A refusal that was made with others of the group in their places, as it is told."""
+    def without_own(self, rejection: Rejection) -> Rejection:
+        """A rejection that was made with others of the group in their places, as it is told."""
         own = {gang.key for gang in self.members}
-        others = tuple(key for key in refusal.blockers if key not in own)
-        if others == refusal.blockers:
-            return refusal
+        others = tuple(key for key in rejection.blockers if key not in own)
+        if others == rejection.blockers:
+            return rejection
         return replace(
-            refusal,
+            rejection,
             message="needs more than what is left beside the rest of its group",
             blockers=others,
             remedy=_TIME,
         )
 
-    def held_up(self, refused: Mapping[str, Rejection]) -> Rejection:
+    def held_up(self, rejected: Mapping[str, Rejection]) -> Rejection:
         """What those are told that could start.
 
         Args:
-            refused: why others could not, by key.
+            rejected: why others could not, by key.
         """
-        whom = [f"{key} ({refused[key].reason})" for key in sorted(refused)]
+        whom = [f"{key} ({rejected[key].reason})" for key in sorted(rejected)]
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
             message=f"group {self.name} starts together: waits for {named(whom)}",
-            blockers=tuple(sorted(refused)),
+            blockers=tuple(sorted(rejected)),
             remedy=_TIME,
         )
 

@@ -56,7 +56,7 @@ class PendingGangs:
         """
         line = pending if isinstance(pending, tuple) else tuple(pending)
         gone, came = _changes(self._given, line)
-        self._refuse_twins(line, gone=gone, came=came)
+        self._reject_twins(line, gone=gone, came=came)
         self._given, self.gone, self.fresh = line, gone, sorted(came, key=order_key)
         for gang in self.gone:
             self._drop(gang)
@@ -70,7 +70,7 @@ class PendingGangs:
         for gang in self.fresh:
             self._enter(self.place(gang), gang)
 
-    def refuse(self, uids: Iterable[str]) -> None:
+    def reject(self, uids: Iterable[str]) -> None:
         """Raise ValueError where one of these, who are admitted, waits too."""
         twins = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
         if twins:
@@ -111,7 +111,7 @@ class PendingGangs:
         """Those that are looked at one by one."""
         return self._alone.values()
 
-    def _refuse_twins(
+    def _reject_twins(
         self, line: Sequence[Gang], *, gone: Sequence[Gang], came: Sequence[Gang]
     ) -> None:
         """Before anything is changed."""

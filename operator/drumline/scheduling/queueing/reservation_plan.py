@@ -1,9 +1,9 @@
 """Reservations on the timeline of expected ends, and whether somebody may start in front of them.
 
 Each reservation was given the earliest moment at which its gangs fit, places and quota, without any
-reservation before it starting later. The plan keeps a picture of each of these moments; whoever
-starts now is entered in those that it will still be running at. Between two moments gangs only
-leave, so what fits at all of them fits throughout.
+reservation before it starting later. The plan keeps a cluster view of each of these moments;
+whoever starts now is entered in those that it will still be running at. Between two moments gangs
+only leave, so what fits at all of them fits throughout.
 
 Cost: a reservation is one walk along the ends, from the first that leaves as many GPUs as it needs
 (or from where the last walk stopped, back to there) up to its start, O(ends x depth) and a look at
@@ -47,29 +47,31 @@ class PlannedReservation:
     wishes: tuple[ReservationRequest, ...]
     seats: tuple[GangPlacement, ...]
     start: float
-    picture: ClusterView
+    cluster: ClusterView
     """Of that moment, with them in their places."""
 
     @property
     def stamp(self) -> tuple[str, int]:
         """Another one whenever somebody else is entered."""
-        return self.seats[0].gang.uid, self.picture.quota.version
+        return self.seats[0].gang.uid, self.cluster.quota.version
 
 
 class ReservationPlan:
     """The reservations made so far.
 
     Args:
-        horizon: the pictures of now and soon.
+        horizon: the current and the projected view.
         running: what is admitted, by uid.
         now: the present moment.
     """
 
-    def __init__(self, *, horizon: Projection, running: Mapping[str, Admitted], now: float) -> None:
-        self._horizon = horizon
+    def __init__(
+        self, *, projection: Projection, running: Mapping[str, Admitted], now: float
+    ) -> None:
+        self._projection = projection
         self._running = running
         self._now = now
-        self._timeline = Timeline(start=horizon.soon.copy(), running=running, now=now)
+        self._timeline = Timeline(start=projection.projected.copy(), running=running, now=now)
         self._floors: dict[tuple[str, tuple[float, ...]], CapacityFloor] = {}
         self._least: dict[Hashable, list[Vector]] = {}
         self.reserved: list[PlannedReservation] = []
@@ -81,15 +83,15 @@ class ReservationPlan:
         since = _earliest(timeline=timeline, wishes=wishes)
         for start in () if since is None else timeline.ends(since=since):
             ceiling.move(timeline=timeline, start=start)
-            seats = _seat_all(wishes=wishes, picture=timeline.picture)
+            seats = _seat_all(wishes=wishes, cluster=timeline.cluster)
             if seats is None or not _enter(seats=seats, start=start, reserved=self.reserved):
                 continue
             timeline.lift()
             for seat in seats:
                 timeline.add(seat=seat, start=start, end=start + _length(seat.gang))
-            picture = timeline.picture.copy()
+            cluster = timeline.cluster.copy()
             made = PlannedReservation(
-                wishes=tuple(wishes), seats=seats, start=start, picture=picture
+                wishes=tuple(wishes), seats=seats, start=start, cluster=cluster
             )
             self.reserved.append(made)
             self._floors.clear()
@@ -108,7 +110,7 @@ class ReservationPlan:
             seat: the places it would have if there were no reservations.
         """
         ahead = self.ahead(seat.gang)
-        late = next((one for one in ahead if not seat.fits(one.picture)), None)
+        late = next((one for one in ahead if not seat.fits(one.cluster)), None)
         if late is None:
             return seat
         return self._elsewhere(seat=seat, ahead=ahead) or late
@@ -118,10 +120,10 @@ class ReservationPlan:
         ahead = self.ahead(seat.gang)
         unit = gcd(*(gpus for one in (seat, *_seats(ahead)) for gpus in _gpus_by_pod(one.gang)))
         for one in ahead if unit else ():
-            free = one.picture.views[seat.pool].free
+            free = one.cluster.pools[seat.pool].free
             if sum(max(0, there[0]) // unit for there in free) * unit < seat.gpus:
                 return None
-        twin = ReservationPlan(horizon=self._horizon, running=self._running, now=self._now)
+        twin = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
         twin.start(seat, until=latest_end(gang=seat.gang, now=self._now))
         for one in self.reserved:
             made = twin.reserve(one.wishes)
@@ -139,7 +141,7 @@ class ReservationPlan:
         """By ordinal: what is free at all moments of some reservations, the earliest first."""
         key = (pool, *(one.stamp for one in reserved))
         if key not in self._least:
-            free = reserved[0].picture.views[pool].free
+            free = reserved[0].cluster.pools[pool].free
             rest = self.least(pool=pool, reserved=reserved[1:]) if len(reserved) > 1 else free
             self._least[key] = lower(rest, free)
         return self._least[key]
@@ -154,7 +156,7 @@ class ReservationPlan:
         end = expected_length(seat.gang) + self._now if until is None else until
         self._timeline.begin(seat=seat, end=end)
         for one in self.ahead(seat.gang):
-            seat.take(one.picture)
+            seat.take(one.cluster)
         for (pool, _), floor in self._floors.items():
             if pool == seat.pool:
                 floor.start(seat)
@@ -164,16 +166,16 @@ class ReservationPlan:
     ) -> GangPlacement | None:
         key = (seat.pool, tuple(one.start for one in ahead))
         if key not in self._floors:
-            moments = [one.picture for one in ahead]
+            moments = [one.cluster for one in ahead]
             self._floors[key] = CapacityFloor(
-                base=self._horizon.now, moments=moments, pool=seat.pool
+                base=self._projection.current, moments=moments, pool=seat.pool
             )
-        search = self._floors[key].picture.search(gang=seat.gang, pool=seat.pool, pods=seat.size)
+        search = self._floors[key].cluster.search(gang=seat.gang, pool=seat.pool, pods=seat.size)
         nodes = None if isinstance(search, Rejection) else search.find()
         if nodes is None:
             return None
         moved = GangPlacement(gang=seat.gang, pool=seat.pool, nodes=tuple(nodes))
-        return moved if all(moved.fits(one.picture) for one in ahead) else None
+        return moved if all(moved.fits(one.cluster) for one in ahead) else None
 
 
 class CapacityCeiling:
@@ -226,28 +228,28 @@ def _earliest(*, timeline: Timeline, wishes: Sequence[ReservationRequest]) -> fl
 
 
 def _seat_all(
-    *, wishes: Sequence[ReservationRequest], picture: ClusterView
+    *, wishes: Sequence[ReservationRequest], cluster: ClusterView
 ) -> tuple[GangPlacement, ...] | None:
-    """Places for all wishes together; the picture is as before in the end."""
+    """Places for all wishes together; the cluster view is as before in the end."""
     seats: list[GangPlacement] = []
     undos: list[Undo] = []
     for wish in wishes:
-        seat = _seat(wish=wish, picture=picture)
+        seat = _seat(wish=wish, cluster=cluster)
         if seat is None:
             break
         seats.append(seat)
         if len(wishes) > 1:
-            undos.append(seat.take(picture))
+            undos.append(seat.take(cluster))
     for undo in reversed(undos):
         undo()
     return tuple(seats) if len(seats) == len(wishes) else None
 
 
-def _seat(*, wish: ReservationRequest, picture: ClusterView) -> GangPlacement | None:
+def _seat(*, wish: ReservationRequest, cluster: ClusterView) -> GangPlacement | None:
     gang, size = wish.gang, wish.gang.legal_sizes[0]
     for pool in wish.pools:
-        if picture.quota.has_room(gang=gang, pool=pool, size=size):
-            search = picture.search(gang=gang, pool=pool, pods=size)
+        if cluster.quota.has_room(gang=gang, pool=pool, size=size):
+            search = cluster.search(gang=gang, pool=pool, pods=size)
             nodes = None if isinstance(search, Rejection) else search.find()
             if nodes is not None:
                 return GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
@@ -263,9 +265,9 @@ def _enter(
         end = start + _length(seat.gang)
         for one in reserved:
             if start < one.start < end:
-                if not seat.fits(one.picture):
+                if not seat.fits(one.cluster):
                     for undo in reversed(undos):
                         undo()
                     return False
-                undos.append(seat.take(one.picture))
+                undos.append(seat.take(one.cluster))
     return True

@@ -46,9 +46,9 @@ class Reservations:
     """Who has places on the timeline in one cycle; nobody under any other rule than backfill."""
 
     def __init__(
-        self, *, horizon: Projection, running: Iterable[Admitted], policy: Policy, now: float
+        self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
     ) -> None:
-        self._horizon = horizon
+        self._projection = projection
         self._running = running
         self._now = now
         backfills = policy.waiting is WaitingRule.BACKFILL
@@ -99,7 +99,7 @@ class Reservations:
             self._in_vain.add(kind)
             return
         self._by_pool.update({seat.pool for seat in made.seats})
-        self._full = all(self._by_pool[p] >= self._most for p in self._horizon.now.views)
+        self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
 
     def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
         """Places in a pool in which a gang makes nobody late, or who keeps it from starting.
@@ -139,7 +139,9 @@ class Reservations:
         if self._plan is None or self._is_stale:
             before = self._reserved()
             running = {held.gang.uid: held for held in self._running}
-            self._plan = ReservationPlan(horizon=self._horizon, running=running, now=self._now)
+            self._plan = ReservationPlan(
+                projection=self._projection, running=running, now=self._now
+            )
             self._is_stale = False
             for one in before:
                 self._plan.reserve(one.wishes)

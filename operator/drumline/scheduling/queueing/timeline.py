@@ -5,9 +5,9 @@ long they have run, and the best that can be said from that is "as long again" (
 most of those that have run for a minute end soon, most of those that have run for a week do not.
 An end that has passed without the gang ending is expected a minute from now.
 
-A `Timeline` is one picture that is moved along these ends and back, never farther than it must.
-Who was told to leave counts as gone from its start, and who waits for that as seated in its places
-(`horizon`).
+A `Timeline` is one cluster view that is moved along these ends and back, never farther than it
+must. Who was told to leave counts as gone from its start, and who waits for that as seated in its
+places (`projection`).
 """
 
 from __future__ import annotations
@@ -69,17 +69,17 @@ class GangPlacement:
         """GPUs of all its pods."""
         return self.gang.gpus_at(self.size)
 
-    def take(self, picture: ClusterView) -> Undo:
-        """Count it in a picture, places and quota."""
-        picture.take(gang=self.gang, pool=self.pool, nodes=self.nodes)
-        picture.quota.hold(gang=self.gang, pool=self.pool, size=self.size)
-        return lambda: _leave(picture=picture, gang=self.gang, pool=self.pool)
+    def take(self, cluster: ClusterView) -> Undo:
+        """Count it in a cluster view, places and quota."""
+        cluster.take(gang=self.gang, pool=self.pool, nodes=self.nodes)
+        cluster.quota.hold(gang=self.gang, pool=self.pool, size=self.size)
+        return lambda: _leave(cluster=cluster, gang=self.gang, pool=self.pool)
 
-    def fits(self, picture: ClusterView) -> bool:
-        """Whether a picture has exactly these places and the quota for it."""
-        view = picture.views[self.pool]
+    def fits(self, cluster: ClusterView) -> bool:
+        """Whether a cluster view has exactly these places and the quota for it."""
+        view = cluster.pools[self.pool]
         holder = view.holder(gang=self.gang, nodes=self.nodes)
-        return picture.quota.has_room(gang=self.gang, pool=self.pool, size=self.size) and all(
+        return cluster.quota.has_room(gang=self.gang, pool=self.pool, size=self.size) and all(
             all(need <= have for need, have in zip(amounts, view.free[i], strict=True) if need)
             for i, amounts in holder.amounts.items()
         )
@@ -99,27 +99,27 @@ class TimelineEvent:
         """By time; at one moment the leavers first."""
         return (self.at, self.seat is not None, self.gang.uid)
 
-    def apply(self, picture: ClusterView) -> Undo:
-        """Let it happen in a picture."""
+    def apply(self, cluster: ClusterView) -> Undo:
+        """Let it happen in a cluster view."""
         if self.seat is not None:
-            return self.seat.take(picture)
-        return picture.dismiss(gang=self.gang, pool=self.pool)
+            return self.seat.take(cluster)
+        return cluster.dismiss(gang=self.gang, pool=self.pool)
 
 
 class Timeline:
-    """A picture that is moved from one expected end to the next.
+    """A cluster view that is moved from one expected end to the next.
 
     Args:
-        start: the picture to begin with; it belongs to the timeline from then on.
-        running: what the cluster holds now, by uid; whoever else the picture shows starts now.
-        now: the moment of the picture.
+        start: the cluster view to begin with; it belongs to the timeline from then on.
+        running: what the cluster holds now, by uid; whoever else the cluster view shows starts now.
+        now: the moment of the cluster view.
     """
 
     def __init__(self, *, start: ClusterView, running: Mapping[str, Admitted], now: float) -> None:
-        self.picture = start
+        self.cluster = start
         self._now = self._at = now
         self._changes = sorted(_ends(start, running, now), key=lambda one: one.order)
-        self._supply = _supply(picture=start, changes=self._changes, now=now)
+        self._supply = _supply(cluster=start, changes=self._changes, now=now)
         self._undos: list[tuple[float, Undo]] = []
         """Of the changes that are done, when they were due and how they are undone."""
         self._in_order = True
@@ -173,14 +173,14 @@ class Timeline:
 
     def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
         """Let no more be free in a pool than this, by ordinal, until it is lifted."""
-        view = self.picture.views[pool]
+        view = self.cluster.pools[pool]
         view.later = ceiling
         pairs = enumerate(zip(view.free, ceiling, strict=True))
         view.withhold([i for i, (free, most) in pairs if free is not most])
 
     def lift(self) -> None:
         """Let everything be free that is."""
-        for view in self.picture.views.values():
+        for view in self.cluster.pools.values():
             view.later = None
             if view.kept_back:
                 view.grant_withheld(list(view.kept_back))
@@ -193,7 +193,7 @@ class Timeline:
 
     def begin(self, *, seat: GangPlacement, end: float) -> None:
         """Count a gang that starts at the beginning."""
-        seat.take(self.picture)
+        seat.take(self.cluster)
         if end < inf:
             self._insert(TimelineEvent(at=end, gang=seat.gang, pool=seat.pool))
 
@@ -208,16 +208,16 @@ class Timeline:
             self._apply(change)
 
     def _apply(self, change: TimelineEvent) -> None:
-        view = self.picture.views[change.pool]
+        view = self.cluster.pools[change.pool]
         read = len(view.log)
-        self._undos.append((change.at, change.apply(self.picture)))
+        self._undos.append((change.at, change.apply(self.cluster)))
         view.withhold(view.log[read:])
 
 
 def _ends(
-    picture: ClusterView, running: Mapping[str, Admitted], now: float
+    cluster: ClusterView, running: Mapping[str, Admitted], now: float
 ) -> Iterable[TimelineEvent]:
-    for pool, view in picture.views.items():
+    for pool, view in cluster.pools.items():
         for uid, holder in view.holders.items():
             held = running.get(uid)
             if held is not None:
@@ -228,20 +228,20 @@ def _ends(
 
 
 def _supply(
-    *, picture: ClusterView, changes: Iterable[TimelineEvent], now: float
+    *, cluster: ClusterView, changes: Iterable[TimelineEvent], now: float
 ) -> dict[str, tuple[list[int], list[float]]]:
     """By pool: the GPUs that are free at most, now and after each end, and when that is."""
     supply = {
         pool: ([sum(max(0, amount[0]) for amount in view.free)], [now])
-        for pool, view in picture.views.items()
+        for pool, view in cluster.pools.items()
     }
     for change in changes:
-        holder = picture.views[change.pool].holders[change.gang.uid]
+        holder = cluster.pools[change.pool].holders[change.gang.uid]
         free, moments = supply[change.pool]
         free.append(free[-1] + sum(amount[0] for amount in holder.amounts.values()))
         moments.append(change.at)
     return supply
 
 
-def _leave(*, picture: ClusterView, gang: Gang, pool: str) -> None:
-    picture.dismiss(gang=gang, pool=pool)
+def _leave(*, cluster: ClusterView, gang: Gang, pool: str) -> None:
+    cluster.dismiss(gang=gang, pool=pool)

@@ -14,7 +14,7 @@ top, whoever is next of
 So quota is what a queue is sure of, and weights divide what is borrowed. Queues without a parent
 are members of one whole; they never borrow.
 
-Gangs come in chains of alike ones. Who need not come forward, as those alike were refused already,
+Gangs come in chains of alike ones. Who need not come forward, as those alike were rejected already,
 is passed over without a turn: a cycle costs as much as there are kinds of gangs that wait.
 
 Each branch keeps its members in a heap. What stands there may be out of date, but never too large:
@@ -143,7 +143,7 @@ def scheduling_order(
 
     Args:
         chains: gangs of one queue each, in the order of `order_key`.
-        quota: the picture of now; whoever starts meanwhile is written down in it, and the shares
+        quota: the current view; whoever starts meanwhile is written down in it, and the shares
             that it keeps, if any, decide.
         borrowing: whether a gang would take branches above their quota (`BorrowingLevels.of`).
         passed: who need not come forward; asked when it would be its turn.

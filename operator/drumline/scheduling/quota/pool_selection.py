@@ -21,7 +21,7 @@ class PoolSelector:
 
     Args:
         pools: those that exist.
-        quota: knows what quota a refused gang would need.
+        quota: knows what quota a rejected gang would need.
     """
 
     def __init__(self, *, pools: Iterable[Pool], quota: QuotaLedger) -> None:
@@ -38,9 +38,9 @@ class PoolSelector:
             order = wished or tuple(sorted(queue.nominal))
             usable = self._existing & queue.nominal.keys()
             self._open[key] = tuple(name for name in order if name in usable)
-        return self._open[key] or self._refusal(gang=gang, queue=queue, wished=wished)
+        return self._open[key] or self._rejection(gang=gang, queue=queue, wished=wished)
 
-    def _refusal(self, *, gang: Gang, queue: Queue, wished: tuple[str, ...]) -> Rejection:
+    def _rejection(self, *, gang: Gang, queue: Queue, wished: tuple[str, ...]) -> Rejection:
         known = sorted(self._existing.intersection(wished or queue.nominal))
         if wished and not known:
             which = f"pool {wished[0]} does" if len(wished) == 1 else f"pools {named(wished)} do"

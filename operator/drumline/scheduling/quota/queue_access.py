@@ -17,7 +17,7 @@ class QueueAccess:
         self._told: dict[tuple[str, str, int], Rejection | None] = {}
         """By queue, namespace and priority."""
 
-    def refusal(self, gang: Gang) -> Rejection | None:
+    def rejection(self, gang: Gang) -> Rejection | None:
         """Why a gang may not use the queue that it names, if it may not."""
         key = (gang.queue, gang.namespace, gang.priority)
         if key not in self._told:
@@ -31,7 +31,7 @@ class QueueAccess:
 
 
 def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
-    """The refusal of a gang whose queue is not there."""
+    """The rejection of a gang whose queue is not there."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
         message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",

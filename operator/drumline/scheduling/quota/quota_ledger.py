@@ -3,11 +3,11 @@
 A queue that stands alone never gets more GPUs of a pool than its nominal quota there. In a cohort
 it may use what the others leave of theirs (`cohorts`), and the cohort as a whole never gets more
 than its members' quotas together (I1). No user gets more of a queue than its limit for each
-(`caps`). Where a quota was lowered under running jobs, nothing more is admitted until usage is
-below it again.
+(`user_limits`). Where a quota was lowered under running jobs, nothing more is admitted until usage
+is below it again.
 
-Every question is O(depth of the tree); only the words of a refusal look at who holds what
-(`shortage`), once for equal questions.
+Every question is O(depth of the tree); only the words of a rejection look at who holds what
+(`quota_rejections`), once for equal questions.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PoolAccount:
 
 
 class QuotaLedger:
-    """GPUs by queue, user and pool: what is promised to whom in one picture of the cluster.
+    """GPUs by queue, user and pool: what is promised to whom in one view of the cluster.
 
     Args:
         tree: the queues.
@@ -81,7 +81,7 @@ class QuotaLedger:
         """By uid and pool: the sizes that are kept for gangs."""
         self._scales: dict[str, FairShareWeights] = {}
         self._told: dict[tuple[object, ...], Rejection] = {}
-        """By the figures that a refusal depends on: equal questions, equal answers."""
+        """By the figures that a rejection depends on: equal questions, equal answers."""
         self._told_to_others = False
         """Whether another book with the same entries has these answers too."""
 
@@ -169,11 +169,11 @@ class QuotaLedger:
         )
 
     def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The refusal of a gang that not even an idle cohort could hold."""
+        """The rejection of a gang that not even an idle cohort could hold."""
         return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The refusal of a gang that has to wait for other jobs of its queue, user or cohort."""
+        """The rejection of a gang that has to wait for other jobs of its queue, user or cohort."""
         if self.has_room(gang=gang, pool=pool, size=size):
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)

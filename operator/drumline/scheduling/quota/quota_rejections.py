@@ -1,4 +1,4 @@
-"""Refusals for want of quota, or at a user's cap: the numbers, who holds it, and what would help.
+"""Rejections for want of quota, or at a user's cap: the numbers, who holds it, and what would help.
 
 Those whose leaving makes room are looked for in the user's own jobs where his cap is reached, then
 in the queue's, then in those of the queues that have borrowed most; each time the lowest priority
@@ -57,7 +57,7 @@ class Shortage:
         """Whether there is room, as the accounts stand."""
         return self.balance.room(self.leaf) >= self.gpus and not self.capped
 
-    def refuse(
+    def reject(
         self,
         reason: BlockReason,
         message: str,
@@ -66,7 +66,7 @@ class Shortage:
         remedy: Remedy | None,
         blockers: tuple[str, ...] = (),
     ) -> Rejection:
-        """A refusal of this."""
+        """A rejection of this."""
         return Rejection(
             reason=reason,
             message=message,
@@ -78,7 +78,7 @@ class Shortage:
 
 
 def can_never(asked: Shortage) -> Rejection | None:
-    """The refusal of what would be too much even if nobody else held anything."""
+    """The rejection of what would be too much even if nobody else held anything."""
     most, queue, pool = asked.balance.most(asked.leaf), asked.queue, asked.pool
     limit = asked.caps.limits.get(asked.leaf)
     if asked.gpus > most:
@@ -87,7 +87,7 @@ def can_never(asked: Shortage) -> Rejection | None:
             return no_quota(queue=queue, pool=pool, gpus=asked.gpus, remedy=remedy)
         nominal = queue.nominal.get(pool, 0)
         borrowed = f" and can borrow {most - nominal}" if most > nominal else ""
-        return asked.refuse(
+        return asked.reject(
             BlockReason.EXCEEDS_QUOTA,
             f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} has a nominal quota of"
             f" {nominal} in pool {pool}{borrowed}: ask for less or raise the quota",
@@ -95,7 +95,7 @@ def can_never(asked: Shortage) -> Rejection | None:
             remedy=remedy,
         )
     if limit is not None and asked.gpus > limit:
-        return asked.refuse(
+        return asked.reject(
             BlockReason.EXCEEDS_QUOTA,
             f"needs {counted(asked.gpus, 'GPU')}; queue {queue.name} allows each user {limit}"
             f" in pool {pool}: ask for less or raise that limit",
@@ -116,7 +116,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
 
 
 def has_to_wait(asked: Shortage) -> Rejection:
-    """The refusal of what has no room now."""
+    """The rejection of what has no room now."""
     blockers = _who_has_to_leave(asked)
     held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
     if asked.capped:
@@ -125,7 +125,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
     else:
         left = max(0, asked.balance.room(asked.leaf))
         reason, text = BlockReason.QUOTA_EXHAUSTED, _room_text(asked, left=left)
-    return asked.refuse(
+    return asked.reject(
         reason,
         f"{text}; needs {asked.gpus}; held by {held_by}",
         blockers=tuple(held.gang.key for held in blockers),
@@ -137,7 +137,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
 def no_quota(
     *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
 ) -> Rejection:
-    """The refusal of a gang whose queue has no quota where it wants to run."""
+    """The rejection of a gang whose queue has no quota where it wants to run."""
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     return Rejection(

@@ -37,7 +37,7 @@ _NEAREST_FIRST: Final = (
     BlockReason.NO_QUOTA_IN_POOL,
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 )
-"""Of several pools' refusals, the one that is nearest to a start is told."""
+"""Of several pools' rejections, the one that is nearest to a start is told."""
 
 
 class UnmetDemand:
@@ -59,7 +59,7 @@ class UnmetDemand:
         return len(self._first)
 
     def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
-        """The refusal of a gang that may not pass another one."""
+        """The rejection of a gang that may not pass another one."""
         if not self._first:
             return None
         line = (pool, gang.queue, gang.user)
@@ -75,17 +75,17 @@ class UnmetDemand:
             remedy=Remedy(kind=RemedyKind.WAIT_FOR),
         )
 
-    def refuse(self, *, gang: Gang, refusals: Mapping[str, Rejection]) -> Rejection:
-        """The refusal of a gang that waits in some pools, and what it means for others."""
-        refusal = min(refusals.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
-        for pool, one in refusals.items():
+    def reject(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Rejection:
+        """The rejection of a gang that waits in some pools, and what it means for others."""
+        rejection = min(rejections.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
+        for pool, one in rejections.items():
             self.want(gang=gang, pool=pool, reason=one.reason)
             if self._strict:
-                self._hold_back(gang=gang, pool=pool, why=one.reason, told=refusal.reason)
-        return refusal
+                self._hold_back(gang=gang, pool=pool, why=one.reason, told=rejection.reason)
+        return rejection
 
     def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
-        """The refusal of a gang whose last try was rejected; it will want its pools again."""
+        """The rejection of a gang whose last try was rejected; it will want its pools again."""
         self._wanted |= {(None, pool) for pool in pools}
         cause = gang.retry_cause or "its pods could not be created"
         return Rejection(

@@ -1,4 +1,4 @@
-"""The values refuse what would make a cycle count wrong."""
+"""The values reject what would make a cycle count wrong."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def searched(random: Random) -> Search:
     )
     cache = CycleCache()
     cache.waiting(snapshot=snapshot, pending=[wanted])
-    picture = cache.picture(snapshot=snapshot, policy=Policy())
-    search = picture.search(gang=wanted, pool="h100", pods=wanted.nodes)
+    cluster_view = cache.cluster_view(snapshot=snapshot, policy=Policy())
+    search = cluster_view.search(gang=wanted, pool="h100", pods=wanted.nodes)
     assert isinstance(search, Search)
     return search
 

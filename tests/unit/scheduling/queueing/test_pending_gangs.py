@@ -99,9 +99,9 @@ def test_nobody_waits_twice_and_the_line_stays_as_it_was(
 def test_who_is_admitted_does_not_wait() -> None:
     waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
     waiting.update(gangs)
-    waiting.refuse(["somebody"])
+    waiting.reject(["somebody"])
     with pytest.raises(ValueError, match="admitted already"):
-        waiting.refuse(["somebody", gangs[4].uid])
+        waiting.reject(["somebody", gangs[4].uid])
 
 
 def test_an_equal_gang_that_is_another_object_takes_the_place() -> None:

@@ -1,4 +1,4 @@
-"""Refusals for want of quota and at users' caps, and that what they propose is true."""
+"""Rejections for want of quota and at users' caps, and that what they propose is true."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def remedy_of(blocked: Blocked) -> Remedy:
 
 
 def applied(snapshot: Snapshot, blocked: Blocked) -> Snapshot:
-    """The snapshot with the remedy of a refusal."""
+    """The snapshot with the remedy of a rejection."""
     remedy = remedy_of(blocked)
     match remedy.kind:
         case RemedyKind.WAIT_FOR:
@@ -77,7 +77,7 @@ def less(remedy: Remedy) -> Remedy:
 
 
 def hold_true(snapshot: Snapshot, one: Gang) -> Blocked:
-    """A refusal whose remedy lets the gang start, and nothing less does."""
+    """A rejection whose remedy lets the gang start, and nothing less does."""
     blocked = refused(snapshot, one)
     assert run(applied(snapshot, blocked), one).placed, blocked
     remedy = remedy_of(blocked)
