@@ -109,7 +109,7 @@ def simulate(
         execution=execution,
         outages=outages,
     )
-    decider = decider or partial(decide, memory=Memory())
+    decider = decider or partial(decide, cache=Memory())
     simulation.run(decider=decider, recorder=recorder, watch=watch)
     return simulation.outcome(recorder)
 
