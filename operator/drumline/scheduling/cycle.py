@@ -66,7 +66,7 @@ def decide(
     running = cache.running(snapshot)
     waiting = cache.waiting(snapshot=snapshot, pending=pending)
     waiting.reject(running.uids)
-    cluster = cache.cluster(snapshot=snapshot, policy=policy)
+    cluster = cache.cluster_view(snapshot=snapshot, policy=policy)
     session = CycleSession(
         snapshot=snapshot,
         running=running,

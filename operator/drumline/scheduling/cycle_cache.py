@@ -51,8 +51,8 @@ class CycleCache:
             self._running = running(snapshot.admitted)
         return self._running
 
-    def cluster(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
+    def cluster_view(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
         """The cluster view of now, for those who wait; nobody uses the one of the cycle before."""
-        return self._standing.cluster(
+        return self._standing.cluster_view(
             snapshot=snapshot, waiting=self._waiting.examples, policy=policy
         )

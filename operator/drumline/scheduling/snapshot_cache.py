@@ -29,7 +29,7 @@ class SnapshotCache:
         self._snapshot = Snapshot(nodes=(), pools=(), queues=())
         self._admitted: dict[str, Admitted] = {}
 
-    def cluster(
+    def cluster_view(
         self, *, snapshot: Snapshot, waiting: Iterable[Gang], policy: Policy
     ) -> ClusterView:
         """The cluster view of a snapshot.

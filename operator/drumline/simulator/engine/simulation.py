@@ -109,7 +109,7 @@ def simulate(
         execution=execution,
         outages=outages,
     )
-    decider = decider or partial(decide, cache=Memory())
+    decider = decider or partial(decide, cache=CycleCache())
     simulation.run(decider=decider, recorder=recorder, watch=watch)
     return simulation.outcome(recorder)
 
