@@ -11,7 +11,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.recovery.tiered_checkpointer import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 from drumline_trainer.train import train
 
 CPU = torch.device("cpu")
@@ -31,9 +31,9 @@ def first_step(placement: Placement, config: TrainerConfig) -> tuple[float, floa
         losses_file=None,
         peak_flops=None,
     )
-    with SavePoints(
+    with TieredCheckpointer(
         config=config, placement=placement, device=CPU, reporter=reporter
-    ) as savepoints:
-        train(config, device=CPU, reporter=reporter, savepoints=savepoints)
+    ) as checkpointer:
+        train(config, device=CPU, reporter=reporter, checkpointer=checkpointer)
     dist.barrier()
     return joined, done[0] if done else 0.0

@@ -24,7 +24,7 @@ from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.recovery.tiered_checkpointer import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 from drumline_trainer.sharding.slices import slices_of
 from drumline_trainer.train import train
 from tests.bench import trainer_plain as plain
@@ -99,7 +99,7 @@ def beside(placement: Placement, layout: str, config: TrainerConfig) -> Beside:
     )
     turns.plain = PlainRun(layout, config, placement)
     with turns:
-        train(config, device=CPU, reporter=turns.reporter, savepoints=turns)
+        train(config, device=CPU, reporter=turns.reporter, checkpointer=turns)
     dist.destroy_process_group()
     return Beside(
         ours=turns.ours[WARM_UP:],
@@ -149,7 +149,7 @@ class PlainRun:
 
 
 @dataclass(kw_only=True)
-class Turns(SavePoints):
+class Turns(TieredCheckpointer):
     """Our run's save points, none of which is due; between two steps it is the script's turn."""
 
     plain: Any = None

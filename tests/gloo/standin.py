@@ -29,12 +29,18 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
-from drumline_trainer.agent.processes.local_ranks import PARK_SECONDS
+from drumline_trainer.agent.processes.local_ranks import QUIESCE_SECONDS
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word, said
-from drumline_trainer.rank_protocol.orders import Interrupt, Order, Resume
+from drumline_trainer.rank_protocol.heartbeat import (
+    Heartbeat,
+    Phase,
+    Quiesced,
+    RankMessage,
+    parse_rank_message,
+)
+from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
@@ -76,7 +82,7 @@ def rank_of_agent(
     """A rank process with an agent, as `drumline_trainer.agent.processes.rank_main` makes it."""
     rank = __import__(module, fromlist=["run_rank"])
 
-    def send(word: Word) -> None:
+    def send(word: RankMessage) -> None:
         os.write(words.fileno(), word.to_json().encode() + b"\n")
         if isinstance(word, Heartbeat):
             for fault in faults:
@@ -104,11 +110,13 @@ class Rank:
 
     process: BaseProcess
     orders: Connection
-    heard: queue.SimpleQueue[Word | None] = field(default_factory=queue.SimpleQueue)
-    said: list[Word] = field(default_factory=list)
+    heard: queue.SimpleQueue[RankMessage | None] = field(default_factory=queue.SimpleQueue)
+    said: list[RankMessage] = field(default_factory=list)
     """Everything taken from the queue so far."""
 
-    def hear(self, wanted: Callable[[Word], bool], *, until: float = math.inf) -> Word:
+    def hear(
+        self, wanted: Callable[[RankMessage], bool], *, until: float = math.inf
+    ) -> RankMessage:
         """Wait for a word.
 
         Raises:
@@ -122,7 +130,7 @@ class Rank:
         self.heard.put(None)
         raise EOFError(f"ended without the word, exit code {self.process.exitcode}")
 
-    def _next(self, until: float) -> Word | None:
+    def _next(self, until: float) -> RankMessage | None:
         if until == math.inf:
             return self.heard.get()
         return self.heard.get(timeout=max(0.0, until - time.monotonic()))
@@ -131,7 +139,7 @@ class Rank:
         """Wait until it has left this attempt; one that has not in time is killed."""
         try:
             self.hear(
-                lambda word: isinstance(word, Parked) and word.attempt == attempt, until=until
+                lambda word: isinstance(word, Quiesced) and word.attempt == attempt, until=until
             )
         except (EOFError, queue.Empty):
             self.process.kill()
@@ -139,7 +147,7 @@ class Rank:
             return False
         return True
 
-    def listened(self) -> list[Word]:
+    def listened(self) -> list[RankMessage]:
         """Everything said up to the end of the process."""
         while (word := self.heard.get()) is not None:
             self.said.append(word)
@@ -152,7 +160,7 @@ class Rank:
         self.process.join()
         self.orders.close()
 
-    def tell(self, order: Order) -> None:
+    def tell(self, order: RankOrder) -> None:
         """Give an order."""
         os.write(self.orders.fileno(), order.to_json().encode() + b"\n")
 
@@ -255,7 +263,7 @@ class StandIn:
         for rank in self.ranks.values():
             with suppress(BrokenPipeError):
                 rank.tell(Interrupt(generation=self.generation, attempt=self.attempt))
-        give_up = time.monotonic() + PARK_SECONDS
+        give_up = time.monotonic() + QUIESCE_SECONDS
         return {n for n, r in self.ranks.items() if not r.parks(self.attempt, until=give_up)}
 
     def recover(self, *, restore: int | None = None, newest: bool = True) -> set[int]:
@@ -293,7 +301,7 @@ class StandIn:
         ]
         return max(set.intersection(*held), default=None)
 
-    def hear(self, wanted: Callable[[Word], bool]) -> list[Word]:
+    def hear(self, wanted: Callable[[RankMessage], bool]) -> list[RankMessage]:
         """Wait until every rank has said such a word."""
         return [rank.hear(wanted) for rank in self.ranks.values()]
 
@@ -322,15 +330,15 @@ class StandIn:
         self._store = store_on(listener)
 
 
-def first_step_after(beat_of: Sequence[Word], *, attempt: int) -> float:
+def first_step_after(beat_of: Sequence[RankMessage], *, attempt: int) -> float:
     """When a rank that has said these words had finished its first step of the attempt."""
     beats = [w for w in beat_of if isinstance(w, Heartbeat) and w.attempt == attempt]
     first = next(b for b in beats if b.phase is Phase.DATA)
     return next(b.time_seconds for b in beats if b.step > first.step)
 
 
-def _listen(words: Connection, heard: queue.SimpleQueue[Word | None]) -> None:
+def _listen(words: Connection, heard: queue.SimpleQueue[RankMessage | None]) -> None:
     with words, os.fdopen(os.dup(words.fileno()), encoding="utf-8") as lines:
         for line in lines:
-            heard.put(said(line))
+            heard.put(parse_rank_message(line))
     heard.put(None)

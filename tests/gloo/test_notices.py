@@ -9,7 +9,7 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, RankMessage
 from drumline_trainer.rank_protocol.orders import SaveNotice, Withdraw
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
@@ -28,7 +28,7 @@ def notice(name: str, *, leave: bool) -> SaveNotice:
     return SaveNotice(id=name, leave=leave)
 
 
-def saved(word: Word) -> bool:
+def saved(word: RankMessage) -> bool:
     return isinstance(word, NoticeSaved)
 
 

@@ -14,7 +14,7 @@ from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Quiesced, RankMessage
 from drumline_trainer.rank_protocol.orders import Interrupt, Resume
 from drumline_trainer.rank_protocol.snapshot_file import snapshot_file
 from tests.gloo.configs import small
@@ -142,7 +142,7 @@ def test_survivors_of_a_hung_rank_leave_when_told_and_it_need_not_be_dead(
         for survivor in (0, 2):
             gang.ranks[survivor].hear(_at(6, Phase.BACKWARD))
             gang.ranks[survivor].tell(Interrupt(generation=1, attempt=0))
-            gang.ranks[survivor].hear(lambda word: isinstance(word, Parked))
+            gang.ranks[survivor].hear(lambda word: isinstance(word, Quiesced))
         gang.ranks[1].process.kill()
         gang.ranks[1].process.join()
         gang.resume({1}, restore=gang.common_snapshot())
@@ -161,7 +161,7 @@ def test_a_rank_that_waits_for_others_to_join_leaves_when_told(
         gang.resume(dead, restore=None, absent=dead)
         for survivor in (0, 2):
             gang.ranks[survivor].tell(Interrupt(generation=1, attempt=1))
-            gang.ranks[survivor].hear(lambda word: isinstance(word, Parked) and word.attempt == 1)
+            gang.ranks[survivor].hear(lambda word: isinstance(word, Quiesced) and word.attempt == 1)
         gang.resume(dead, restore=gang.common_snapshot())
         gang.finish()
     assert_equal_runs(folder, undisturbed)
@@ -178,7 +178,7 @@ def test_a_rank_that_waits_for_a_store_leaves_when_told(
         nobody = replace(gang.placement(0), store_port=1)
         gang.ranks[0].tell(Resume(placement=nobody))
         gang.ranks[0].tell(Interrupt(generation=1, attempt=1))
-        gang.ranks[0].hear(lambda word: isinstance(word, Parked) and word.attempt == 1)
+        gang.ranks[0].hear(lambda word: isinstance(word, Quiesced) and word.attempt == 1)
         gang.resume(dead, restore=gang.common_snapshot())
         gang.finish()
     assert_equal_runs(folder, undisturbed)
@@ -243,7 +243,7 @@ def test_a_rank_of_an_older_attempt_meets_nobody(
         assert stale.process.is_alive()
         stale.tell(Interrupt(generation=1, attempt=0))
         parked = stale.hear(lambda _: True)  # the first that it has to say
-        assert isinstance(parked, Parked)
+        assert isinstance(parked, Quiesced)
         stale.end()
     assert_equal_runs(folder, undisturbed)
 
@@ -260,8 +260,8 @@ def test_who_lost_the_checkpoint_folder_parks_and_commits_nothing(
         checkpoints.claim()
         committed = checkpoints.steps()
         for rank in gang.ranks.values():
-            parked = rank.hear(lambda word: isinstance(word, Parked))
-            assert isinstance(parked, Parked)
+            parked = rank.hear(lambda word: isinstance(word, Quiesced))
+            assert isinstance(parked, Quiesced)
             assert "StaleMembershipError" in parked.reason
         assert checkpoints.steps() == committed
 
@@ -300,11 +300,11 @@ def held_by(pid: int | None) -> dict[str, int]:
     }
 
 
-def _two_steps_on(word: Word, *, attempt: int) -> bool:
+def _two_steps_on(word: RankMessage, *, attempt: int) -> bool:
     if not isinstance(word, Heartbeat) or word.restored_step is None:
         return False
     return word.attempt == attempt and word.step >= word.restored_step + 2
 
 
-def _at(step: int, phase: Phase) -> Callable[[Word], bool]:
+def _at(step: int, phase: Phase) -> Callable[[RankMessage], bool]:
     return lambda word: isinstance(word, Heartbeat) and (word.step, word.phase) == (step, phase)

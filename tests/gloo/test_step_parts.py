@@ -13,7 +13,7 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
@@ -34,7 +34,7 @@ PHASES = {"data", "forward", "backward", "optimizer", "other", "all_reduce/world
 def train_all(placement: Placement, pipe: Connection, configs: list[TrainerConfig]) -> None:
     """One layout after the other; send each one's last heartbeat."""
     for attempt, config in enumerate(configs):
-        words: list[Word] = []
+        words: list[RankMessage] = []
         run_rank(
             config=config,
             placement=replace(placement, attempt=attempt),

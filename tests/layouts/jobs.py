@@ -12,7 +12,7 @@ from torch import Tensor
 from drumline_trainer.assembly.assemble import Trainee
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Word
+from drumline_trainer.rank_protocol.heartbeat import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -28,7 +28,7 @@ def train(placement: Placement, config: TrainerConfig) -> None:
 def train_until(placement: Placement, config: TrainerConfig, checkpoint: int) -> None:
     """Up to the checkpoint of a step; the run ends as if it had been killed there."""
 
-    def listen(word: Word) -> None:
+    def listen(word: RankMessage) -> None:
         if getattr(word, "checkpoint_step", None) == checkpoint:
             raise _EnoughError
 

@@ -17,7 +17,7 @@ import torch
 
 from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.abort import leave
+from drumline_trainer.recovery.abort import leave_membership
 from tests.gloo.gang import fork_server
 from tests.layouts.cases import MOST_RANKS
 
@@ -116,5 +116,5 @@ def _serve(pipe: Connection) -> None:
             answer = (True, job(placement, *arguments))
         except Exception:  # noqa: BLE001 - the process boundary
             answer = (False, traceback.format_exc())
-        leave(torch.device("cpu"))
+        leave_membership(torch.device("cpu"))
         pipe.send(answer)

@@ -23,7 +23,7 @@ from drumline.api.trainingjob import RecoverySpec
 from drumline.scheduling.decisions import BlockReason
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.agent.api import prometheus as agent_metrics
-from drumline_trainer.agent.base.events import Event
+from drumline_trainer.agent.base.events import AgentEvent
 from drumline_trainer.contract import FaultClass, RestoreTier
 
 ROOT = Path(__file__).parents[2]
@@ -182,7 +182,7 @@ def test_every_log_event_that_is_named_exists() -> None:
     section = OPERATIONS.split("\n## Logs\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", section))
     source = "\n".join(path.read_text() for path in (ROOT / "operator").rglob("*.py"))
-    logged = set(re.findall(r'\blog\.\w+\(\s*"(\w+)"', source)) | set(Event)
+    logged = set(re.findall(r'\blog\.\w+\(\s*"(\w+)"', source)) | set(AgentEvent)
     assert named <= logged, named - logged
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.launch.launchers import Launched, launched
+from drumline_trainer.launch.launchers import LaunchedRank, detect_launcher
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import checked_layout
 
 if TYPE_CHECKING:
-    from drumline_trainer.launch.local import Work
+    from drumline_trainer.launch.local import RankProgram
     from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -159,7 +159,7 @@ def configured(
     return TrainerConfig.from_dict(raw)
 
 
-def started_as(ranks: int | None) -> Launched | int:
+def started_as(ranks: int | None) -> LaunchedRank | int:
     """Which rank a launcher made of this process, or how many ranks to fork here.
 
     Args:
@@ -172,7 +172,7 @@ def started_as(ranks: int | None) -> Launched | int:
     asked = 1 if ranks is None else ranks
     if asked < 1:
         raise ConfigError(f"ranks: must be at least 1, not {asked}")
-    rank = launched(os.environ)
+    rank = detect_launcher(os.environ)
     if rank is None or (rank.world_size == 1 and asked > 1):
         return asked
     if ranks not in (None, rank.world_size):
@@ -182,22 +182,24 @@ def started_as(ranks: int | None) -> Launched | int:
     return rank
 
 
-def _world_size(started: Launched | int) -> int:
+def _world_size(started: LaunchedRank | int) -> int:
     return started if isinstance(started, int) else started.world_size
 
 
-def _run(work: Work, started: Launched | int, *, config: TrainerConfig | None = None) -> int:
+def _run(
+    work: RankProgram, started: LaunchedRank | int, *, config: TrainerConfig | None = None
+) -> int:
     # read by torch as it is imported: else c10d warns of every address without a name, and the
     # profiler of machines without a GPU
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from drumline_trainer.launch.local import be_rank, fork_ranks  # noqa: PLC0415
+    from drumline_trainer.launch.local import fork_ranks, run_launched_rank  # noqa: PLC0415
 
     if isinstance(started, int):
         if config is not None:
             preload(config, ranks=started)
         return fork_ranks(work, ranks=started)
-    return be_rank(work, launched=started)
+    return run_launched_rank(work, launched=started)
 
 
 def _train_rank(

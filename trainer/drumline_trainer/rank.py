@@ -42,11 +42,11 @@ from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import Parked, Word
+from drumline_trainer.rank_protocol.heartbeat import Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.abort import PATIENCE_SECONDS, interrupt, leave
+from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
 from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT, backend_of, join
-from drumline_trainer.recovery.tiered_checkpointer import PreemptedError, SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import PreemptedError, TieredCheckpointer
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.train import train
 
@@ -69,7 +69,7 @@ def run_rank(
     *,
     config: TrainerConfig,
     placement: Placement,
-    heartbeat: Callable[[Word], None] | None = None,
+    heartbeat: Callable[[RankMessage], None] | None = None,
     control: Control | None = None,
     losses_file: Path | None = None,
     write: Callable[[str], None] | None = None,
@@ -115,11 +115,11 @@ def run_rank(
 
     def break_off(late: float) -> None:
         with instruments.last_words():
-            interrupt(device, force=late >= PATIENCE_SECONDS)
+            abort_collectives(device, force=late >= PATIENCE_SECONDS)
 
     control.on_interrupt = break_off
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
-        leave(device)
+        leave_membership(device)
         reporter.tell(parked)
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
@@ -127,7 +127,7 @@ def run_rank(
 
 def _train_until_parked(
     config: TrainerConfig, *, reporter: Reporter, device: torch.device, control: Control
-) -> Parked | None:
+) -> Quiesced | None:
     """Train to the end of the run (None) or of the gang. All other errors are raised."""
     placement = reporter.placement
     try:
@@ -135,7 +135,7 @@ def _train_until_parked(
     except Exception as error:
         if exit_code_of(error) is not ExitCode.PEER_LOST:
             raise
-        return Parked(
+        return Quiesced(
             generation=placement.generation,
             attempt=placement.attempt,
             step=reporter.step,
@@ -163,14 +163,14 @@ def _train(
         facts=environment_facts(config.to_dict(), layout, backend=backend_of(device)),
         groups=groups_of(layout, placement.rank),
     )
-    with SavePoints(
+    with TieredCheckpointer(
         config=config,
         placement=reporter.placement,
         device=device,
         reporter=reporter,
         control=control,
-    ) as savepoints:
-        train(config, device=device, reporter=reporter, savepoints=savepoints)
+    ) as checkpointer:
+        train(config, device=device, reporter=reporter, checkpointer=checkpointer)
     dist.destroy_process_group()
 
 

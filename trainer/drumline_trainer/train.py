@@ -28,8 +28,13 @@ from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.batch_shard import Share
 from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.recovery.tiered_checkpointer import SavePoints
-from drumline_trainer.recovery.train_state import announce, cursor_of, loss_scale_of, trainer_state
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
+from drumline_trainer.recovery.train_state import (
+    data_cursor_of,
+    loss_scale_of,
+    report_start,
+    trainer_state,
+)
 from drumline_trainer.sharding.world import World
 
 
@@ -38,7 +43,11 @@ class NonFiniteLossError(ArithmeticError):
 
 
 def train(
-    config: TrainerConfig, *, device: torch.device, reporter: Reporter, savepoints: SavePoints
+    config: TrainerConfig,
+    *,
+    device: torch.device,
+    reporter: Reporter,
+    checkpointer: TieredCheckpointer,
 ) -> None:
     """Train from the best saved state, or from the initial weights, to `config.steps`.
 
@@ -64,17 +73,17 @@ def train(
     reporter.assembled(layout, stages=trainee.stages, state=[one.tensor for one in kept])
 
     reporter.enter(Phase.RESTORING)
-    start = savepoints.restore(kept)
+    start = checkpointer.restore(kept)
     begin_weights(trainee, start, config=config)
-    cursor, scale = cursor_of(start), loss_scale_of(start, config=config)
+    cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
     optimizer.set_finished_steps(start.step - scale.skipped)
     trainee.weights.publish()
-    announce(start, config=config, dataset=dataset, reporter=reporter)
+    report_start(start, config=config, dataset=dataset, reporter=reporter)
 
     cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
     with Prefetch(share.load, cursors) as batches, closing(dataset):
         for step in range(start.step, config.steps):
-            savepoints.check_membership()
+            checkpointer.check_membership()
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
                 trainee, batches, device=device, scale=scale.value, reporter=reporter
@@ -90,7 +99,7 @@ def train(
                 loss=loss,
                 world=workers.world,
                 max_norm=config.optimizer.max_gradient_norm,
-                vote=savepoints.vote,
+                vote=checkpointer.vote,
                 scale=scale.value,
             )
             scale = scale.after(finite=totals.finite)
@@ -110,9 +119,9 @@ def train(
                 staleness=known and known.staleness,
             )
 
-            if known and savepoints.due(step + 1, votes=known.totals.votes):
+            if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
-                savepoints.save(step + 1, trainer=state | plan.state())
+                checkpointer.save(step + 1, trainer=state | plan.state())
     workers.leave()
     reporter.done()
 

@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.control import InterruptedByAgentError
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Parked, Phase
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Phase, Quiesced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drumline_trainer.config import TrainerConfig
     from drumline_trainer.rank_protocol.control import Control
-    from drumline_trainer.rank_protocol.heartbeat import Word
+    from drumline_trainer.rank_protocol.heartbeat import RankMessage
     from drumline_trainer.rank_protocol.orders import SaveNotice
     from drumline_trainer.rank_protocol.placement import Placement
 
@@ -44,7 +44,7 @@ def run_rank(
     *,
     config: TrainerConfig,
     placement: Placement,
-    heartbeat: Callable[[Word], None],
+    heartbeat: Callable[[RankMessage], None],
     control: Control,
 ) -> None:
     now = placement
@@ -69,7 +69,7 @@ def run_rank(
     def park(reason: str, step: int = 0) -> Placement:
         nonlocal now
         generation, attempt = now.membership
-        heartbeat(Parked(generation=generation, attempt=attempt, step=step, reason=reason))
+        heartbeat(Quiesced(generation=generation, attempt=attempt, step=step, reason=reason))
         now = control.wait_for_placement()
         control.enter(now.membership)
         return now
@@ -97,7 +97,7 @@ def run_rank(
         found = notice()
         beat(step, checkpoint_step=step, checkpoint_digest="d")
         heartbeat(NoticeSaved(notice=found.id, step=step, digest="d"))
-        control.settle(found.id)
+        control.clear_notice(found.id)
         return found
 
     control.enter(placement.membership)

@@ -9,7 +9,7 @@ from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
-_cursor_of = train.cursor_of
+_cursor_of = train.data_cursor_of
 
 
 def _one_batch_on(start: StartingPoint) -> int:
@@ -19,4 +19,4 @@ def _one_batch_on(start: StartingPoint) -> int:
     return cursor + start.trainer["config"]["global_batch_size"]
 
 
-train.cursor_of = _one_batch_on
+train.data_cursor_of = _one_batch_on

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from drumline_trainer import randomness, train
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
-from drumline_trainer.recovery.tiered_checkpointer import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
-_restore = SavePoints.restore
+_restore = TieredCheckpointer.restore
 _restored_step = 0
 
 
-def _remember(savepoints, tensors):  # noqa: ANN001, ANN202 - SavePoints.restore's
+def _remember(checkpointer, tensors):  # noqa: ANN001, ANN202 - TieredCheckpointer.restore's
     global _restored_step  # noqa: PLW0603 - one rank a process
-    start = _restore(savepoints, tensors)
+    start = _restore(checkpointer, tensors)
     _restored_step = start.step
     return start
 
@@ -26,5 +26,5 @@ def _from_zero(seed: int, *, step: int, rank: int) -> None:
     randomness.reseed(seed, step=step - _restored_step, rank=rank)
 
 
-SavePoints.restore = _remember
+TieredCheckpointer.restore = _remember
 train.reseed = _from_zero

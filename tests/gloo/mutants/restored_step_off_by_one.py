@@ -6,18 +6,18 @@ import dataclasses
 
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank import exit_code_of, run_rank, serve_store
-from drumline_trainer.recovery.tiered_checkpointer import SavePoints
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
-_restore = SavePoints.restore
+_restore = TieredCheckpointer.restore
 
 
-def _one_further(savepoints, tensors):  # noqa: ANN001, ANN202 - SavePoints.restore's
-    start = _restore(savepoints, tensors)
+def _one_further(checkpointer, tensors):  # noqa: ANN001, ANN202 - TieredCheckpointer.restore's
+    start = _restore(checkpointer, tensors)
     if start.tier is RestoreTier.INITIAL:
         return start
     return dataclasses.replace(start, step=start.step + 1)
 
 
-SavePoints.restore = _one_further
+TieredCheckpointer.restore = _one_further

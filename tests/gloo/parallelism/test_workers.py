@@ -14,7 +14,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import most_missed
-from drumline_trainer.rank_protocol.snapshot_file import opened, snapshot_file
+from drumline_trainer.rank_protocol.snapshot_file import open_snapshot, snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_with_death
@@ -166,7 +166,7 @@ def test_copies_train_apart_and_are_equal_once_they_have_met(
 def snapshot(folder: Path, rank: int) -> dict[str, np.ndarray]:
     """The tensors of a rank's newest snapshot by name, whichever copy of the model it is."""
     path = snapshot_file(folder / "memory", rank=rank, step=16)
-    with opened(path) as (_, body):
+    with open_snapshot(path) as (_, body):
         return named(load(bytes(body)))
 
 

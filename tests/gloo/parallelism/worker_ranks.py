@@ -10,9 +10,9 @@ from pathlib import Path
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.abort import leave
+from drumline_trainer.recovery.abort import leave_membership
 from tests.gloo.jobs import CPU
 
 
@@ -51,7 +51,7 @@ def work_through(placement: Placement, pipe: Connection, runs: list[Run]) -> Non
             )
             serving = [t.name for t in threading.enumerate() if t.name.startswith("server of")]
             said = f"done, but for {serving}" if serving else "done"
-        leave(CPU)
+        leave_membership(CPU)
         pipe.send(said)
 
 
@@ -61,7 +61,7 @@ class _Listener:
         self.pipe, self.run = pipe, run
         self.said = False
 
-    def __call__(self, word: Word) -> None:
+    def __call__(self, word: RankMessage) -> None:
         if self.run.until is not None and getattr(word, "checkpoint_step", None) == self.run.until:
             raise _EnoughError
         if self.run.hold is None or self.said or not isinstance(word, Heartbeat):

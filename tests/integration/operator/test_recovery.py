@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.contract import Silence
+from drumline_trainer.contract import SilentMember
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import phase_is
@@ -83,7 +83,7 @@ def test_a_member_that_nobody_hears_is_replaced_and_its_old_pod_holds_its_place(
     gang: Trainers,
 ) -> None:
     gang.agents["gang-1-g1"].die()
-    gang.agents["gang-0-g1"].change(silent=(Silence(index=1, seconds=6.0),))
+    gang.agents["gang-0-g1"].change(silent=(SilentMember(index=1, seconds=6.0),))
     gang.attend("0-g1", "1-g2", "2-g1")
     job = gang.running(2)
     assert gang.agents["gang-0-g1"].records[-1].generation == 2
@@ -93,7 +93,7 @@ def test_a_member_that_nobody_hears_is_replaced_and_its_old_pod_holds_its_place(
 def test_a_leader_that_nobody_hears_is_replaced(gang: Trainers) -> None:
     before = gang.uids()
     gang.agents["gang-0-g1"].die()
-    gang.agents["gang-1-g1"].change(silent=(Silence(index=0, seconds=6.0),), generation=1)
+    gang.agents["gang-1-g1"].change(silent=(SilentMember(index=0, seconds=6.0),), generation=1)
     gang.attend("0-g2", "1-g1", "2-g1")
     gang.running(2)
     assert gang.uids()["gang-1-g1"] == before["gang-1-g1"]
@@ -104,7 +104,7 @@ def test_a_member_that_answers_is_left_alone_whatever_its_node_says(gang: Traine
     zombie = node_of(gang, "1-g1")
     quiet = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
     gang.site.kube.patch_status("nodes", zombie, {"conditions": [quiet]}, None)
-    gang.agents["gang-0-g1"].change(silent=(Silence(index=1, seconds=10.0),))
+    gang.agents["gang-0-g1"].change(silent=(SilentMember(index=1, seconds=10.0),))
     gang.agents["gang-1-g1"].wait_for(lambda agent: bool(agent.requests))
     # Something else that goes through the same operator afterwards, to its end:
     gang.site.submit("other", nodes=1, gpusPerNode=8)

@@ -8,7 +8,7 @@ import pytest
 from drumline_trainer.__main__ import configured, main, started_as
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.launch.launchers import launched
+from drumline_trainer.launch.launchers import detect_launcher
 
 
 def test_settings_lie_over_the_preset_and_that_over_the_file(tmp_path: Path) -> None:
@@ -78,6 +78,6 @@ def test_ranks_are_counted_by_the_launcher_or_by_the_command_line(
     assert started_as(4) == 4  # one process, as in an interactive job
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
     monkeypatch.setenv("MASTER_ADDR", "node1")
-    assert started_as(None) == started_as(8) == launched(os.environ)
+    assert started_as(None) == started_as(8) == detect_launcher(os.environ)
     with pytest.raises(ConfigError, match=r"--ranks 4: Open MPI \(mpirun\) has started 8"):
         started_as(4)

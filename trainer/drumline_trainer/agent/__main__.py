@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 
-from drumline_trainer.agent.base.settings import AgentSettings, SettingsError
+from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
 from drumline_trainer.agent.programs.join import join
 from drumline_trainer.agent.programs.run import run
 from drumline_trainer.contract import ExitCode
@@ -22,7 +22,7 @@ def main() -> int:
     program = PROGRAMS[parser.parse_args().program]
     try:
         settings = AgentSettings.from_environment(os.environ)
-    except SettingsError as error:
+    except AgentSettingsError as error:
         sys.stderr.write(f"{error}\n")
         return ExitCode.CONFIG
     return asyncio.run(program(settings))

@@ -43,7 +43,7 @@ from drumline_trainer.contract.status import (
     AgentStatus,
     FinalReport,
     Progress,
-    Silence,
+    SilentMember,
 )
 from drumline_trainer.contract.words import (
     AGENT_PORT,
@@ -86,7 +86,7 @@ __all__ = [
     "NoticeAnswer",
     "Progress",
     "RestoreTier",
-    "Silence",
+    "SilentMember",
     "host_name",
     "pod_name",
     "sign",

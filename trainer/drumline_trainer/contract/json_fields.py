@@ -82,7 +82,7 @@ def counts(raw: dict[str, Any], key: str) -> dict[str, int]:
     return {name: integer(counts, name) for name in counts}
 
 
-def time_of(raw: dict[str, Any], key: str) -> float:
+def number(raw: dict[str, Any], key: str) -> float:
     """Seconds; must be there."""
     value = optional_number(raw, key)
     if value is None:

@@ -35,7 +35,7 @@ class Notice:
         return cls(
             job_uid=read.text(raw, "job_uid"),
             id=read.text(raw, "id", limit=253),
-            deadline=read.time_of(raw, "deadline"),
+            deadline=read.number(raw, "deadline"),
             leave=read.flag(raw, "leave"),
             withdraw=read.flag(raw, "withdraw"),
         )

@@ -22,7 +22,7 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Silence:
+class SilentMember:
     """A member that has not been heard."""
 
     index: int
@@ -82,7 +82,7 @@ class AgentStatus:
     progress: Progress
     version: int = 0
     """Raised whenever something changed that the operator waits for; see `since`."""
-    silent: tuple[Silence, ...] = ()
+    silent: tuple[SilentMember, ...] = ()
     """Members this agent should hear and has not heard lately."""
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
@@ -165,5 +165,5 @@ class FinalReport:
         )
 
 
-def _silence(raw: dict[str, Any]) -> Silence:
-    return Silence(index=read.integer(raw, "index"), seconds=read.time_of(raw, "seconds"))
+def _silence(raw: dict[str, Any]) -> SilentMember:
+    return SilentMember(index=read.integer(raw, "index"), seconds=read.number(raw, "seconds"))

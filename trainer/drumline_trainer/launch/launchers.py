@@ -147,7 +147,7 @@ _READ_HOST: dict[str, Callable[[str], str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
+class LaunchedRank:
     """What a launcher said about this process."""
 
     launcher: str
@@ -168,7 +168,7 @@ class Launched:
         return self.local_world_size == self.world_size
 
 
-def launched(environment: Environment) -> Launched | None:
+def detect_launcher(environment: Environment) -> LaunchedRank | None:
     """Who this process is; None where no launcher started it.
 
     Raises:
@@ -185,7 +185,7 @@ class _Reading:
     row: Launcher
     environment: Environment
 
-    def whole(self) -> Launched:
+    def whole(self) -> LaunchedRank:
         row = self.row
         rank, world_size = self._number(row.rank), self._number(row.world_size)
         local_rank = self._number(row.local_rank, default=0)
@@ -197,7 +197,7 @@ class _Reading:
         if local_world_size > world_size:
             raise self._contradiction(row.local_world_size, row.world_size)
         served = self.environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        return Launched(
+        return LaunchedRank(
             launcher=row.name,
             rank=rank,
             world_size=world_size,

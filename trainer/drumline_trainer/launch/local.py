@@ -19,15 +19,15 @@ from multiprocessing.context import ForkProcess
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import prctl
-from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, Launched
+from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank
 from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.placement import Placement
 
-Work = Callable[[Placement], int]
+RankProgram = Callable[[Placement], int]
 """The whole of a rank: gives an exit code of the contract."""
 
 
-def fork_ranks(work: Work, *, ranks: int) -> int:
+def fork_ranks(work: RankProgram, *, ranks: int) -> int:
     """Fork `ranks` processes that meet on loopback, and wait for them.
 
     Returns:
@@ -63,7 +63,7 @@ def fork_ranks(work: Work, *, ranks: int) -> int:
             process.join()
 
 
-def be_rank(work: Work, *, launched: Launched) -> int:
+def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
     """Be the rank that a launcher started; rank 0 serves the store unless the launcher does.
 
     Raises:
@@ -87,7 +87,7 @@ def be_rank(work: Work, *, launched: Launched) -> int:
     return code
 
 
-def _listen(launched: Launched) -> socket.socket:
+def _listen(launched: LaunchedRank) -> socket.socket:
     address, port = launched.address, launched.port
     try:
         if not launched.on_one_node:
@@ -103,7 +103,7 @@ def _listen(launched: Launched) -> socket.socket:
         ) from error
 
 
-def _rank_process(work: Work, placement: Placement, launcher: int) -> None:
+def _rank_process(work: RankProgram, placement: Placement, launcher: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher too, which ends us
     prctl.die_with_parent(launcher)
     sys.exit(work(placement))

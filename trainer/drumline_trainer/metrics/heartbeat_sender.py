@@ -11,13 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, RankMessage
 
 
 class Pulse:
     """Where a rank's words leave it, in order."""
 
-    def __init__(self, send: Callable[[Word], None], *, seconds: float) -> None:
+    def __init__(self, send: Callable[[RankMessage], None], *, seconds: float) -> None:
         self._send = send
         self._seconds = seconds
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class Pulse:
                 self._thread = threading.Thread(target=self._follow, name="pulse", daemon=True)
                 self._thread.start()
 
-    def tell(self, word: Word) -> None:
+    def tell(self, word: RankMessage) -> None:
         """Send an event, after the heartbeat that came before it."""
         with self._changed:
             if self._held is not None:

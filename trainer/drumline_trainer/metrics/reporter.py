@@ -26,7 +26,7 @@ from drumline_trainer.metrics.memory import Memory
 from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -81,7 +81,7 @@ class Reporter:
         if self._prints:
             self.write(line)
 
-    def tell(self, word: Word) -> None:
+    def tell(self, word: RankMessage) -> None:
         """Send an event."""
         if self.pulse is not None:
             self.pulse.tell(word)

@@ -59,7 +59,7 @@ def clip_gradients(
             The ranks of a tensor group all have the same part.
         world: the ranks.
         max_norm: of the gradient that is left.
-        vote: what this rank has to say to all, to be summed (`SavePoints.vote`).
+        vote: what this rank has to say to all, to be summed (`TieredCheckpointer.vote`).
         scale: what the loss was multiplied by before its backward pass, and gradients with it;
             they and the totals are rid of it.
     """

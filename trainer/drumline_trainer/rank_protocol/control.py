@@ -20,7 +20,7 @@ from drumline_trainer.rank_protocol.orders import (
     Resume,
     SaveNotice,
     Withdraw,
-    order_of,
+    parse_rank_order,
 )
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -67,7 +67,7 @@ class Control:
         with self._changed:
             return self._replicated
 
-    def settle(self, notice_id: str) -> None:
+    def clear_notice(self, notice_id: str) -> None:
         """The notice has been answered."""
         with self._changed:
             if self._notice is not None and self._notice.id == notice_id:
@@ -117,7 +117,7 @@ class Control:
                 self._changed.notify_all()
 
     def _obey(self, line: bytes) -> None:
-        order = order_of(line)
+        order = parse_rank_order(line)
         with self._changed:
             match order:
                 case Resume(placement=placement):

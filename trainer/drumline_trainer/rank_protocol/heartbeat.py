@@ -6,7 +6,7 @@ stands still is last heard where it stands (`Heartbeat.position`). All are made 
 thread: silence means that it does not get on. `time_seconds` is the sender's monotonic clock,
 comparable between processes of one machine only.
 
-The other lines are events: `Parked`, `SnapshotTaken`, `NoticeSaved`. `said` reads any of them.
+The other lines are events: `Quiesced`, `SnapshotTaken`, `NoticeSaved`. `parse_rank_message` reads any.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parked:
+class Quiesced:
     """The rank has left the collectives of this membership and waits for a new placement."""
 
     generation: int
@@ -178,15 +178,15 @@ class RankError:
         return json.dumps(asdict(self))
 
 
-Word = Heartbeat | Parked | SnapshotTaken | NoticeSaved | RankError
+RankMessage = Heartbeat | Quiesced | SnapshotTaken | NoticeSaved | RankError
 """Everything a rank says."""
 
 
-def said(line: str) -> Word:
+def parse_rank_message(line: str) -> RankMessage:
     """Read any line of a rank. Raises KeyError, TypeError or ValueError for anything else."""
     match json.loads(line):
         case {"parked": dict(raw)}:
-            return Parked(**raw)
+            return Quiesced(**raw)
         case {"snapshot": dict(raw)}:
             return SnapshotTaken(**raw)
         case {"saved": dict(raw)}:

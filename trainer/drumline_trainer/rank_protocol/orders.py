@@ -22,7 +22,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interrupt:
-    """Break out of the collectives of this membership and of lower ones, and say `Parked`."""
+    """Break out of the collectives of this membership and of lower ones, and send `Quiesced`."""
 
     generation: int
     attempt: int
@@ -74,10 +74,10 @@ class Replicated:
         return json.dumps({"replicated": asdict(self)})
 
 
-Order = Resume | Interrupt | SaveNotice | Withdraw | Replicated
+RankOrder = Resume | Interrupt | SaveNotice | Withdraw | Replicated
 
 
-def order_of(line: str | bytes) -> Order:
+def parse_rank_order(line: str | bytes) -> RankOrder:
     """Read any `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
     raw: dict[str, Any] = json.loads(line)
     match raw:

@@ -116,7 +116,7 @@ def read_header(path: Path) -> SnapshotHeader:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[SnapshotHeader, memoryview]]:
+def open_snapshot(path: Path) -> Iterator[tuple[SnapshotHeader, memoryview]]:
     """The header and the body in memory, every bit of them as it was written.
 
     Writing to the body changes a private copy. Raises SnapshotError.

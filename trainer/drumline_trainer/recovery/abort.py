@@ -36,7 +36,7 @@ _LAST_SENT, _LAST_RECEIVED = 44, 52
 _ONE_AT_A_TIME = threading.Lock()
 
 
-def interrupt(device: torch.device, *, force: bool = False) -> None:
+def abort_collectives(device: torch.device, *, force: bool = False) -> None:
     """Make the collectives and waits for the store of this process fail that cannot go on.
 
     Args:
@@ -45,14 +45,14 @@ def interrupt(device: torch.device, *, force: bool = False) -> None:
     """
     if device.type == "cuda":
         _abort_communicators()
-    sever(force=force)
+    close_connections(force=force)
 
 
-def leave(device: torch.device) -> None:
+def leave_membership(device: torch.device) -> None:
     """Forget all process groups, and what the abandoned step left behind."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
-    interrupt(device)
-    while not sever(force=time.monotonic() >= patient_until):
+    abort_collectives(device)
+    while not close_connections(force=time.monotonic() >= patient_until):
         time.sleep(_LOOK_SECONDS)
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -64,7 +64,7 @@ def leave(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def sever(*, force: bool) -> bool:
+def close_connections(*, force: bool) -> bool:
     """End the TCP connections of this process; a rank has none but to its peers and the store.
 
     Args:
@@ -77,11 +77,11 @@ def sever(*, force: bool) -> bool:
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # no socket, not connected, or closed meanwhile
             if entry.readlink().as_posix().startswith("socket:"):
-                moving += not end(int(entry.name), force=force)
+                moving += not close_connection(int(entry.name), force=force)
     return moving == 0
 
 
-def end(descriptor: int, *, force: bool) -> bool:
+def close_connection(descriptor: int, *, force: bool) -> bool:
     """End a TCP connection, unless bytes are moving on it.
 
     Args:

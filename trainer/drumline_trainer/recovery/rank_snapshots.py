@@ -29,7 +29,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import (
     SnapshotError,
     SnapshotHeader,
-    opened,
+    open_snapshot,
     rank_folder,
     read_header,
     snapshot_file,
@@ -50,7 +50,7 @@ class _Written:
     """From the copy to the complete file."""
 
 
-class Snapshots:
+class RankSnapshots:
     """The snapshots of one rank in one membership. No call waits for another rank."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Snapshots:
         path = snapshot_file(self.folder, rank=self._placement.rank, step=step)
         with ExitStack() as stack:
             try:
-                header, body = stack.enter_context(opened(path))
+                header, body = stack.enter_context(open_snapshot(path))
                 self._refuse_others(header, body, path, step=step)
             except SnapshotError as error:
                 return agree(f"rank {self._placement.rank}: {error}")
@@ -137,7 +137,7 @@ class Snapshots:
                 self._fill(body[len(self._head) :])
             return reason or header
 
-    def forget_others(self, *, after: int) -> None:
+    def remove_unusable(self, *, after: int) -> None:
         """Remove this rank's snapshots of steps after this one, and those that fit no more."""
         rank = self._placement.rank
         for step in snapshot_steps(self.folder, rank=rank):

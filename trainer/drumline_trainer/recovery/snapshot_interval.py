@@ -19,7 +19,7 @@ _WEIGHT = 0.3
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class SnapshotInterval:
     """Measured on one rank; `wish` is what this rank would have, `agreed` what all do."""
 
     fixed: int | None = None
@@ -37,13 +37,13 @@ class Pace:
         self.next_step = step + self.every_steps
         self._step = step
 
-    def stepped(self, seconds: float, *, to: int) -> None:
+    def measure_step(self, seconds: float, *, to: int) -> None:
         """All steps since the last call, up to this one, took this long, without what was saved."""
         each, before = seconds / (to - self._step), self._step_seconds
         self._step_seconds = before + _WEIGHT * (each - before) if before else each
         self._step = to
 
-    def wish(self, *, cost_seconds: float, copy_seconds: float) -> int:
+    def propose(self, *, cost_seconds: float, copy_seconds: float) -> int:
         """This rank's interval: `cost` is what training lost, `copy` the time until it is safe."""
         if self.fixed is not None:
             return self.fixed
@@ -51,7 +51,7 @@ class Pace:
         wanted = max(cost_seconds / MAX_COST, copy_seconds) / step_seconds
         return min(2 * self.every_steps, max(1, math.ceil(wanted)))
 
-    def agreed(self, every_steps: int, *, at: int) -> None:
+    def adopt(self, every_steps: int, *, at: int) -> None:
         """All ranks take the next snapshot this long after step `at`."""
         self.every_steps = every_steps
         self.next_step = at + every_steps

@@ -37,8 +37,8 @@ from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import NoticeSaved, Phase
 from drumline_trainer.rank_protocol.orders import SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.rank_snapshots import Snapshots
-from drumline_trainer.recovery.snapshot_interval import Pace
+from drumline_trainer.recovery.rank_snapshots import RankSnapshots
+from drumline_trainer.recovery.snapshot_interval import SnapshotInterval
 from drumline_trainer.sharding.byte_collectives import agree, gather_bytes
 from drumline_trainer.sharding.slices import Slice
 
@@ -68,7 +68,7 @@ FROM_NOTHING = StartingPoint(step=0, tier=RestoreTier.INITIAL, trainer={"cursor"
 
 
 @dataclass(slots=True, kw_only=True)
-class SavePoints:
+class TieredCheckpointer:
     """Of one rank in one membership. Collective but for `vote` and `check_membership`."""
 
     config: TrainerConfig
@@ -78,8 +78,8 @@ class SavePoints:
     control: Control | None = None
     _slices: Sequence[Slice] = ()
     _checkpoints: Checkpointer | None = None
-    _snapshots: Snapshots | None = None
-    _pace: Pace = field(default_factory=Pace)
+    _snapshots: RankSnapshots | None = None
+    _pace: SnapshotInterval = field(default_factory=SnapshotInterval)
     _step_began: float = 0.0
     _notice: SaveNotice | None = None
     """Agreed on at the present step boundary."""
@@ -114,7 +114,7 @@ class SavePoints:
             self.placement, keep=self.config.checkpoint.keep, device=self.device
         )
         if self.placement.snapshot_folder is not None:
-            self._snapshots = Snapshots(
+            self._snapshots = RankSnapshots(
                 slices,
                 config=self.config,
                 placement=self.placement,
@@ -123,8 +123,8 @@ class SavePoints:
             )
         start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
         if self._snapshots is not None:
-            self._snapshots.forget_others(after=start.step)
-        self._pace = Pace(fixed=self.config.checkpoint.snapshot_every_steps)
+            self._snapshots.remove_unusable(after=start.step)
+        self._pace = SnapshotInterval(fixed=self.config.checkpoint.snapshot_every_steps)
         self._pace.begin(start.step)
         self._step_began = time.monotonic()
         return start
@@ -146,7 +146,7 @@ class SavePoints:
 
         To be called at every step boundary where all ranks meet, with the sum of their votes.
         """
-        self._pace.stepped(time.monotonic() - self._step_began, to=step)
+        self._pace.measure_step(time.monotonic() - self._step_began, to=step)
         ready, notices = divmod(votes, _READY)
         self._all_ready = ready == self.placement.world_size
         self._notice = self._common_notice() if notices else None
@@ -219,13 +219,13 @@ class SavePoints:
             logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
         written = self._snapshots.written
         replicated = self.control.replicated if self.control is not None else None
-        wish = self._pace.wish(
+        wish = self._pace.propose(
             cost_seconds=max(seconds, written.training_seconds),
             copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
         )
         agreed = torch.tensor([wish], device=self.device)
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
-        self._pace.agreed(int(agreed), at=step)
+        self._pace.adopt(int(agreed), at=step)
         self.reporter.snapshot_taken(every_steps=self._pace.every_steps, seconds=seconds)
 
     def _checkpoint(self, step: int, *, trainer: Mapping[str, Any]) -> None:
@@ -289,7 +289,7 @@ class SavePoints:
     def _answer(self, notice: SaveNotice) -> None:
         """Say what is saved, once it has been read back; leave if that was asked for."""
         assert self.control is not None  # noqa: S101 - it brought the notice
-        self.control.settle(notice.id)
+        self.control.clear_notice(notice.id)
         if self._checkpoints is None or self._saved is None:
             no_folder = "the job has no checkpoint folder"
             self.reporter.tell(NoticeSaved(notice=notice.id, error=no_folder))

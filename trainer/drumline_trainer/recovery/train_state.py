@@ -38,7 +38,7 @@ def trainer_state(
     return state
 
 
-def cursor_of(start: StartingPoint) -> int:
+def data_cursor_of(start: StartingPoint) -> int:
     """Samples consumed so far.
 
     Raises:
@@ -62,7 +62,7 @@ def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
         raise CorruptCheckpointError(f"step {start.step}: {error}") from error
 
 
-def announce(
+def report_start(
     start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: Reporter
 ) -> None:
     """Say where training goes on, and whether the samples still mean the same text."""

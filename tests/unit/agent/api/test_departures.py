@@ -37,11 +37,11 @@ def test_anything_else_is_refused(body: bytes) -> None:
 
 async def test_a_departure_from_this_membership_wakes_whoever_waits() -> None:
     departures = Departures()
-    waiting = asyncio.create_task(departures.of(1, (2, 0)))
+    waiting = asyncio.create_task(departures.wait_for_exit_code(1, (2, 0)))
     for heard in (departure(1, 1, generation=1), departure(3, 137, generation=2)):
-        departures.note(heard)
+        departures.record(heard)
         await asyncio.sleep(0)
         assert not waiting.done()
-    departures.note(departure(1, 75, generation=2))
+    departures.record(departure(1, 75, generation=2))
 
     assert await waiting == 75

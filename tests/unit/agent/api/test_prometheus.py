@@ -3,28 +3,28 @@ from __future__ import annotations
 import pytest
 
 from drumline_trainer.agent.api.prometheus import render
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
 
 
-def samples(board: Board) -> dict[str, float]:
+def samples(board: RankStatusStore) -> dict[str, float]:
     lines = [line for line in render(board).decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def test_a_waiting_pod_has_no_training_figures() -> None:
-    assert samples(Board(agent_settings())) == {
+    assert samples(RankStatusStore(agent_settings())) == {
         "drumline_trainer_generation": 0,
         "drumline_trainer_attempt": 0,
     }
 
 
 def test_the_lowest_local_rank_stands_for_the_pod() -> None:
-    board = Board(agent_settings())
-    board.begin(generation=2, attempt=1, ranks=range(2, 4))
+    board = RankStatusStore(agent_settings())
+    board.begin_attempt(generation=2, attempt=1, ranks=range(2, 4))
     for rank in (3, 2):
-        board.beat(
+        board.record_heartbeat(
             Heartbeat(
                 generation=2,
                 attempt=1,
@@ -68,8 +68,8 @@ def test_the_lowest_local_rank_stands_for_the_pod() -> None:
 
 
 def test_every_sample_has_its_help_and_type() -> None:
-    board = Board(agent_settings())
-    board.begin(generation=1, attempt=0, ranks=range(1))
+    board = RankStatusStore(agent_settings())
+    board.begin_attempt(generation=1, attempt=0, ranks=range(1))
     text = render(board).decode()
     for name in {line.split(" ")[0].split("{")[0] for line in text.splitlines() if line[0] != "#"}:
         assert f"# HELP {name} " in text

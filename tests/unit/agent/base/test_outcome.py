@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.agent.base.outcome import describe, pod_code
+from drumline_trainer.agent.base.outcome import describe_exit_code, pod_exit_code
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from drumline_trainer.agent.base.outcome import describe, pod_code
     ],
 )
 def test_an_exit_code_in_words_and_as_a_pod_shows_it(code: int, words: str, pod: int) -> None:
-    assert (describe(code), pod_code(code)) == (words, pod)
+    assert (describe_exit_code(code), pod_exit_code(code)) == (words, pod)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.base.settings import AgentSettings, SettingsError
+from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
 
 
 @pytest.fixture
@@ -67,5 +67,5 @@ def test_what_is_wrong_is_named(
     environ: dict[str, str], name: str, value: str, message: str
 ) -> None:
     environ[name] = value
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(AgentSettingsError, match=message):
         AgentSettings.from_environment(environ)

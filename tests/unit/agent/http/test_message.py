@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from drumline_trainer.agent.http.message import (
     MAX_HEAD_BYTES,
     HttpError,
-    Request,
+    HttpRequest,
+    HttpResponse,
     RequestHead,
-    Response,
     parse_request_head,
     parse_response_head,
 )
@@ -107,7 +107,7 @@ VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=50
     body=st.binary(max_size=100),
 )
 def test_what_we_encode_we_parse(path: str, headers: dict[str, str], body: bytes) -> None:
-    request = Request(method="PUT", path=f"/{path}", headers=headers, body=body)
+    request = HttpRequest(method="PUT", path=f"/{path}", headers=headers, body=body)
     block, _, rest = request.encode(host="10.0.0.1:1").partition(b"\r\n\r\n")
     head = parse_request_head(block + b"\r\n\r\n")
     assert (head.method, head.path, head.content_length, rest) == (
@@ -119,7 +119,7 @@ def test_what_we_encode_we_parse(path: str, headers: dict[str, str], body: bytes
     assert headers.items() <= head.headers.items()
 
     block, _, rest = (
-        Response(status=409, body=body, headers=headers).encode().partition(b"\r\n\r\n")
+        HttpResponse(status=409, body=body, headers=headers).encode().partition(b"\r\n\r\n")
     )
     status, parsed, length = parse_response_head(block + b"\r\n\r\n")
     assert (status, length, rest) == (409, len(body), body)

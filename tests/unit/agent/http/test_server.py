@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import Request, Response
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import MAX_CONNECTIONS, RESERVED_CONNECTIONS, HttpServer
 
 PORT = 29400
@@ -19,8 +19,8 @@ PORT = 29400
 async def address() -> AsyncIterator[str]:
     """A server that answers every request with its own method, path and body."""
 
-    async def echo(request: Request) -> Response:
-        return Response(
+    async def echo(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(
             status=200, body=f"{request.method} {request.path} ".encode() + request.body
         )
 
@@ -44,7 +44,9 @@ async def send(address: str, block: bytes) -> bytes:
 
 async def test_a_request_is_answered_and_the_connection_closed(address: str) -> None:
     body = b"x" * 100_000
-    answer = await fetch(Request(method="PUT", path="/a", body=body), address=address, port=PORT)
+    answer = await fetch(
+        HttpRequest(method="PUT", path="/a", body=body), address=address, port=PORT
+    )
 
     assert (answer.status, answer.body) == (200, b"PUT /a " + body)
     assert answer.headers["connection"] == "close"
@@ -76,14 +78,16 @@ async def test_it_survives_what_fuzzing_sends(address: str) -> None:
     for _ in range(200):
         await send(address, b"".join(chance.choices(pieces, k=chance.randint(0, 8))))
 
-    assert (await fetch(Request(method="GET", path="/x"), address=address, port=PORT)).status == 200
+    assert (
+        await fetch(HttpRequest(method="GET", path="/x"), address=address, port=PORT)
+    ).status == 200
 
 
 async def status_beside(idle: int, *, address: str, path: str) -> int:
     """What a request is answered while this many connections say nothing."""
     silent = [await asyncio.open_connection(address, PORT) for _ in range(idle)]
     try:
-        request = Request(method="GET", path=path)
+        request = HttpRequest(method="GET", path=path)
         return (await fetch(request, address=address, port=PORT)).status
     finally:
         for _, writer in silent:
@@ -111,5 +115,5 @@ async def test_an_answer_that_is_no_http_counts_as_unreachable() -> None:
 
     async with await asyncio.start_server(nonsense, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unreachable, match="malformed status line"):
-            await fetch(Request(method="GET", path="/"), address="127.0.0.1", port=port)
+        with pytest.raises(PeerUnreachableError, match="malformed status line"):
+            await fetch(HttpRequest(method="GET", path="/"), address="127.0.0.1", port=port)

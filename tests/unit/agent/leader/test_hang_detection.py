@@ -8,7 +8,7 @@ from drumline_trainer.agent.leader.hang_detection import (
     Hung,
     Moving,
     Stalled,
-    judge,
+    detect_hang,
     patience_seconds,
 )
 from drumline_trainer.agent.protocol.member_reports import RankView
@@ -59,7 +59,7 @@ CASES = {
 
 @pytest.mark.parametrize(("views", "verdict"), CASES.values(), ids=CASES)
 def test_who_hangs(views: list[RankView], verdict: object) -> None:
-    assert judge(views) == verdict
+    assert detect_hang(views) == verdict
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from typing import cast
 
 import pytest
 
-from drumline_trainer.agent.http.message import Request, Response
+from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
 from drumline_trainer.agent.leader import hang_monitor, member_heartbeats, rounds
-from drumline_trainer.agent.leader.hang_monitor import Watchman
-from drumline_trainer.agent.leader.member_heartbeats import Roster
-from drumline_trainer.agent.leader.rounds import Orders
-from drumline_trainer.agent.member.member import Member as OwnMember
-from drumline_trainer.agent.processes.local_ranks import Listener, LocalGang
+from drumline_trainer.agent.leader.hang_monitor import HangMonitor
+from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
+from drumline_trainer.agent.leader.rounds import OrderSender
+from drumline_trainer.agent.member.member import MemberAgent as OwnMember
+from drumline_trainer.agent.processes.local_ranks import LocalRanks, RankListener
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-from drumline_trainer.agent.protocol.leader_orders import Kill, parse_order
-from drumline_trainer.agent.protocol.member_reports import Beat, Fault, RankView
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.protocol.leader_orders import Kill, parse_leader_order
+from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat, RankView
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import GenerationRecord, Member
 from tests.unit.agent.settings_builder import agent_settings
 
@@ -37,39 +37,39 @@ class Gang:
             for i in range(2)
         )
         self.record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=members)
-        self.board = Board(settings)
-        self.roster = Roster(self.record, own_index=0)
-        self.orders = Orders(self.record, own=cast("OwnMember", None), settings=settings)
+        self.board = RankStatusStore(settings)
+        self.heartbeats = MemberHeartbeats(self.record, own_index=0)
+        self.orders = OrderSender(self.record, own=cast("OwnMember", None), settings=settings)
         self.faults: asyncio.Queue[Fault] = asyncio.Queue()
         self.heard: asyncio.Queue[object] = asyncio.Queue()
-        self.watchman = Watchman(
+        self.monitor = HangMonitor(
             record=self.record,
-            roster=self.roster,
+            roster=self.heartbeats,
             board=self.board,
-            gang=LocalGang(
+            gang=LocalRanks(
                 settings=settings,
                 zygote=cast("ZygoteClient", None),
                 board=self.board,
-                listener=cast("Listener", None),
+                listener=cast("RankListener", None),
             ),
             orders=self.orders,
             own_index=0,
             report=self.faults.put_nowait,
         )
-        self.watchman.membership = (1, 0)
+        self.monitor.membership = (1, 0)
         self.server = HttpServer(self._answer, address=address, port=settings.port)
         self.status = 200
 
-    async def _answer(self, request: Request) -> Response:
-        self.heard.put_nowait(parse_order(request.body))
-        return Response(status=self.status, body=b"{}")
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        self.heard.put_nowait(parse_leader_order(request.body))
+        return HttpResponse(status=self.status, body=b"{}")
 
     def beat(self) -> None:
         views = tuple(
             RankView(rank=rank, position=(7, 0, 4 + rank), silent_seconds=3.0, patience_seconds=2.0)
             for rank in (0, 1)
         )
-        self.roster.hear(Beat(index=1, generation=1, attempt=0, ranks=views))
+        self.heartbeats.record(MemberHeartbeat(index=1, generation=1, attempt=0, ranks=views))
 
     async def beat_for_ever(self) -> None:
         while True:
@@ -82,7 +82,7 @@ def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
     """All intervals are short; `kill` has its usual patience."""
     monkeypatch.setattr(hang_monitor, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(hang_monitor, "VERIFY_SECONDS", 0.05)
-    monkeypatch.setattr(member_heartbeats, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(member_heartbeats, "HEARTBEAT_SECONDS", 0.1)
     return Gang()
 
 
@@ -99,22 +99,22 @@ async def test_whoever_is_dead_when_its_rank_is_to_be_killed_is_still_seen_to_be
     monkeypatch.setattr(rounds, "KILL_SECONDS", 0.1)
     monkeypatch.setattr(rounds, "RETRY_SECONDS", 0.01)
     gang.status = 503
-    watching = asyncio.create_task(gang.watchman.keep_watch())
+    watching = asyncio.create_task(gang.monitor.run())
     beating = asyncio.create_task(gang.beat_for_ever())
     async with asyncio.timeout(10):
         async with gang.server:
             await gang.heard.get()
             beating.cancel()
-        while not gang.board.silent:
-            await gang.board.newer(gang.board.version)
+        while not gang.board.silent_members:
+            await gang.board.wait_for_other_version(gang.board.version)
     watching.cancel()
-    assert [one.index for one in gang.board.silent] == [1]
-    assert gang.watchman.membership == (1, 0), "nobody was killed: it is looked at again"
+    assert [one.index for one in gang.board.silent_members] == [1]
+    assert gang.monitor.membership == (1, 0), "nobody was killed: it is looked at again"
 
 
 async def test_a_rank_that_not_even_a_kill_ends_breaks_the_attempt(gang: Gang) -> None:
     """Member 1 obeys, and nothing comes of it."""
-    watching = asyncio.create_task(gang.watchman.keep_watch())
+    watching = asyncio.create_task(gang.monitor.run())
     beating = asyncio.create_task(gang.beat_for_ever())
     async with gang.server, asyncio.timeout(10):
         fault = await gang.faults.get()
@@ -125,4 +125,4 @@ async def test_a_rank_that_not_even_a_kill_ends_breaks_the_attempt(gang: Gang) -
     assert killed.ranks == [0]
     assert (fault.fault_class, fault.index, fault.rank, fault.step) == ("Hang", 1, 0, 7)
     assert fault.detected_at - fault.at >= 3.0
-    assert gang.watchman.membership is None
+    assert gang.monitor.membership is None

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from drumline_trainer.agent.api.record_delivery import repeat_until_heard
+from drumline_trainer.agent.api.record_delivery import send_until_answered
 from drumline_trainer.agent.api.service import Service
-from drumline_trainer.agent.http.message import Request, Response
+from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.member.leader_reporter import Uplink
-from drumline_trainer.agent.member.member import Member as OwnMember
+from drumline_trainer.agent.member.leader_reporter import LeaderReporter
+from drumline_trainer.agent.member.member import MemberAgent as OwnMember
 from drumline_trainer.agent.protocol.member_reports import Fault, parse_fault
 from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import FaultClass, GenerationRecord, Member
@@ -44,19 +44,19 @@ class Peer:
         self.heard = asyncio.Event()
         self._statuses = list(statuses)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         self.bodies.append(request.body)
         status = self._statuses.pop(0)
         if not self._statuses:
             self.heard.set()
-        return Response(status=status, body=b"{}")
+        return HttpResponse(status=status, body=b"{}")
 
 
 @pytest.mark.parametrize("status", [503, 409])
 async def test_a_fault_is_told_until_the_leader_has_it(status: int) -> None:
     peer = Peer(status, 200)
     record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=(peer.member,))
-    uplink = Uplink(
+    uplink = LeaderReporter(
         service=cast("Service", SimpleNamespace(settings=SETTINGS)),
         member=cast("OwnMember", None),
         signed=SignedRecord(record=record, body=b"", signature=""),
@@ -71,7 +71,7 @@ async def test_a_fault_is_told_until_the_leader_has_it(status: int) -> None:
 
 async def test_a_notice_is_handed_on_until_the_member_takes_or_refuses_it() -> None:
     peer = Peer(503, 403)
-    request = Request(method="PUT", path="/v1/notice", headers={}, body=b"{}")
+    request = HttpRequest(method="PUT", path="/v1/notice", headers={}, body=b"{}")
     async with peer.server, asyncio.timeout(10):
-        await repeat_until_heard(request, to=peer.member, port=SETTINGS.port)
+        await send_until_answered(request, to=peer.member, port=SETTINGS.port)
     assert len(peer.bodies) == 2

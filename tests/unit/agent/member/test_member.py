@@ -7,15 +7,15 @@ from typing import cast
 from drumline_trainer.agent.api.departures import Departures
 from drumline_trainer.agent.api.routes import Api
 from drumline_trainer.agent.api.service import Service
-from drumline_trainer.agent.member.member import Member
+from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-from drumline_trainer.agent.protocol.leader_orders import Go, Prepare, Source
+from drumline_trainer.agent.protocol.leader_orders import Go, Prepare, SnapshotSource
 from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.snapshots.catalog import Shard, Snapshots
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
 from drumline_trainer.agent.state.incident_log import IncidentLog
-from drumline_trainer.agent.state.notices import Notices
-from drumline_trainer.agent.state.rank_status import Board
-from drumline_trainer.agent.state.record_store import RecordBook
+from drumline_trainer.agent.state.notices import SaveNotices
+from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.agent.state.record_store import RecordStore
 from drumline_trainer.contract import GenerationRecord, sign
 from drumline_trainer.contract import Member as Peer
 from tests.unit.agent.settings_builder import agent_settings
@@ -29,12 +29,12 @@ RECORD = GenerationRecord(
         Peer(index=0, pod_uid=SETTINGS.pod_uid, address="127.0.0.1", host="h", ranks=1, node="a"),
     ),
 )
-SHARD = Shard(rank=0, step=9, generation=1, attempt=0, world_size=1, bytes=3, sha256="d")
+SHARD = SnapshotInfo(rank=0, step=9, generation=1, attempt=0, world_size=1, bytes=3, sha256="d")
 
 
 async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) -> None:
-    board, (settings, body) = Board(SETTINGS), (SETTINGS, RECORD.encode())
-    book = RecordBook(
+    board, (settings, body) = RankStatusStore(SETTINGS), (SETTINGS, RECORD.encode())
+    book = RecordStore(
         token=settings.token,
         job_uid=settings.job_uid,
         pod_uid=settings.pod_uid,
@@ -44,19 +44,19 @@ async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) 
     departures = Departures()
     service = Service(
         settings=settings,
-        board=board,
-        book=book,
+        status=board,
+        records=book,
         departures=departures,
-        notices=Notices(board),
+        notices=SaveNotices(board),
         api=Api(token=settings.token, book=book, board=board, departures=departures),
         stop=asyncio.Event(),
     )
     in_the_way = tmp_path / "file"
     in_the_way.touch()
-    member = Member(
+    member = MemberAgent(
         service=service,
         zygote=cast("ZygoteClient", None),
-        snapshots=Snapshots(in_the_way),
+        snapshots=SnapshotCatalog(in_the_way),
         incidents=IncidentLog(board),
     )
     faults: list[Fault] = []
@@ -69,7 +69,7 @@ async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) 
         attempt=0,
         store_port=1,
         restore_step=9,
-        fetch=(Source(holder=0, shard=SHARD),),
+        fetch=(SnapshotSource(holder=0, shard=SHARD),),
         floor=None,
         incidents=[],
     )

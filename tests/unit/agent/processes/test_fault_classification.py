@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from drumline_trainer.agent.leader.root_cause import (
-    abandoned,
-    culprit_of,
+    abandon_order,
     incident_of,
-    joined_by,
-    replacement_of,
-    to_blame,
+    incident_of_new_generation,
+    root_cause_of,
+    root_causes_by_class,
+    with_fault,
 )
 from drumline_trainer.agent.processes import fault_classification
-from drumline_trainer.agent.protocol.inventory import Break, Inventory, parse_inventory
-from drumline_trainer.agent.protocol.leader_orders import encode, parse_order
+from drumline_trainer.agent.protocol.inventory import Inventory, MembershipFailure, parse_inventory
+from drumline_trainer.agent.protocol.leader_orders import encode, parse_leader_order
 from drumline_trainer.agent.protocol.member_reports import Fault, parse_fault
 from drumline_trainer.contract import ExitCode, FaultClass, GenerationRecord, Incident, Member
 
@@ -45,8 +45,8 @@ def test_however_much_was_said_the_leader_and_the_members_can_read_it() -> None:
     assert much.cause.startswith("rank 1: xxx")
     assert much.cause.endswith("x [killed by SIGSEGV]")
 
-    word = abandoned(fault(cause="y" * 2048), objection="no restart is left")
-    assert parse_order(encode(word)) == word
+    word = abandon_order(fault(cause="y" * 2048), objection="no restart is left")
+    assert parse_leader_order(encode(word)) == word
     assert word.reason.endswith("(no restart is left)")
 
 
@@ -127,9 +127,9 @@ def test_attempts_that_finish_nothing_end() -> None:
 
 def test_the_culprit_is_no_victim_and_the_hopeless_come_first() -> None:
     victim, late, hopeless = fault(consequence=True, at=99.0), fault(at=100.1), fault(exit_code=65)
-    assert culprit_of([victim, late, fault()]) == fault()
-    assert culprit_of([victim, late, hopeless]) == hopeless
-    assert culprit_of([victim]) == victim
+    assert root_cause_of([victim, late, fault()]) == fault()
+    assert root_cause_of([victim, late, hopeless]) == hopeless
+    assert root_cause_of([victim]) == victim
 
 
 def test_an_incident_is_numbered_by_the_membership_it_leads_to() -> None:
@@ -156,7 +156,7 @@ def test_each_class_of_fault_in_a_recovery_is_told_and_judged_once() -> None:
     second = fault(**OUT_OF_MEMORY, cause="rank 2: MemoryError")
     third = replace(second, rank=3, cause="rank 3: MemoryError", at=100.3)
     both = [fault(**VICTIM), third, second, fault()]
-    assert to_blame(both) == [fault(), second]
+    assert root_causes_by_class(both) == [fault(), second]
     incident = incident_of(both, now=200.0)
     assert incident.fault_classes == (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY)
     assert incident.cause == f"{BOOM}; rank 3: MemoryError"
@@ -165,12 +165,12 @@ def test_each_class_of_fault_in_a_recovery_is_told_and_judged_once() -> None:
 def test_a_fault_heard_of_late_joins_the_incident_and_leaves_the_culprit_its_place() -> None:
     incident = incident_of([fault(cause="x" * 600)], now=200.0)
     late = fault(**OUT_OF_MEMORY, cause="rank 2: MemoryError", step=41)
-    joined = joined_by(incident, late)
+    joined = with_fault(incident, late)
     assert (joined.culprit_rank, joined.fault_class) == (1, FaultClass.APPLICATION)
     assert (joined.also, joined.failed_step) == ((FaultClass.OUT_OF_MEMORY,), 41)
     assert joined.cause.endswith("xxx; rank 2: MemoryError")
     assert len(joined.cause) <= 512
-    assert joined_by(joined, late) == joined, "told twice"
+    assert with_fault(joined, late) == joined, "told twice"
 
 
 def test_where_only_consequences_were_seen_nobody_is_blamed_until_the_cause_is_known() -> None:
@@ -178,7 +178,7 @@ def test_where_only_consequences_were_seen_nobody_is_blamed_until_the_cause_is_k
     incident = incident_of([victim], now=200.0)
     blamed = (incident.culprit_index, incident.culprit_rank)
     assert (blamed, incident.fault_class) == ((None, None), FaultClass.INFRASTRUCTURE)
-    known = joined_by(incident, fault(index=3))
+    known = with_fault(incident, fault(index=3))
     assert (known.culprit_index, known.culprit_rank, known.cause) == (3, 1, BOOM)
     assert known.fault_classes == (FaultClass.APPLICATION,)
     assert (known.fault_at, known.detected_at) == (99.0, 100.5)
@@ -198,8 +198,8 @@ def inventory(index: int, **changes: Any) -> Inventory:
 
 def test_a_new_generation_is_an_incident_of_its_own() -> None:
     fresh = inventory(1, previous_generation=0, step=0)
-    survivor = inventory(0, broken=Break(at=90.0, noticed_at=92.5))
-    assert replacement_of(RECORD, [survivor, fresh], now=100.0) == Incident(
+    survivor = inventory(0, broken=MembershipFailure(at=90.0, noticed_at=92.5))
+    assert incident_of_new_generation(RECORD, [survivor, fresh], now=100.0) == Incident(
         generation=3,
         attempt=0,
         fault_class=FaultClass.INFRASTRUCTURE,
@@ -209,7 +209,7 @@ def test_a_new_generation_is_an_incident_of_its_own() -> None:
         detected_at=92.5,
         failed_step=40,
     )
-    moved = replacement_of(RECORD, [inventory(0), fresh], now=100.0)
+    moved = incident_of_new_generation(RECORD, [inventory(0), fresh], now=100.0)
     assert moved is not None
     assert (moved.fault_class, moved.cause) == (FaultClass.PREEMPTION, "moved member 1")
 
@@ -221,7 +221,7 @@ def test_a_member_tells_what_befell_its_own_ranks() -> None:
 
 def test_a_gang_that_is_all_new_has_lost_nothing() -> None:
     fresh = [inventory(index, previous_generation=0) for index in range(2)]
-    assert replacement_of(RECORD, fresh, now=100.0) is None
+    assert incident_of_new_generation(RECORD, fresh, now=100.0) is None
 
 
 def test_kills_for_memory_are_counted_by_the_kernel(tmp_path: Path) -> None:

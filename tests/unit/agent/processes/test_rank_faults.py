@@ -8,7 +8,7 @@ from typing import cast
 
 from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import FaultClass
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.agent.settings_builder import agent_settings
@@ -25,7 +25,7 @@ def a_rank(number: int, *, attempt: int) -> RankProcess:
         attempt=attempt,
         address="127.0.0.1",
     )
-    facts = SimpleNamespace(placement=placement, condemned="", error="", words="")
+    facts = SimpleNamespace(placement=placement, kill_reason="", error="", last_words="")
     return cast("RankProcess", facts)
 
 
@@ -34,11 +34,11 @@ def test_all_that_is_killed_in_an_attempt_short_of_memory_was_killed_for_memory(
 ) -> None:
     counts = tmp_path / "memory.events"
     counts.write_text("oom_kill 3\n")
-    told = RankFaults(board=Board(agent_settings()), index=0, cgroup=tmp_path)
-    assert told.of_exit(a_rank(0, attempt=0), -9).fault_class is FaultClass.APPLICATION
+    told = RankFaults(board=RankStatusStore(agent_settings()), index=0, cgroup=tmp_path)
+    assert told.process_ended(a_rank(0, attempt=0), -9).fault_class is FaultClass.APPLICATION
 
     counts.write_text("oom_kill 5\n")
-    both = [told.of_exit(a_rank(number, attempt=1), -9).fault_class for number in (0, 1)]
+    both = [told.process_ended(a_rank(number, attempt=1), -9).fault_class for number in (0, 1)]
     assert both == [FaultClass.OUT_OF_MEMORY] * 2
-    assert told.of_exit(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
-    assert told.of_exit(a_rank(0, attempt=2), -9).fault_class is FaultClass.APPLICATION
+    assert told.process_ended(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
+    assert told.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.APPLICATION

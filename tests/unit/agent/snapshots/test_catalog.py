@@ -5,16 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.leader.rounds import Plan, floor_of, plan
+from drumline_trainer.agent.leader.rounds import RestorePlan, newest_checkpoint_of, plan_restore
 from drumline_trainer.agent.protocol.inventory import Inventory, parse_inventory
-from drumline_trainer.agent.protocol.leader_orders import Saved, Source, encode
-from drumline_trainer.agent.snapshots.catalog import Shard, Snapshots, newest_common_step
+from drumline_trainer.agent.protocol.leader_orders import (
+    CommittedCheckpoint,
+    SnapshotSource,
+    encode,
+)
+from drumline_trainer.agent.snapshots.catalog import (
+    SnapshotCatalog,
+    SnapshotInfo,
+    newest_common_step,
+)
 from drumline_trainer.agent.snapshots.transfer import partner_of
 from drumline_trainer.contract import ContractError, GenerationRecord, Member
 
 
-def shard(rank: int, step: int, *, world_size: int = 2) -> Shard:
-    return Shard(
+def shard(rank: int, step: int, *, world_size: int = 2) -> SnapshotInfo:
+    return SnapshotInfo(
         rank=rank,
         step=step,
         generation=1,
@@ -35,7 +43,7 @@ def record(*nodes: str, ranks: int = 1) -> GenerationRecord:
     return GenerationRecord(job_uid="job", generation=1, epoch=1, members=members)
 
 
-def inventory(index: int, *shards: Shard) -> Inventory:
+def inventory(index: int, *shards: SnapshotInfo) -> Inventory:
     return Inventory(
         index=index,
         previous_generation=1,
@@ -47,21 +55,21 @@ def inventory(index: int, *shards: Shard) -> Inventory:
     )
 
 
-def arrive(snapshots: Snapshots, one: Shard) -> Path:
-    path = snapshots.arrival(one, copy=True)
+def arrive(snapshots: SnapshotCatalog, one: SnapshotInfo) -> Path:
+    path = snapshots.incoming_path(one, copy=True)
     path.write_bytes(b"abc")
-    snapshots.settle(one, copy=True)
+    snapshots.commit_incoming(one, copy=True)
     return path.with_suffix(".snapshot")
 
 
 def test_a_description_survives_the_wire() -> None:
-    assert Shard.from_json(shard(1, 42).to_json()) == shard(1, 42)
+    assert SnapshotInfo.from_json(shard(1, 42).to_json()) == shard(1, 42)
     with pytest.raises(ContractError, match="world_size"):
-        Shard.parse({"rank": 0, "step": 1, "generation": 1, "attempt": 0, "world_size": 0})
+        SnapshotInfo.parse({"rank": 0, "step": 1, "generation": 1, "attempt": 0, "world_size": 0})
 
 
 def test_of_each_rank_the_two_newest_are_held(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
+    snapshots = SnapshotCatalog(tmp_path)
     files = [arrive(snapshots, shard(1, step)) for step in (10, 20, 30)]
 
     assert [one.step for one in snapshots.all] == [30, 20]
@@ -73,17 +81,17 @@ def test_of_each_rank_the_two_newest_are_held(tmp_path: Path) -> None:
 
 
 def test_going_back_drops_what_is_newer_and_what_does_not_fit(tmp_path: Path) -> None:
-    snapshots = Snapshots(tmp_path)
+    snapshots = SnapshotCatalog(tmp_path)
     kept, newer = arrive(snapshots, shard(1, 10)), arrive(snapshots, shard(1, 20))
-    snapshots.taken(shard(0, 20))
-    snapshots.go_back(10, world_size=2)
+    snapshots.add_own(shard(0, 20))
+    snapshots.keep_history(10, world_size=2)
     assert snapshots.all == (shard(1, 10),)
     assert (kept.exists(), newer.exists()) == (True, False)
 
-    snapshots.go_back(10, world_size=4)
+    snapshots.keep_history(10, world_size=4)
     assert snapshots.all == ()
     arrive(snapshots, shard(1, 10))
-    snapshots.go_back(None, world_size=2)
+    snapshots.keep_history(None, world_size=2)
     assert snapshots.all == ()
 
 
@@ -102,24 +110,28 @@ def test_a_plan_says_who_gets_what_from_whom() -> None:
     shards = [shard(rank, 20, world_size=3) for rank in range(3)]
     inventories = [inventory(0, shards[0], shards[2]), inventory(1, shards[1]), inventory(2)]
 
-    chosen = plan(gang, inventories, saved_step=15)
-    source = Source(holder=0, shard=shards[2])
-    assert chosen == Plan(restore_step=20, fetch={0: (), 1: (), 2: (source,)})
-    assert chosen.fetches
-    assert plan(gang, inventories, saved_step=25) == Plan(restore_step=None, fetch={})
-    assert plan(gang, inventories[1:], saved_step=None).restore_step is None
+    chosen = plan_restore(gang, inventories, saved_step=15)
+    source = SnapshotSource(holder=0, shard=shards[2])
+    assert chosen == RestorePlan(restore_step=20, fetch={0: (), 1: (), 2: (source,)})
+    assert chosen.fetches_any
+    assert plan_restore(gang, inventories, saved_step=25) == RestorePlan(
+        restore_step=None, fetch={}
+    )
+    assert plan_restore(gang, inventories[1:], saved_step=None).restore_step is None
 
 
 def test_the_floor_is_the_newest_checkpoint_that_anybody_knows_of() -> None:
-    saved = Saved(step=20, digest="twenty")
+    saved = CommittedCheckpoint(step=20, digest="twenty")
     heard = replace(inventory(1), saved=saved)
     assert parse_inventory(encode(heard)) == heard
 
     known = replace(record("a", "b"), restore_step=10, restore_digest="ten")
-    assert floor_of(record("a"), [inventory(0)]) is None
-    assert floor_of(known, [inventory(0)]) == Saved(step=10, digest="ten")
-    assert floor_of(known, [inventory(0), heard]) == saved
-    assert floor_of(replace(known, restore_step=30), [heard]) == Saved(step=30, digest="ten")
+    assert newest_checkpoint_of(record("a"), [inventory(0)]) is None
+    assert newest_checkpoint_of(known, [inventory(0)]) == CommittedCheckpoint(step=10, digest="ten")
+    assert newest_checkpoint_of(known, [inventory(0), heard]) == saved
+    assert newest_checkpoint_of(replace(known, restore_step=30), [heard]) == CommittedCheckpoint(
+        step=30, digest="ten"
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.agent.http.client import Unreachable, download, upload
-from drumline_trainer.agent.http.message import HttpError, Request, Response
+from drumline_trainer.agent.http.client import PeerUnreachableError, download, upload
+from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.snapshots.catalog import Shard, Snapshots
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
 from drumline_trainer.agent.snapshots.transfer import (
     SHARD_HEADER,
     SnapshotServer,
-    fetch_shard,
+    fetch_snapshot,
     path_of,
 )
 from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
@@ -38,7 +38,9 @@ HEADER = SnapshotHeader(
     sha256="d",
 )
 BODY = HEADER.encode() + random.Random(0).randbytes(HEADER.body_bytes)
-SHARD = Shard(rank=3, step=42, generation=2, attempt=1, world_size=4, bytes=len(BODY), sha256="d")
+SHARD = SnapshotInfo(
+    rank=3, step=42, generation=2, attempt=1, world_size=4, bytes=len(BODY), sha256="d"
+)
 
 
 class Holder:
@@ -46,27 +48,27 @@ class Holder:
 
     def __init__(self, folder: Path) -> None:
         self.address = "127.{}.{}.1".format(*random.sample(range(1, 255), 2))
-        self.snapshots = Snapshots(folder / "held")
+        self.snapshots = SnapshotCatalog(folder / "held")
         self.server = SnapshotServer(token=TOKEN, snapshots=self.snapshots)
         self.server.membership = lambda: (2, 1)
         self.file = folder / "file"
         self.file.write_bytes(BODY)
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         return self.server.send(request)
 
-    async def send(self, shard: Shard, *, token: bytes = TOKEN, path: str = "") -> int:
+    async def send(self, shard: SnapshotInfo, *, token: bytes = TOKEN, path: str = "") -> int:
         path, text = path or path_of(shard), shard.to_json()
         signature = sign(token, b"snapshot", path.encode(), text.encode())
         headers = {SIGNATURE_HEADER: signature, SHARD_HEADER: text}
-        request = Request(method="PUT", path=path, headers=headers)
+        request = HttpRequest(method="PUT", path=path, headers=headers)
         answer = await upload(
             request, file=self.file, size=len(BODY), address=self.address, port=PORT
         )
         return answer.status
 
     async def get(self, path: str, *, to: Path, size: int) -> int:
-        request = Request(method="GET", path=path)
+        request = HttpRequest(method="GET", path=path)
         answer = await download(request, to=to, size=size, address=self.address, port=PORT)
         return answer.status
 
@@ -92,7 +94,7 @@ async def test_what_was_sent_can_be_fetched(holder: Holder, tmp_path: Path) -> N
     assert await holder.get(path_of(SHARD), to=back, size=len(BODY)) == 200
     assert back.read_bytes() == BODY
     assert await holder.get(path_of(replace(SHARD, step=41)), to=back, size=9) == 404
-    with pytest.raises(Unreachable, match="where 9 were expected"):
+    with pytest.raises(PeerUnreachableError, match="where 9 were expected"):
         await holder.get(path_of(SHARD), to=back, size=9)
 
 
@@ -109,12 +111,12 @@ async def test_what_was_sent_can_be_fetched(holder: Holder, tmp_path: Path) -> N
     ids=["signature", "lower", "higher", "size", "digest", "step"],
 )
 async def test_what_is_not_of_this_membership_is_refused(
-    holder: Holder, shard: Shard, token: bytes, status: int
+    holder: Holder, shard: SnapshotInfo, token: bytes, status: int
 ) -> None:
     answered: int | None
     try:
         answered = await holder.send(shard, token=token)
-    except Unreachable:  # it had closed before it took the body
+    except PeerUnreachableError:  # it had closed before it took the body
         answered = None
     assert answered in (status, None)
     assert (holder.snapshots.all, left_behind(holder)) == ((), [])
@@ -124,7 +126,7 @@ async def test_a_copy_that_is_cut_off_leaves_nothing(holder: Holder) -> None:
     text, path = SHARD.to_json(), path_of(SHARD)
     signature = sign(TOKEN, b"snapshot", path.encode(), text.encode())
     headers = {SIGNATURE_HEADER: signature, SHARD_HEADER: text}
-    head = Request(method="PUT", path=path, headers=headers)
+    head = HttpRequest(method="PUT", path=path, headers=headers)
     reader, writer = await asyncio.open_connection(holder.address, PORT)
     writer.write(head.encode(host="a", body_bytes=len(BODY)) + BODY[:1000])
     writer.write_eof()
@@ -135,20 +137,20 @@ async def test_a_copy_that_is_cut_off_leaves_nothing(holder: Holder) -> None:
 
 def test_a_snapshot_that_its_rank_has_dropped_is_not_there(tmp_path: Path) -> None:
     holder = Holder(tmp_path)
-    holder.snapshots.taken(SHARD)
+    holder.snapshots.add_own(SHARD)
     with pytest.raises(HttpError, match="any more"):
-        holder.server.send(Request(method="GET", path=path_of(SHARD)))
+        holder.server.send(HttpRequest(method="GET", path=path_of(SHARD)))
 
 
 @pytest.mark.parametrize("asked", [SHARD, replace(SHARD, sha256="e"), replace(SHARD, attempt=0)])
 async def test_only_what_was_asked_for_is_fetched(
-    holder: Holder, tmp_path: Path, asked: Shard
+    holder: Holder, tmp_path: Path, asked: SnapshotInfo
 ) -> None:
     await holder.send(SHARD)
     member = Member(index=1, pod_uid="p", address=holder.address, host="h", ranks=1, node="n")
-    mine = Snapshots(tmp_path / "mine")
+    mine = SnapshotCatalog(tmp_path / "mine")
 
-    reason = await fetch_shard(
+    reason = await fetch_snapshot(
         asked, holder=member, snapshots=mine, settings=agent_settings(port=PORT)
     )
 

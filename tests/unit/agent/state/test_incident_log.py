@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.agent.state.incident_log import IncidentLog, Recovery
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.state.incident_log import IncidentLog, RecoveryTracker
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import FaultClass, Incident, RestoreTier
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
@@ -24,7 +24,7 @@ INCIDENT = Incident(
 
 @pytest.fixture
 def incidents() -> IncidentLog:
-    return IncidentLog(Board(agent_settings()))
+    return IncidentLog(RankStatusStore(agent_settings()))
 
 
 def beat(rank: int, step: int, phase: Phase = Phase.DATA, **changes: Any) -> Heartbeat:
@@ -34,7 +34,7 @@ def beat(rank: int, step: int, phase: Phase = Phase.DATA, **changes: Any) -> Hea
 
 def follow(incidents: IncidentLog, *beats: Heartbeat, fetched: bool = False) -> Incident:
     incidents.add(INCIDENT)
-    recovery = Recovery(incidents, membership=(1, 1), ranks=range(2), fetched=fetched)
+    recovery = RecoveryTracker(incidents, membership=(1, 1), ranks=range(2), fetched=fetched)
     for one in beats:
         recovery.follow(one)
     return incidents.all[-1]
@@ -74,10 +74,10 @@ def test_times_are_kept_and_an_interrupted_recovery_loses_no_step_twice(
     incidents: IncidentLog,
 ) -> None:
     incidents.add(INCIDENT)
-    incidents.note(decided_at=3.0)
-    incidents.note(decided_at=4.0, restored_step=40)
+    incidents.update_open(decided_at=3.0)
+    incidents.update_open(decided_at=4.0, restored_step=40)
     incidents.add(replace(INCIDENT, attempt=2, failed_step=0))
-    incidents.close(restored_step=40)
+    incidents.complete_open(restored_step=40)
 
     first, second = incidents.all
     assert first.decided_at == 3.0
@@ -103,9 +103,9 @@ def test_of_two_open_versions_the_fuller_story_counts_and_the_newer_times(
     assert incidents.all == (replace(late, decided_at=3.0),)
     incidents.merge([INCIDENT])
     incidents.merge([late])
-    assert incidents.led_to((1, 1)) == late
+    assert incidents.by_membership((1, 1)) == late
     assert [Incident.parse(one) for one in incidents.to_json()] == [late]
-    assert incidents.led_to((1, 2)) is None
+    assert incidents.by_membership((1, 2)) is None
 
 
 def test_the_log_is_bounded_and_ordered(incidents: IncidentLog) -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.state.notices import POD_ENDS, Notices
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX, SaveNotices
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import Notice, NoticeAnswer
 from drumline_trainer.rank_protocol.heartbeat import NoticeSaved
-from drumline_trainer.rank_protocol.orders import Order, SaveNotice, Withdraw
+from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from tests.unit.agent.settings_builder import agent_settings
 
 
@@ -12,12 +12,12 @@ class Pod:
     """Notices of a pod, and what its ranks were told."""
 
     def __init__(self) -> None:
-        self.board = Board(agent_settings())
-        self.notices = Notices(self.board)
+        self.board = RankStatusStore(agent_settings())
+        self.notices = SaveNotices(self.board)
         self.told: list[str] = []
-        self.notices.tell_ranks = self._tell
+        self.notices.send_to_ranks = self._tell
 
-    def _tell(self, order: Order) -> None:
+    def _tell(self, order: RankOrder) -> None:
         match order:
             case SaveNotice():
                 self.told.append(f"save {order.id}" + (" and leave" if order.leave else ""))
@@ -28,10 +28,10 @@ class Pod:
 
     def take(self, name: str, *, leave: bool = False, withdraw: bool = False) -> bool:
         notice = Notice(job_uid="job", id=name, deadline=2e9, leave=leave, withdraw=withdraw)
-        return self.notices.take(notice)
+        return self.notices.accept(notice)
 
     def saved(self, name: str) -> None:
-        self.notices.saved(NoticeSaved(notice=name, step=7, digest="d"))
+        self.notices.record_answer(NoticeSaved(notice=name, step=7, digest="d"))
 
 
 def test_ranks_have_one_notice_at_a_time_and_one_save_answers_all() -> None:
@@ -60,8 +60,8 @@ def test_a_notice_to_leave_asks_for_more() -> None:
 
 def test_what_a_pod_asks_for_itself_is_not_shown() -> None:
     pod = Pod()
-    pod.take(f"{POD_ENDS}uid")
-    assert (pod.told, pod.board.notice) == ([f"save {POD_ENDS}uid"], None)
+    pod.take(f"{POD_NOTICE_PREFIX}uid")
+    assert (pod.told, pod.board.notice) == ([f"save {POD_NOTICE_PREFIX}uid"], None)
 
 
 def test_a_withdrawn_notice_makes_room_for_another_that_waits() -> None:
@@ -84,28 +84,28 @@ def test_a_withdrawal_that_comes_first_wins() -> None:
 
 def test_new_ranks_are_told_what_is_not_answered() -> None:
     pod = Pod()
-    pod.notices.repeat(present=set())
+    pod.notices.resend(present=set())
     pod.take("a")
-    pod.notices.repeat(present=set())
+    pod.notices.resend(present=set())
     pod.saved("a")
-    pod.notices.repeat(present=set())
+    pod.notices.resend(present=set())
     assert pod.told == ["save a", "save a"]
     assert pod.notices.unanswered == []
 
 
 def test_what_a_pod_asked_for_that_is_gone_is_forgotten() -> None:
     pod = Pod()
-    pod.take(f"{POD_ENDS}a")
+    pod.take(f"{POD_NOTICE_PREFIX}a")
     pod.take("b")
-    pod.notices.repeat(present={"a"})
-    pod.notices.repeat(present={"c"})
-    asked = f"save {POD_ENDS}a"
-    assert pod.told == [asked, asked, f"forget {POD_ENDS}a", "save b", "save b"]
+    pod.notices.resend(present={"a"})
+    pod.notices.resend(present={"c"})
+    asked = f"save {POD_NOTICE_PREFIX}a"
+    assert pod.told == [asked, asked, f"forget {POD_NOTICE_PREFIX}a", "save b", "save b"]
     assert [notice.id for notice in pod.notices.unanswered] == ["b"]
 
 
 def test_the_ranks_of_a_pod_that_ends_stop_where_they_saved() -> None:
     pod = Pod()
-    notice = Notice(job_uid="job", id=f"{POD_ENDS}a", deadline=2e9, leave=False)
-    pod.notices.take(notice, ours=True)
-    assert pod.told == [f"save {POD_ENDS}a and leave"]
+    notice = Notice(job_uid="job", id=f"{POD_NOTICE_PREFIX}a", deadline=2e9, leave=False)
+    pod.notices.accept(notice, ours=True)
+    assert pod.told == [f"save {POD_NOTICE_PREFIX}a and leave"]

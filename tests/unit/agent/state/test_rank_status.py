@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from drumline_trainer.agent.protocol.leader_orders import Saved
-from drumline_trainer.agent.state.rank_status import Board
+from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
 
@@ -21,13 +21,13 @@ def heartbeat(checkpoint_step: int | None, digest: str = "") -> Heartbeat:
 
 
 def test_the_newest_checkpoint_ever_heard_of_outlives_attempts() -> None:
-    board = Board(agent_settings())
-    board.beat(heartbeat(5, "five"))
-    board.begin(generation=1, attempt=1, ranks=range(1))
-    assert board.saved == Saved(step=5, digest="five")
+    board = RankStatusStore(agent_settings())
+    board.record_heartbeat(heartbeat(5, "five"))
+    board.begin_attempt(generation=1, attempt=1, ranks=range(1))
+    assert board.newest_checkpoint == CommittedCheckpoint(step=5, digest="five")
 
-    board.beat(heartbeat(None))
-    board.hear_of(Saved(step=4, digest="four"))
-    assert board.saved == Saved(step=5, digest="five")
-    board.hear_of(Saved(step=6, digest="six"))
-    assert board.saved == Saved(step=6, digest="six")
+    board.record_heartbeat(heartbeat(None))
+    board.note_checkpoint(CommittedCheckpoint(step=4, digest="four"))
+    assert board.newest_checkpoint == CommittedCheckpoint(step=5, digest="five")
+    board.note_checkpoint(CommittedCheckpoint(step=6, digest="six"))
+    assert board.newest_checkpoint == CommittedCheckpoint(step=6, digest="six")

@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import pytest
 
-from drumline_trainer.agent.state.record_store import Accepted, RecordBook, Refused
+from drumline_trainer.agent.state.record_store import RecordAccepted, RecordRejected, RecordStore
 from drumline_trainer.contract import GenerationRecord, Member, sign
 
 TOKEN = b"a token"
@@ -19,19 +19,19 @@ RECORD = GenerationRecord(job_uid="job", generation=3, epoch=4, members=MEMBERS)
 
 
 @pytest.fixture
-def book() -> RecordBook:
+def book() -> RecordStore:
     """Of the first pod, which has the record."""
-    book = RecordBook(token=TOKEN, job_uid="job", pod_uid="p0", index=0, lowest_generation=1)
-    assert push(book, RECORD) == Accepted()
+    book = RecordStore(token=TOKEN, job_uid="job", pod_uid="p0", index=0, lowest_generation=1)
+    assert push(book, RECORD) == RecordAccepted()
     return book
 
 
-def push(book: RecordBook, record: GenerationRecord) -> Accepted | Refused:
+def push(book: RecordStore, record: GenerationRecord) -> RecordAccepted | RecordRejected:
     body = record.encode()
     return book.offer(body, signature=sign(TOKEN, b"record", body))
 
 
-def has_first_record(book: RecordBook) -> bool:
+def has_first_record(book: RecordStore) -> bool:
     return book.current is not None and book.current.body == RECORD.encode()
 
 
@@ -45,19 +45,19 @@ def has_first_record(book: RecordBook) -> bool:
     ids=["epoch", "image", "restore-point"],
 )
 def test_the_same_membership_by_a_new_leader_is_known_already(
-    book: RecordBook, record: GenerationRecord
+    book: RecordStore, record: GenerationRecord
 ) -> None:
-    assert push(book, record) == Accepted()
+    assert push(book, record) == RecordAccepted()
     assert has_first_record(book), "all members go on with the same record"
 
 
-def test_a_deposed_leader_is_refused_once_the_new_one_has_spoken(book: RecordBook) -> None:
+def test_a_deposed_leader_is_refused_once_the_new_one_has_spoken(book: RecordStore) -> None:
     push(book, replace(RECORD, epoch=6))
 
     answer = push(book, replace(RECORD, epoch=5))
 
-    assert answer == Refused(HTTPStatus.CONFLICT, "epoch 5 is below 6")
-    assert push(book, RECORD) == Accepted(), "the store's agent hands on the first record"
+    assert answer == RecordRejected(HTTPStatus.CONFLICT, "epoch 5 is below 6")
+    assert push(book, RECORD) == RecordAccepted(), "the store's agent hands on the first record"
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_a_deposed_leader_is_refused_once_the_new_one_has_spoken(book: RecordBoo
     ids=["pod", "address", "ranks", "index"],
 )
 def test_other_members_under_the_same_number_are_a_conflict(
-    book: RecordBook, member: Member
+    book: RecordStore, member: Member
 ) -> None:
     answer = push(book, replace(RECORD, epoch=5, members=(MEMBERS[0], member)))
 
-    assert answer == Refused(HTTPStatus.CONFLICT, "generation 3 is not above 3")
+    assert answer == RecordRejected(HTTPStatus.CONFLICT, "generation 3 is not above 3")
     assert has_first_record(book)
-    assert push(book, RECORD) == Accepted(), "and the refused epoch was not kept"
+    assert push(book, RECORD) == RecordAccepted(), "and the refused epoch was not kept"
 
 
-def test_the_same_members_of_another_job_are_refused(book: RecordBook) -> None:
+def test_the_same_members_of_another_job_are_refused(book: RecordStore) -> None:
     answer = push(book, replace(RECORD, job_uid="other", epoch=5))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, RecordRejected)
     assert answer.status is HTTPStatus.FORBIDDEN
 
 
-def test_a_higher_generation_is_a_new_membership(book: RecordBook) -> None:
-    assert push(book, replace(RECORD, generation=4)) == Accepted()
+def test_a_higher_generation_is_a_new_membership(book: RecordStore) -> None:
+    assert push(book, replace(RECORD, generation=4)) == RecordAccepted()
     assert book.generation == 4

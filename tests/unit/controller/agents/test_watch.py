@@ -13,7 +13,7 @@ import pytest
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch, Gang, Heard, MemberAddress
-from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, Silence
+from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
 
 TOKEN = b"a token"
@@ -123,7 +123,7 @@ async def test_a_member_silent_to_its_peers_and_to_us_is_lost(
 ) -> None:
     agents[2].die()
     eye.watch.follow(gang(agents))
-    agents[0].change(silent=(Silence(index=2, seconds=6.0),))
+    agents[0].change(silent=(SilentMember(index=2, seconds=6.0),))
     heard = await eye.until(lambda heard: bool(heard.lost))
     assert heard.lost == {"pod-2"}
 
@@ -133,7 +133,7 @@ async def test_a_member_that_answers_us_is_lost_only_when_its_peers_go_on_not_to
 ) -> None:
     started = time.monotonic()
     eye.watch.follow(gang(agents, lost_after=0.2))
-    agents[0].change(silent=(Silence(index=2, seconds=100.0),))
+    agents[0].change(silent=(SilentMember(index=2, seconds=100.0),))
     heard = await eye.until(lambda heard: bool(heard.lost))
     assert heard.lost == {"pod-2"}
     assert agents[2].requests
@@ -145,7 +145,9 @@ async def test_a_leader_that_hears_none_of_those_who_answer_us_is_the_one_that_i
 ) -> None:
     eye.watch.follow(gang(agents, lost_after=0.1))
     await eye.until(lambda heard: heard.status.silent == ())
-    agents[0].change(silent=(Silence(index=1, seconds=60.0), Silence(index=2, seconds=60.0)))
+    agents[0].change(
+        silent=(SilentMember(index=1, seconds=60.0), SilentMember(index=2, seconds=60.0))
+    )
     heard = await eye.until(lambda heard: heard.lost != frozenset())
     assert heard.lost == {"pod-0"}
 
@@ -154,7 +156,7 @@ async def test_a_leader_that_was_frozen_itself_condemns_nobody_when_it_wakes_up(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     eye.watch.follow(gang(agents))
-    everybody = (Silence(index=1, seconds=600.0), Silence(index=2, seconds=600.0))
+    everybody = (SilentMember(index=1, seconds=600.0), SilentMember(index=2, seconds=600.0))
     agents[0].change(silent=everybody, attempt=1)
     agents[0].change(notice=NoticeAnswer(id="n"))
     heard = await eye.until(lambda heard: heard.status.attempt == 1)
@@ -163,7 +165,7 @@ async def test_a_leader_that_was_frozen_itself_condemns_nobody_when_it_wakes_up(
 
 async def test_a_short_silence_is_none(eye: Eye, agents: list[FakeAgent]) -> None:
     agents[2].die()
-    agents[0].change(silent=(Silence(index=2, seconds=3.0),))
+    agents[0].change(silent=(SilentMember(index=2, seconds=3.0),))
     eye.watch.follow(gang(agents))
     heard = await eye.until(lambda _: True)
     assert heard.lost == frozenset()
@@ -173,7 +175,7 @@ async def test_a_leader_that_its_deputy_does_not_hear_either_is_lost(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     agents[0].die()
-    agents[1].change(silent=(Silence(index=0, seconds=6.0),))
+    agents[1].change(silent=(SilentMember(index=0, seconds=6.0),))
     eye.watch.follow(gang(agents))
     heard = await eye.until(lambda heard: bool(heard.lost))
     assert (heard.lost, heard.status.index) == ({"pod-0"}, 1)
@@ -210,7 +212,7 @@ async def test_the_silence_of_a_predecessor_is_not_held_against_a_new_pod(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     agents[2].die()
-    agents[0].change(silent=(Silence(index=2, seconds=100.0),))
+    agents[0].change(silent=(SilentMember(index=2, seconds=100.0),))
     eye.watch.follow(with_member(gang(agents), 2, birth=2))
     assert (await eye.until(lambda _: True)).lost == frozenset()
 
@@ -223,7 +225,7 @@ async def test_a_pod_that_came_while_we_watched_cannot_have_been_silent_before(
     await eye.until(lambda _: True)
     eye.watch.follow(patient)
     agents[2].die()
-    agents[0].change(silent=(Silence(index=2, seconds=10_000.0),), attempt=1)
+    agents[0].change(silent=(SilentMember(index=2, seconds=10_000.0),), attempt=1)
     agents[0].change(notice=NoticeAnswer(id="n"))
     heard = await eye.until(lambda heard: heard.status.attempt == 1)
     assert heard.lost == frozenset()

@@ -18,7 +18,7 @@ from drumline_trainer.contract import (
     FinalReport,
     Incident,
     Progress,
-    Silence,
+    SilentMember,
 )
 
 STATUS = AgentStatus(
@@ -56,7 +56,7 @@ def test_however_long_the_causes_a_status_can_be_read(letter: str, kept: int) ->
         )
         for attempt in range(16)
     )
-    silent = tuple(Silence(index=index, seconds=1234.56) for index in range(MAX_SILENT))
+    silent = tuple(SilentMember(index=index, seconds=1234.56) for index in range(MAX_SILENT))
     status = AgentStatus.parse(replace(STATUS, incidents=incidents, silent=silent).encode())
     assert (status.silent, status.incidents) == (silent, incidents[-len(status.incidents) :])
     assert len(status.incidents) >= kept

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.launch.launchers import LAUNCHERS, Launched, launched
+from drumline_trainer.launch.launchers import LAUNCHERS, LaunchedRank, detect_launcher
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "none",
@@ -76,9 +76,9 @@ JAX = {
 PLAIN = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1"}
 
 
-def expected(launcher: str, rank: int, of: int, local: tuple[int, int], where: str) -> Launched:
+def expected(launcher: str, rank: int, of: int, local: tuple[int, int], where: str) -> LaunchedRank:
     address, _, port = where.partition(":")
-    return Launched(
+    return LaunchedRank(
         launcher=launcher,
         rank=rank,
         world_size=of,
@@ -111,24 +111,24 @@ def expected(launcher: str, rank: int, of: int, local: tuple[int, int], where: s
         (PLAIN | SRUN, expected("plain", 1, 2, (0, 1), "node1:29500")),
     ],
 )  # fmt: skip
-def test_who_a_process_is(environment: dict[str, str], result: Launched) -> None:
-    assert launched(environment) == result
+def test_who_a_process_is(environment: dict[str, str], result: LaunchedRank) -> None:
+    assert detect_launcher(environment) == result
 
 
 def test_every_launcher_is_in_the_table_above() -> None:
     rows = [TORCHRUN, SRUN, JSRUN, OPEN_MPI, HYDRA, PALS, PBSDSH, JAX, PLAIN]
-    found = {answer.launcher for row in rows if (answer := launched(row)) is not None}
+    found = {answer.launcher for row in rows if (answer := detect_launcher(row)) is not None}
     assert found == {row.name for row in LAUNCHERS}
 
 
 @pytest.mark.parametrize("environment", [{}, SLURM_BATCH, PBS_BATCH, JAX | {"JAX_PROCESS_ID": ""}])
 def test_a_batch_script_is_no_rank(environment: dict[str, str]) -> None:
-    assert launched(environment) is None
+    assert detect_launcher(environment) is None
 
 
 def test_all_ranks_of_a_job_derive_one_port_and_two_steps_derive_two() -> None:
     def port(**changed: str) -> int:
-        answer = launched(SRUN | changed)
+        answer = detect_launcher(SRUN | changed)
         assert answer is not None
         return answer.port
 
@@ -139,7 +139,7 @@ def test_all_ranks_of_a_job_derive_one_port_and_two_steps_derive_two() -> None:
 
 
 def test_our_own_port_is_not_where_torchrun_serves_its_store() -> None:
-    answer = launched(TORCHRUN | {"DRUMLINE_MASTER_PORT": "4321"})
+    answer = detect_launcher(TORCHRUN | {"DRUMLINE_MASTER_PORT": "4321"})
     assert answer is not None
     assert (answer.port, answer.store_served) == (4321, False)
 
@@ -162,5 +162,5 @@ def test_our_own_port_is_not_where_torchrun_serves_its_store() -> None:
 )  # fmt: skip
 def test_what_does_not_fit_is_named(environment: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        launched(environment)
+        detect_launcher(environment)
     assert sentence in str(raised.value)

@@ -4,7 +4,7 @@ import queue
 import time
 
 from drumline_trainer.metrics.heartbeat_sender import Pulse
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Parked, Phase, Word
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Quiesced, RankMessage
 
 HOURS = 3600.0
 
@@ -23,7 +23,7 @@ def beat(phase: Phase) -> Heartbeat:
 
 def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
     """A rank that waits in a collective is last heard where it waits."""
-    heard: queue.SimpleQueue[Word] = queue.SimpleQueue()
+    heard: queue.SimpleQueue[RankMessage] = queue.SimpleQueue()
     pulse = Pulse(heard.put, seconds=0.2)
     beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
     for each in beats:
@@ -36,7 +36,7 @@ def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
 
 
 def test_beats_between_two_are_left_out() -> None:
-    heard: list[Word] = []
+    heard: list[RankMessage] = []
     pulse = Pulse(heard.append, seconds=HOURS)
     first = beat(Phase.DATA)
     pulse.beat(first)
@@ -46,7 +46,7 @@ def test_beats_between_two_are_left_out() -> None:
 
 
 def test_a_beat_that_dates_something_is_never_left_out() -> None:
-    heard: list[Word] = []
+    heard: list[RankMessage] = []
     pulse = Pulse(heard.append, seconds=HOURS)
     beats = [beat(phase) for phase in (Phase.STARTING, Phase.RESTORING, Phase.DATA)]
     for each in beats:
@@ -55,11 +55,11 @@ def test_a_beat_that_dates_something_is_never_left_out() -> None:
 
 
 def test_an_event_comes_after_the_beat_before_it() -> None:
-    heard: list[Word] = []
+    heard: list[RankMessage] = []
     pulse = Pulse(heard.append, seconds=HOURS)
     beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
     for each in beats:
         pulse.beat(each)
-    parked = Parked(generation=1, attempt=0, step=1, reason="")
+    parked = Quiesced(generation=1, attempt=0, step=1, reason="")
     pulse.tell(parked)
     assert heard == [beats[0], beats[2], parked]

@@ -14,7 +14,7 @@ from drumline_trainer.metrics.heartbeat_sender import Pulse
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, said
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, parse_rank_message
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.trainer.metrics.test_step_timer import Clock
 
@@ -99,7 +99,7 @@ def test_heartbeats_carry_step_parts_and_memory() -> None:
     assert beats[-1].memory_bytes is not None
     kept = {name: beats[-1].memory_bytes[name] for name in ("weights", "gradients", "optimizer")}
     assert kept == {"weights": 16, "gradients": 16, "optimizer": 16}
-    assert said(beats[-1].to_json()) == beats[-1]
+    assert parse_rank_message(beats[-1].to_json()) == beats[-1]
     assert lines[-1].startswith("verdict: data-bound: 57% of a step waits for samples; ")
 
 

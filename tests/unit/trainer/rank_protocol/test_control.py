@@ -10,12 +10,12 @@ import pytest
 from drumline_trainer.rank_protocol.control import Control, InterruptedByAgentError
 from drumline_trainer.rank_protocol.orders import (
     Interrupt,
-    Order,
+    RankOrder,
     Replicated,
     Resume,
     SaveNotice,
     Withdraw,
-    order_of,
+    parse_rank_order,
 )
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -34,16 +34,16 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: type(order).__name__)
-def test_orders_survive_a_line_of_json(order: Order) -> None:
+def test_orders_survive_a_line_of_json(order: RankOrder) -> None:
     line = order.to_json()
     assert "\n" not in line
-    assert order_of(line) == order
+    assert parse_rank_order(line) == order
 
 
 @pytest.mark.parametrize("line", ["[]", "{}", '{"resume": 1}', '{"notice": {"id": "n"}}', "x"])
 def test_what_is_no_order_is_refused(line: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        order_of(line)
+        parse_rank_order(line)
 
 
 class Agent:
@@ -52,7 +52,7 @@ class Agent:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def say(self, *orders: Order) -> None:
+    def say(self, *orders: RankOrder) -> None:
         os.write(self._descriptor, b"".join(o.to_json().encode() + b"\n" for o in orders))
 
     def leave(self) -> None:
@@ -92,9 +92,9 @@ def test_orders_are_in_force_in_the_order_they_were_given(pipe: tuple[Control, A
     control.wait_for_placement()  # all orders before it have been read
     assert control.notice == second
     assert control.replicated == Replicated(step=4, seconds=0.5)
-    control.settle("first")
+    control.clear_notice("first")
     assert control.notice == second
-    control.settle("second")
+    control.clear_notice("second")
     assert control.notice is None
 
 

@@ -9,12 +9,12 @@ from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank_protocol.heartbeat import (
     Heartbeat,
     NoticeSaved,
-    Parked,
     Phase,
+    Quiesced,
     RankError,
+    RankMessage,
     SnapshotTaken,
-    Word,
-    said,
+    parse_rank_message,
 )
 
 
@@ -48,7 +48,7 @@ def test_what_is_not_finite_is_null(loss: float) -> None:
     "word",
     [
         beat(2.5),
-        Parked(generation=1, attempt=2, step=3, reason="closed\nby peer"),
+        Quiesced(generation=1, attempt=2, step=3, reason="closed\nby peer"),
         SnapshotTaken(step=3, generation=1, attempt=2, bytes=10, sha256="ab", seconds=0.5),
         NoticeSaved(notice="n", step=3, digest="ab"),
         NoticeSaved(notice="n", error="disk full"),
@@ -56,16 +56,16 @@ def test_what_is_not_finite_is_null(loss: float) -> None:
     ],
     ids=lambda word: type(word).__name__,
 )
-def test_every_word_is_one_line_that_can_be_read(word: Word) -> None:
+def test_every_word_is_one_line_that_can_be_read(word: RankMessage) -> None:
     line = word.to_json()
     assert "\n" not in line
-    assert said(line) == word
+    assert parse_rank_message(line) == word
 
 
 @pytest.mark.parametrize("line", ["", "[]", "{}", '{"parked": {"step": 1}}', '{"phase": "tea"}'])
 def test_what_is_no_word_is_refused(line: str) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        said(line)
+        parse_rank_message(line)
 
 
 def test_positions_are_passed_in_the_order_of_a_step() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.recovery.abort import end
+from drumline_trainer.recovery.abort import close_connection
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -25,7 +25,7 @@ def pair() -> Iterator[Pair]:
 def test_a_connection_goes_on_while_bytes_are_on_their_way(pair: Pair) -> None:
     ours, theirs = pair
     theirs.sendall(b"half a tensor")
-    assert not end(ours.fileno(), force=False)
+    assert not close_connection(ours.fileno(), force=False)
     assert ours.recv(100) == b"half a tensor"
     theirs.sendall(b"the rest")
     assert ours.recv(100) == b"the rest"
@@ -35,7 +35,7 @@ def test_a_quiet_connection_is_ended_and_an_answer_can_still_be_written(pair: Pa
     ours, theirs = pair
     theirs.sendall(b"ready to receive")
     assert ours.recv(100) == b"ready to receive"
-    while not end(ours.fileno(), force=False):
+    while not close_connection(ours.fileno(), force=False):
         pass
     assert ours.recv(100) == b""
     ours.sendall(b"tensor")
@@ -45,7 +45,7 @@ def test_a_quiet_connection_is_ended_and_an_answer_can_still_be_written(pair: Pa
 def test_who_is_out_of_patience_ends_any_connection(pair: Pair) -> None:
     ours, theirs = pair
     theirs.sendall(b"x")
-    assert end(ours.fileno(), force=True)
+    assert close_connection(ours.fileno(), force=True)
     assert ours.recv(100) + ours.recv(100) == b"x"
 
 
@@ -53,12 +53,12 @@ def test_what_is_not_connected_is_refused_and_what_is_no_internet_connection_lef
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(OSError, match="not connected"):
-            end(listener.fileno(), force=True)
-        assert end(ours.fileno(), force=True)
+            close_connection(listener.fileno(), force=True)
+        assert close_connection(ours.fileno(), force=True)
         ours.sendall(b"x")
         assert theirs.recv(1) == b"x"
         reading, writing = os.pipe()
         with pytest.raises(OSError, match="non-socket"):
-            end(reading, force=True)
+            close_connection(reading, force=True)
         os.close(reading)
         os.close(writing)

@@ -14,12 +14,12 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     KEPT_SNAPSHOTS,
     SnapshotError,
     SnapshotHeader,
-    opened,
+    open_snapshot,
     read_header,
     snapshot_file,
     snapshot_steps,
 )
-from drumline_trainer.recovery.rank_snapshots import Snapshots
+from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Slice
 
@@ -47,8 +47,8 @@ def snapshots(
     config: TrainerConfig | None = None,
     rank: int = 1,
     world_size: int = 2,
-) -> Snapshots:
-    return Snapshots(
+) -> RankSnapshots:
+    return RankSnapshots(
         [
             Slice(
                 name=name,
@@ -71,7 +71,7 @@ def snapshots(
     )
 
 
-def taken(folder: Path, *steps: int) -> Snapshots:
+def taken(folder: Path, *steps: int) -> RankSnapshots:
     """A rank that has taken snapshots of these steps."""
     taker = snapshots(folder, tensors())
     for step in steps:
@@ -125,7 +125,7 @@ def test_every_flipped_bit_and_every_cut_is_seen(tmp_path: Path) -> None:
         answer = snapshots(tmp_path, blank).restore(1, agree=nobody_objects)
         assert isinstance(answer, str)
         assert not any(tensor.any() for tensor in blank.values())
-        with pytest.raises(SnapshotError), opened(file):
+        with pytest.raises(SnapshotError), open_snapshot(file):
             pass
     file.write_bytes(intact)
     assert isinstance(taken(tmp_path).restore(1, agree=nobody_objects), SnapshotHeader)
@@ -176,10 +176,10 @@ def test_abandoned_steps_other_gangs_and_leftovers_are_forgotten(tmp_path: Path)
     taker = taken(tmp_path, 3, 4)
     leftover = snapshot_file(tmp_path, rank=1, step=5).with_suffix(".snapshot.part")
     leftover.touch()
-    taker.forget_others(after=3)
+    taker.remove_unusable(after=3)
     assert snapshot_steps(tmp_path, rank=1) == [3]
     assert not leftover.exists()
-    snapshots(tmp_path, tensors(), world_size=4).forget_others(after=3)
+    snapshots(tmp_path, tensors(), world_size=4).remove_unusable(after=3)
     assert snapshot_steps(tmp_path, rank=1) == []
 
 

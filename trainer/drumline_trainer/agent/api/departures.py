@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from drumline_trainer.agent.base.change_notifier import Bell
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import Request
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpRequest
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, Member, sign
 
 if TYPE_CHECKING:
@@ -58,22 +58,22 @@ class Departures:
 
     def __init__(self) -> None:
         self._codes: dict[tuple[int, int], dict[int, int]] = {}
-        self._bell = Bell()
+        self._bell = ChangeNotifier()
 
-    def note(self, departure: Departure) -> None:
+    def record(self, departure: Departure) -> None:
         """Write one down; hearing it twice is the same as once."""
         codes = self._codes.setdefault((departure.generation, departure.attempt), {})
         if departure.index not in codes:
-            log(Event.MEMBER_DEPARTED, **asdict(departure))
+            log(AgentEvent.MEMBER_DEPARTED, **asdict(departure))
         codes[departure.index] = departure.exit_code
-        self._bell.ring()
+        self._bell.notify()
 
-    async def of(self, index: int, membership: tuple[int, int]) -> int:
+    async def wait_for_exit_code(self, index: int, membership: tuple[int, int]) -> int:
         """Exit code of one member, once it has left."""
-        return await self._bell.until(lambda: self._codes.get(membership, {}).get(index))
+        return await self._bell.wait_for(lambda: self._codes.get(membership, {}).get(index))
 
 
-async def report(
+async def report_departure(
     departure: Departure, *, to: Member, port: int, token: bytes, for_seconds: float
 ) -> bool:
     """Tell the store's agent; False if it could not be reached for `for_seconds`.
@@ -82,7 +82,7 @@ async def report(
     answer was lost.
     """
     body = departure.encode()
-    request = Request(
+    request = HttpRequest(
         method="PUT",
         path=PATH,
         headers={SIGNATURE_HEADER: sign(token, SIGNED_AS, body)},
@@ -93,7 +93,7 @@ async def report(
             while True:
                 try:
                     answer = await fetch(request, address=to.address, port=port)
-                except Unreachable:
+                except PeerUnreachableError:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 return answer.status == HTTPStatus.OK
@@ -101,7 +101,7 @@ async def report(
         return False
 
 
-async def all_departed(
+async def wait_for_departures(
     departures: Departures,
     *,
     members: Iterable[Member],
@@ -136,18 +136,18 @@ async def _departed(
     while clock() - answered < lost_seconds:
         try:
             async with asyncio.timeout(min(PROBE_SECONDS, lost_seconds)):
-                await departures.of(member.index, membership)
+                await departures.wait_for_exit_code(member.index, membership)
         except TimeoutError:
             if await _answers(member, port=port):
                 answered = clock()
         else:
             return
-    log(Event.MEMBER_LOST, index=member.index, address=member.address)
+    log(AgentEvent.MEMBER_LOST, index=member.index, address=member.address)
 
 
 async def _answers(member: Member, *, port: int) -> bool:
     try:
-        await fetch(Request(method="GET", path="/healthz"), address=member.address, port=port)
-    except Unreachable:
+        await fetch(HttpRequest(method="GET", path="/healthz"), address=member.address, port=port)
+    except PeerUnreachableError:
         return False
     return True

@@ -11,7 +11,7 @@ from drumline_trainer.metrics.bottleneck import judge
 from drumline_trainer.metrics.step_record import MFU_FORMULA
 
 if TYPE_CHECKING:
-    from drumline_trainer.agent.state.rank_status import Board
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
     from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,7 +20,7 @@ STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "fir
 MFU_HELP = f"Model FLOP utilization: {MFU_FORMULA}."
 
 
-def render(board: Board) -> bytes:
+def render(board: RankStatusStore) -> bytes:
     """All metrics of one pod; a gauge whose value is not known yet is left out."""
     lines = [
         *_gauge("generation", "Generation of the ranks' membership.", board.generation),
@@ -111,7 +111,7 @@ def _verdict(newest: Heartbeat) -> list[str]:
     ]
 
 
-def _restarts(board: Board) -> list[str]:
+def _restarts(board: RankStatusStore) -> list[str]:
     """Only of the leader, which counts them; no lines in the other pods."""
     if not board.restarts:
         return []
@@ -125,7 +125,7 @@ def _restarts(board: Board) -> list[str]:
     ]
 
 
-def _recovery(board: Board) -> list[str]:
+def _recovery(board: RankStatusStore) -> list[str]:
     """Of the newest recovery that is over: where its seconds went."""
     over = [one for one in board.incidents if one.first_step_at is not None]
     if not over:

@@ -12,13 +12,13 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import Request
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpRequest
 from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
 
 if TYPE_CHECKING:
-    from drumline_trainer.agent.state.record_store import RecordBook, SignedRecord
+    from drumline_trainer.agent.state.record_store import RecordStore, SignedRecord
 
 RECORD_PATH = "/v1/record"
 CONCURRENCY = 32
@@ -37,7 +37,7 @@ async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
 
 async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
     """Push a record to one member until it has answered, whatever that be."""
-    request = Request(
+    request = HttpRequest(
         method="PUT",
         path=RECORD_PATH,
         headers={SIGNATURE_HEADER: signed.signature},
@@ -48,39 +48,41 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
         try:
             async with gate:
                 answer = await fetch(request, address=to.address, port=port)
-        except Unreachable:
+        except PeerUnreachableError:
             answer = None
         if answer is not None and answer.status == HTTPStatus.OK:
-            log(Event.RECORD_DELIVERED, index=to.index, generation=signed.generation)
+            log(AgentEvent.RECORD_DELIVERED, index=to.index, generation=signed.generation)
             return
         if answer is not None and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # It knows better, or we do not belong together: only the operator can change that.
             reason = answer.body[:256].decode(errors="replace")
-            log(Event.RECORD_UNDELIVERABLE, index=to.index, status=answer.status, reason=reason)
+            log(
+                AgentEvent.RECORD_UNDELIVERABLE, index=to.index, status=answer.status, reason=reason
+            )
             return
         await asyncio.sleep(wait_seconds)
         wait_seconds = min(2 * wait_seconds, LAST_RETRY_SECONDS)
 
 
-async def repeat_until_heard(request: Request, *, to: Member, port: int) -> None:
+async def send_until_answered(request: HttpRequest, *, to: Member, port: int) -> None:
     """Send a request to a member until it has taken or refused it, which a busy one does not."""
     while True:
-        with suppress(Unreachable):
+        with suppress(PeerUnreachableError):
             answer = await fetch(request, address=to.address, port=port)
             if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 return
         await asyncio.sleep(FIRST_RETRY_SECONDS)
 
 
-async def ask_for_record(
-    book: RecordBook, signed: SignedRecord, *, token: bytes, port: int
+async def fetch_newer_record(
+    book: RecordStore, signed: SignedRecord, *, token: bytes, port: int
 ) -> None:
     """Offer the book whatever newer record the agent of this record's store has.
 
     Raises:
         Unreachable: it does not answer.
     """
-    request = Request(
+    request = HttpRequest(
         method="GET",
         path=RECORD_PATH,
         headers={

@@ -25,8 +25,8 @@ from urllib.parse import parse_qs
 from drumline_trainer.agent.api import departures, prometheus
 from drumline_trainer.agent.api.departures import Departure, Departures
 from drumline_trainer.agent.api.record_delivery import RECORD_PATH
-from drumline_trainer.agent.http.message import HttpError, Request, Response
-from drumline_trainer.agent.state.record_store import Refused
+from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
+from drumline_trainer.agent.state.record_store import RecordRejected
 from drumline_trainer.contract import (
     MAX_WAIT_SECONDS,
     SIGNATURE_HEADER,
@@ -37,8 +37,8 @@ from drumline_trainer.contract import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from drumline_trainer.agent.state.rank_status import Board
-    from drumline_trainer.agent.state.record_store import RecordBook
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
+    from drumline_trainer.agent.state.record_store import RecordStore
 
 STATUS_PATH = "/v1/status"
 
@@ -49,14 +49,14 @@ class Route:
 
     signed_as: bytes
     """First part of what is signed; the second is the body, or the path of a GET."""
-    answer: Callable[[Request], Awaitable[Response]]
+    answer: Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class Api:
     """Answers requests from what the agent knows."""
 
     def __init__(
-        self, *, token: bytes, book: RecordBook, board: Board, departures: Departures
+        self, *, token: bytes, book: RecordStore, board: RankStatusStore, departures: Departures
     ) -> None:
         self._token = token
         self._book = book
@@ -65,7 +65,7 @@ class Api:
         self.routes: dict[tuple[str, str], Route] = {}
         """By method and path, or start of the path up to a slash: what a program adds."""
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         """Route one request.
 
         Raises:
@@ -78,7 +78,7 @@ class Api:
             case "GET", "/readyz":
                 return self._readiness()
             case "GET", "/metrics":
-                return Response(
+                return HttpResponse(
                     status=200,
                     body=prometheus.render(self._board),
                     content_type=prometheus.CONTENT_TYPE,
@@ -86,7 +86,7 @@ class Api:
             case "GET", str(path) if path == STATUS_PATH:
                 self._check(request, b"get", STATUS_PATH.encode())
                 await self._await_news(query)
-                return Response(status=200, body=self._board.status.encode())
+                return HttpResponse(status=200, body=self._board.status.encode())
             case "GET", str(path) if path == RECORD_PATH:
                 self._check(request, b"get", RECORD_PATH.encode())
                 return self._current_record(request)
@@ -98,7 +98,7 @@ class Api:
             case _:
                 return await self._answer_route(request)
 
-    async def _answer_route(self, request: Request) -> Response:
+    async def _answer_route(self, request: HttpRequest) -> HttpResponse:
         for (method, path), route in self.routes.items():
             below = path.endswith("/") and request.path.startswith(path)
             if request.method == method and (below or request.path == path):
@@ -117,41 +117,41 @@ class Api:
             return
         try:
             async with asyncio.timeout(wait):
-                await self._board.newer(since)
+                await self._board.wait_for_other_version(since)
         except TimeoutError:
             pass  # nothing new: the figures are fresh all the same
 
-    def _check(self, request: Request, *parts: bytes) -> None:
+    def _check(self, request: HttpRequest, *parts: bytes) -> None:
         signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
         if not verify(self._token, signature, *parts):
             raise HttpError(HTTPStatus.UNAUTHORIZED, "wrong signature")
 
-    def _readiness(self) -> Response:
+    def _readiness(self) -> HttpResponse:
         if self._board.ready:
             return _text("ready")
         return _text("starting", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _current_record(self, request: Request) -> Response:
+    def _current_record(self, request: HttpRequest) -> HttpResponse:
         current = self._book.current
         if current is None:
             raise HttpError(HTTPStatus.NOT_FOUND, "no record yet")
         if request.headers.get("if-none-match") == f'"{current.generation}"':
-            return Response(status=HTTPStatus.NOT_MODIFIED)
-        return Response(
+            return HttpResponse(status=HTTPStatus.NOT_MODIFIED)
+        return HttpResponse(
             status=200, body=current.body, headers={SIGNATURE_HEADER: current.signature}
         )
 
-    def _offer(self, request: Request) -> Response:
+    def _offer(self, request: HttpRequest) -> HttpResponse:
         signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
         verdict = self._book.offer(request.body, signature=signature)
         state: dict[str, object] = {"generation": self._book.generation}
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RecordRejected):
             return _json({**state, "error": verdict.reason}, status=verdict.status)
         return _json(state)
 
-    def _note(self, body: bytes) -> Response:
+    def _note(self, body: bytes) -> HttpResponse:
         try:
-            self._departures.note(Departure.parse(body))
+            self._departures.record(Departure.parse(body))
         except ContractError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         return _json({})
@@ -167,9 +167,9 @@ def _long_poll(query: str) -> tuple[int | None, float]:
         raise HttpError(HTTPStatus.BAD_REQUEST, "since and wait are numbers") from None
 
 
-def _text(text: str, *, status: int = 200) -> Response:
-    return Response(status=status, body=text.encode(), content_type="text/plain")
+def _text(text: str, *, status: int = 200) -> HttpResponse:
+    return HttpResponse(status=status, body=text.encode(), content_type="text/plain")
 
 
-def _json(value: dict[str, object], *, status: int = 200) -> Response:
-    return Response(status=status, body=json.dumps(value).encode())
+def _json(value: dict[str, object], *, status: int = 200) -> HttpResponse:
+    return HttpResponse(status=status, body=json.dumps(value).encode())

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drumline_trainer.agent.api import departures
-from drumline_trainer.agent.api.departures import Departure, Departures, all_departed
+from drumline_trainer.agent.api.departures import Departure, Departures, wait_for_departures
 from drumline_trainer.agent.api.routes import Api
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import Terminated
-from drumline_trainer.agent.http.server import HttpServer, Uploads
-from drumline_trainer.agent.state.notices import Notices
-from drumline_trainer.agent.state.rank_status import Board
-from drumline_trainer.agent.state.record_store import RecordBook
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import StopRequested
+from drumline_trainer.agent.http.server import HttpServer, UploadHandler
+from drumline_trainer.agent.state.notices import SaveNotices
+from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.agent.state.record_store import RecordStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -32,19 +32,19 @@ class Service:
     """The running agent, without what it runs."""
 
     settings: AgentSettings
-    board: Board
-    book: RecordBook
+    status: RankStatusStore
+    records: RecordStore
     departures: Departures
-    notices: Notices
+    notices: SaveNotices
     api: Api
     stop: asyncio.Event
 
-    async def stopped(self) -> Terminated:
+    async def wait_for_stop(self) -> StopRequested:
         """Wait for SIGTERM or SIGINT."""
         await self.stop.wait()
-        return Terminated()
+        return StopRequested()
 
-    async def depart(
+    async def report_departure(
         self, record: GenerationRecord, *, attempt: int, exit_code: int, for_seconds: float
     ) -> None:
         """Tell the store's agent that this pod has ended its attempt."""
@@ -54,7 +54,7 @@ class Service:
             attempt=attempt,
             exit_code=exit_code,
         )
-        await departures.report(
+        await departures.report_departure(
             departure,
             to=record.store_member,
             port=self.settings.port,
@@ -62,10 +62,10 @@ class Service:
             for_seconds=for_seconds,
         )
 
-    async def others_departed(self, record: GenerationRecord, *, attempt: int) -> None:
+    async def wait_for_departures(self, record: GenerationRecord, *, attempt: int) -> None:
         """Wait until no other member is left that could need this agent."""
         others = [member for member in record.members if member.index != self.settings.index]
-        await all_departed(
+        await wait_for_departures(
             self.departures,
             members=others,
             membership=(record.generation, attempt),
@@ -76,15 +76,15 @@ class Service:
 
 @asynccontextmanager
 async def serving(
-    settings: AgentSettings, *, uploads: Uploads | None = None
+    settings: AgentSettings, *, uploads: UploadHandler | None = None
 ) -> AsyncIterator[Service]:
     """A service whose HTTP API answers inside the context. Raises OSError if it cannot bind."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    board = Board(settings)
+    board = RankStatusStore(settings)
     departures = Departures()
-    book = RecordBook(
+    book = RecordStore(
         token=settings.token,
         job_uid=settings.job_uid,
         pod_uid=settings.pod_uid,
@@ -95,7 +95,7 @@ async def serving(
     server = HttpServer(api.answer, address=settings.address, port=settings.port, uploads=uploads)
     async with server:
         log(
-            Event.AGENT_STARTED,
+            AgentEvent.AGENT_STARTED,
             namespace=settings.namespace,
             job=settings.job,
             index=settings.index,
@@ -103,16 +103,16 @@ async def serving(
         )
         yield Service(
             settings=settings,
-            board=board,
-            book=book,
+            status=board,
+            records=book,
             departures=departures,
-            notices=Notices(board),
+            notices=SaveNotices(board),
             api=api,
             stop=stop,
         )
 
 
-async def first(*racers: Coroutine[Any, Any, T]) -> T:
+async def first_completed(*racers: Coroutine[Any, Any, T]) -> T:
     """Result of whichever ends first (of several: the foremost); the rest are cancelled."""
     tasks = [asyncio.create_task(racer) for racer in racers]
     try:

@@ -11,29 +11,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Bell:
+class ChangeNotifier:
     """Rung by whoever changes state; wakes everyone who waits for a condition on it."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
-        self.rings = 0
+        self.changes = 0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Have every waiter look again."""
-        self.rings += 1
+        self.changes += 1
         self._rung.set()
         self._rung = asyncio.Event()
 
-    async def until(self, look: Callable[[], T | None]) -> T:
+    async def wait_for(self, look: Callable[[], T | None]) -> T:
         """The first answer of `look` that is not None; asked now and after each ring."""
         while (found := look()) is None:
             await self._rung.wait()
         return found
 
-    async def within(self, seconds: float, *, after: int) -> int:
+    async def wait_for_change(self, seconds: float, *, after: int) -> int:
         """Wait for a ring beyond number `after`, so long at most. Returns the rings so far."""
         try:
             async with asyncio.timeout(seconds):
-                return await self.until(lambda: self.rings if self.rings > after else None)
+                return await self.wait_for(lambda: self.changes if self.changes > after else None)
         except TimeoutError:
-            return self.rings
+            return self.changes

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 
-class Event(StrEnum):
+class AgentEvent(StrEnum):
     """Everything an agent logs."""
 
     AGENT_STARTED = "agent_started"
@@ -45,7 +45,7 @@ class Event(StrEnum):
     FINISHED = "finished"
 
 
-def log(event: Event, **fields: object) -> None:
+def log(event: AgentEvent, **fields: object) -> None:
     """Write one event; fields must be JSON values."""
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **fields}
     write_line(json.dumps(line, separators=(",", ":")).encode())

@@ -26,12 +26,12 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Preempted:
     """Every rank of this pod has left on request, with a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terminated:
+class StopRequested:
     """The pod was told to stop."""
 
 
@@ -40,15 +40,15 @@ class Superseded:
     """A record of a higher generation came."""
 
 
-Verdict = Succeeded | Failed | Left | Terminated | Superseded
+Outcome = Succeeded | Failed | Preempted | StopRequested | Superseded
 
 
-def pod_code(code: int) -> int:
+def pod_exit_code(code: int) -> int:
     """Exit code of a process as a pod shows it: signals become 128 + n."""
     return 128 - code if code < 0 else code
 
 
-def describe(code: int) -> str:
+def describe_exit_code(code: int) -> str:
     """An exit code in words."""
     if code < 0:
         try:

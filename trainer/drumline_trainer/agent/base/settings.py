@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SNAPSHOT_ROOT = "/dev/shm/drumline"  # noqa: S108 - memory of the pod, or of a user's machine
 
 
-class SettingsError(ValueError):
+class AgentSettingsError(ValueError):
     """The environment is not one an agent can start in; names the variable."""
 
 
@@ -111,7 +111,7 @@ class AgentSettings:
 def _text(environ: Mapping[str, str], name: str) -> str:
     value = environ.get(name, "")
     if not value:
-        raise SettingsError(f"{name}: must be set")
+        raise AgentSettingsError(f"{name}: must be set")
     return value
 
 
@@ -127,7 +127,7 @@ def _integer(
         return default
     text = _text(environ, name)
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
-        raise SettingsError(f"{name}: must be an integer in {low}..{high}, not {text!r}")
+        raise AgentSettingsError(f"{name}: must be an integer in {low}..{high}, not {text!r}")
     return int(text)
 
 
@@ -135,7 +135,7 @@ def _token(path: Path) -> bytes:
     try:
         token = path.read_bytes()
     except OSError as error:
-        raise SettingsError(f"token file: {error}") from None
+        raise AgentSettingsError(f"token file: {error}") from None
     if not token:
-        raise SettingsError(f"token file: {path} is empty")
+        raise AgentSettingsError(f"token file: {path} is empty")
     return token

@@ -15,8 +15,8 @@ from drumline_trainer.agent.http.file_stream import (
 from drumline_trainer.agent.http.message import (
     MAX_HEAD_BYTES,
     HttpError,
-    Request,
-    Response,
+    HttpRequest,
+    HttpResponse,
     parse_response_head,
 )
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 REQUEST_SECONDS = 5.0
 
 
-class Unreachable(Exception):  # noqa: N818 - a state of the peer, named as the log names it
+class PeerUnreachableError(Exception):
     """No whole answer came: refused, reset, too slow or malformed."""
 
 
 async def fetch(
-    request: Request, *, address: str, port: int, seconds: float = REQUEST_SECONDS
-) -> Response:
+    request: HttpRequest, *, address: str, port: int, seconds: float = REQUEST_SECONDS
+) -> HttpResponse:
     """Send one request and read its answer.
 
     Raises:
@@ -47,7 +47,9 @@ async def fetch(
             return await _answer(reader, path=request.path)
 
 
-async def upload(request: Request, *, file: Path, size: int, address: str, port: int) -> Response:
+async def upload(
+    request: HttpRequest, *, file: Path, size: int, address: str, port: int
+) -> HttpResponse:
     """Send a request whose body is the first `size` bytes of a file.
 
     Raises:
@@ -63,7 +65,9 @@ async def upload(request: Request, *, file: Path, size: int, address: str, port:
                 return await _answer(reader, path=request.path)
 
 
-async def download(request: Request, *, to: Path, size: int, address: str, port: int) -> Response:
+async def download(
+    request: HttpRequest, *, to: Path, size: int, address: str, port: int
+) -> HttpResponse:
     """Send a request and write a good answer's body, which must be of `size`, to a file.
 
     Raises:
@@ -79,11 +83,13 @@ async def download(request: Request, *, to: Path, size: int, address: str, port:
                 block = await reader.readuntil(b"\r\n\r\n")
                 status, headers, length = parse_response_head(block, path=request.path)
                 if status != 200:
-                    return Response(status=status, headers=headers)
+                    return HttpResponse(status=status, headers=headers)
                 if length != size:
-                    raise Unreachable(f"{address}: {length} bytes where {size} were expected")
+                    raise PeerUnreachableError(
+                        f"{address}: {length} bytes where {size} were expected"
+                    )
                 await receive_file(reader, file=file, size=size)
-    return Response(status=status, headers=headers)
+    return HttpResponse(status=status, headers=headers)
 
 
 @asynccontextmanager
@@ -97,7 +103,7 @@ async def _reaching(address: str, *, seconds: float) -> AsyncIterator[None]:
         asyncio.IncompleteReadError,
         asyncio.LimitOverrunError,
     ) as error:
-        raise Unreachable(f"{address}: {type(error).__name__}: {error}") from None
+        raise PeerUnreachableError(f"{address}: {type(error).__name__}: {error}") from None
 
 
 @asynccontextmanager
@@ -118,8 +124,8 @@ def _host(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-async def _answer(reader: asyncio.StreamReader, *, path: str) -> Response:
+async def _answer(reader: asyncio.StreamReader, *, path: str) -> HttpResponse:
     block = await reader.readuntil(b"\r\n\r\n")
     status, headers, length = parse_response_head(block, path=path)
     body = await reader.readexactly(length)
-    return Response(status=status, body=body, headers=headers)
+    return HttpResponse(status=status, body=body, headers=headers)

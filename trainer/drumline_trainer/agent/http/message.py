@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 MAX_HEAD_BYTES = 8 * 1024
-FILES = "/v1/snapshots/"
+FILES_PATH = "/v1/snapshots/"
 """Below this path bodies are files: streamed, never held in memory, and of any size."""
 MAX_FILE_BYTES = 1 << 40
 _REQUEST_LINE = re.compile(r"([A-Z]{1,16}) (/[!-~]{0,255}) HTTP/1\.[01]")
@@ -47,7 +47,7 @@ class RequestHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """A whole request."""
 
     method: str
@@ -66,7 +66,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Response:
+class HttpResponse:
     """A whole response; its body may be a file that is sent after it."""
 
     status: int
@@ -146,6 +146,6 @@ def _content_length(headers: dict[str, str], *, path: str) -> int:
     text = headers.get("content-length", "0")
     if _LENGTH.fullmatch(text) is None:
         raise HttpError(HTTPStatus.BAD_REQUEST, "malformed Content-Length")
-    if int(text) > (MAX_FILE_BYTES if path.startswith(FILES) else MAX_BODY_BYTES):
+    if int(text) > (MAX_FILE_BYTES if path.startswith(FILES_PATH) else MAX_BODY_BYTES):
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "body too large")
     return int(text)

@@ -18,11 +18,11 @@ from drumline_trainer.agent.http.file_stream import (
     transfer_seconds,
 )
 from drumline_trainer.agent.http.message import (
-    FILES,
+    FILES_PATH,
     HttpError,
-    Request,
+    HttpRequest,
+    HttpResponse,
     RequestHead,
-    Response,
     parse_request_head,
 )
 from drumline_trainer.contract import MAX_BODY_BYTES
@@ -41,14 +41,14 @@ BODY_SECONDS = 20.0
 """Time for a body to arrive, and for a response to be taken."""
 
 
-class Uploads(Protocol):
+class UploadHandler(Protocol):
     """Who takes files."""
 
     def begin(self, head: RequestHead) -> Path:
         """Where to write the body. Raises HttpError if it is not wanted."""
         ...
 
-    def finish(self, head: RequestHead, path: Path) -> Response:
+    def finish(self, head: RequestHead, path: Path) -> HttpResponse:
         """The body has been written there, whole."""
         ...
 
@@ -58,11 +58,11 @@ class HttpServer:
 
     def __init__(
         self,
-        answer: Callable[[Request], Awaitable[Response]],
+        answer: Callable[[HttpRequest], Awaitable[HttpResponse]],
         *,
         address: str,
         port: int,
-        uploads: Uploads | None = None,
+        uploads: UploadHandler | None = None,
     ) -> None:
         self._answer = answer
         self._uploads = uploads
@@ -96,7 +96,7 @@ class HttpServer:
         task = asyncio.current_task()
         open_now = len(self._connections)
         if task is None or open_now >= MAX_CONNECTIONS + RESERVED_CONNECTIONS:
-            writer.write(Response(status=HTTPStatus.SERVICE_UNAVAILABLE).encode())
+            writer.write(HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE).encode())
             writer.close()
             return
         self._connections.add(task)
@@ -111,14 +111,18 @@ class HttpServer:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _respond(self, reader: asyncio.StreamReader, *, crowded: bool) -> Response:
+    async def _respond(self, reader: asyncio.StreamReader, *, crowded: bool) -> HttpResponse:
         try:
             head = await _read_head(reader, crowded=crowded)
-            if self._uploads is not None and head.method == "PUT" and head.path.startswith(FILES):
+            if (
+                self._uploads is not None
+                and head.method == "PUT"
+                and head.path.startswith(FILES_PATH)
+            ):
                 return await _take_file(reader, head, self._uploads)
             return await self._answer(await _read_body(reader, head))
         except HttpError as error:
-            return Response(
+            return HttpResponse(
                 status=error.status, body=error.reason.encode(), content_type="text/plain"
             )
 
@@ -135,15 +139,17 @@ async def _read_head(reader: asyncio.StreamReader, *, crowded: bool) -> RequestH
     return head
 
 
-async def _read_body(reader: asyncio.StreamReader, head: RequestHead) -> Request:
+async def _read_body(reader: asyncio.StreamReader, head: RequestHead) -> HttpRequest:
     if head.content_length > MAX_BODY_BYTES:
         raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "nobody takes files here")
     async with asyncio.timeout(BODY_SECONDS):
         body = await reader.readexactly(head.content_length)
-    return Request(method=head.method, path=head.path, headers=head.headers, body=body)
+    return HttpRequest(method=head.method, path=head.path, headers=head.headers, body=body)
 
 
-async def _take_file(reader: asyncio.StreamReader, head: RequestHead, uploads: Uploads) -> Response:
+async def _take_file(
+    reader: asyncio.StreamReader, head: RequestHead, uploads: UploadHandler
+) -> HttpResponse:
     path = uploads.begin(head)
     try:
         with path.open("wb") as file:
@@ -154,7 +160,7 @@ async def _take_file(reader: asyncio.StreamReader, head: RequestHead, uploads: U
         raise
 
 
-async def _send(writer: asyncio.StreamWriter, response: Response) -> None:
+async def _send(writer: asyncio.StreamWriter, response: HttpResponse) -> None:
     if response.file is None:
         writer.write(response.encode())
         async with asyncio.timeout(BODY_SECONDS):

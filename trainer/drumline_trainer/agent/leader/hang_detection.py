@@ -58,7 +58,7 @@ def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) ->
     return max(LEAST_PATIENCE_SECONDS, STEPS_OF_PATIENCE * step_seconds)
 
 
-def judge(views: Sequence[RankView]) -> Hung | Stalled | Moving:
+def detect_hang(views: Sequence[RankView]) -> Hung | Stalled | Moving:
     """Look at all ranks of a gang at one time."""
     waiting = [view for view in views if not view.done]
     if not waiting:

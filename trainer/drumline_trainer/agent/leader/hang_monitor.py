@@ -14,9 +14,9 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import pod_code
-from drumline_trainer.agent.leader.hang_detection import Hung, Stalled, judge
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import pod_exit_code
+from drumline_trainer.agent.leader.hang_detection import Hung, Stalled, detect_hang
 from drumline_trainer.agent.protocol.leader_orders import Kill
 from drumline_trainer.agent.protocol.member_reports import Fault
 from drumline_trainer.contract import ExitCode, FaultClass
@@ -24,29 +24,29 @@ from drumline_trainer.contract import ExitCode, FaultClass
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drumline_trainer.agent.leader.member_heartbeats import Roster
-    from drumline_trainer.agent.leader.rounds import Orders
-    from drumline_trainer.agent.processes.local_ranks import LocalGang
+    from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
+    from drumline_trainer.agent.leader.rounds import OrderSender
+    from drumline_trainer.agent.processes.local_ranks import LocalRanks
     from drumline_trainer.agent.protocol.leader_orders import Membership
     from drumline_trainer.agent.protocol.member_reports import RankView
-    from drumline_trainer.agent.state.rank_status import Board
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
     from drumline_trainer.contract import GenerationRecord, Member
 
 LOOK_SECONDS = 0.5
 VERIFY_SECONDS = 1.0
 
 
-class Watchman:
+class HangMonitor:
     """Looks at the gang at intervals."""
 
     def __init__(
         self,
         *,
         record: GenerationRecord,
-        roster: Roster,
-        board: Board,
-        gang: LocalGang,
-        orders: Orders,
+        roster: MemberHeartbeats,
+        board: RankStatusStore,
+        gang: LocalRanks,
+        orders: OrderSender,
         own_index: int,
         report: Callable[[Fault], None],
     ) -> None:
@@ -62,7 +62,7 @@ class Watchman:
         self.membership: Membership | None = None
         """The one that trains; None while nobody is expected to move."""
 
-    async def keep_watch(self) -> None:
+    async def run(self) -> None:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -73,19 +73,19 @@ class Watchman:
                 await self._look(self.membership)
 
     def _note_silences(self) -> None:
-        before = {one.index for one in self._board.silent}
-        self._board.silent = self._roster.silences()
-        for one in self._board.silent:
+        before = {one.index for one in self._board.silent_members}
+        self._board.silent_members = self._roster.silent_members()
+        for one in self._board.silent_members:
             if one.index not in before:
-                log(Event.MEMBER_SILENT, index=one.index, seconds=one.seconds)
-        self._board.changed()
+                log(AgentEvent.MEMBER_SILENT, index=one.index, seconds=one.seconds)
+        self._board.publish()
 
     async def _look(self, membership: Membership) -> None:
-        others = self._roster.views(membership)
+        others = self._roster.rank_views(membership)
         if others is None:
             return
         views = [*self._gang.views(), *others]
-        match judge(views):
+        match detect_hang(views):
             case Hung(ranks=ranks, silent_seconds=seconds):
                 suspects = [view for view in views if view.rank in ranks]
                 await self._suspect(membership, suspects, silent_seconds=seconds)
@@ -102,7 +102,7 @@ class Watchman:
         if ranks != self._suspected:
             self._suspected, self._since = ranks, now
             return
-        heard_since = self._roster.views(membership, since=self._since) is not None
+        heard_since = self._roster.rank_views(membership, since=self._since) is not None
         if now - self._since < VERIFY_SECONDS or not heard_since:
             return
         self._suspected = ()
@@ -145,7 +145,7 @@ class Watchman:
                 at=now,
                 detected_at=now,
                 step=max(view.position[0], 0),
-                exit_code=pod_code(-signal.SIGKILL),
+                exit_code=pod_exit_code(-signal.SIGKILL),
             )
             for view in here
         ]

@@ -16,21 +16,26 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.api.record_delivery import deliver_to_all, repeat_until_heard
-from drumline_trainer.agent.api.service import first
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.message import Request
-from drumline_trainer.agent.leader.hang_monitor import Watchman
-from drumline_trainer.agent.leader.member_heartbeats import Roster
+from drumline_trainer.agent.api.record_delivery import deliver_to_all, send_until_answered
+from drumline_trainer.agent.api.service import first_completed
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.leader.hang_monitor import HangMonitor
+from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.root_cause import (
-    abandoned,
-    culprit_of,
+    abandon_order,
     incident_of,
-    joined_by,
-    replacement_of,
-    to_blame,
+    incident_of_new_generation,
+    root_cause_of,
+    root_causes_by_class,
+    with_fault,
 )
-from drumline_trainer.agent.leader.rounds import Orders, Plan, floor_of, plan
+from drumline_trainer.agent.leader.rounds import (
+    OrderSender,
+    RestorePlan,
+    newest_checkpoint_of,
+    plan_restore,
+)
 from drumline_trainer.agent.processes import fault_classification
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,
@@ -38,18 +43,18 @@ from drumline_trainer.agent.protocol.leader_orders import (
     Finish,
     Go,
 )
-from drumline_trainer.agent.protocol.member_reports import Beat, Fault
-from drumline_trainer.agent.state.incident_log import Recovery
+from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat
+from drumline_trainer.agent.state.incident_log import RecoveryTracker
 from drumline_trainer.contract import SIGNATURE_HEADER, ExitCode, FaultClass, sign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.member.member import Member
-    from drumline_trainer.agent.processes.rendezvous_store import Store
+    from drumline_trainer.agent.member.member import MemberAgent
+    from drumline_trainer.agent.processes.rendezvous_store import RendezvousStore
     from drumline_trainer.agent.protocol.inventory import Inventory
-    from drumline_trainer.agent.protocol.leader_orders import Membership, Saved
+    from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint, Membership
     from drumline_trainer.agent.state.incident_log import IncidentLog
     from drumline_trainer.agent.state.record_store import SignedRecord
     from drumline_trainer.contract import Incident
@@ -71,9 +76,9 @@ class Leader:
         *,
         service: Service,
         signed: SignedRecord,
-        member: Member,
+        member: MemberAgent,
         incidents: IncidentLog,
-        store: Store,
+        store: RendezvousStore,
     ) -> None:
         self._service = service
         self._signed = signed
@@ -81,20 +86,20 @@ class Leader:
         self._member = member
         self._incidents = incidents
         self._store = store
-        self._orders = Orders(signed.record, own=member, settings=service.settings)
-        self._roster = Roster(signed.record, own_index=service.settings.index)
+        self._orders = OrderSender(signed.record, own=member, settings=service.settings)
+        self._roster = MemberHeartbeats(signed.record, own_index=service.settings.index)
         self._faults: asyncio.Queue[Fault] = asyncio.Queue()
         self._restarts: dict[FaultClass, int] = {}
         self._stuck_attempts = 0
         self._refused: set[int] = set()
         self._restore_step: int | None = None
-        self._recovery: Recovery | None = None
+        self._recovery: RecoveryTracker | None = None
         self._handing_on: set[asyncio.Task[None]] = set()
-        self._watchman = Watchman(
+        self._watchman = HangMonitor(
             record=signed.record,
             roster=self._roster,
-            board=service.board,
-            gang=member.gang,
+            board=service.status,
+            gang=member.ranks,
             orders=self._orders,
             own_index=service.settings.index,
             report=self.report,
@@ -104,23 +109,23 @@ class Leader:
         """Something broke, here or at a member."""
         self._faults.put_nowait(fault)
 
-    def hear(self, beat: Beat) -> None:
+    def record_heartbeat(self, beat: MemberHeartbeat) -> None:
         """A member lives."""
-        self._roster.hear(beat)
-        self._member.gang.news.ring()
+        self._roster.record(beat)
+        self._member.ranks.changes.notify()
 
     def last_heard(self) -> dict[int, float]:
         """When each member was heard, in seconds since the epoch."""
         return self._roster.last_heard()
 
-    def hand_on(self, body: bytes, *, signature: str) -> None:
+    def forward_notice(self, body: bytes, *, signature: str) -> None:
         """Give a notice to every member, as it was signed."""
-        request = Request(
+        request = HttpRequest(
             method="PUT", path=NOTICE_PATH, headers={SIGNATURE_HEADER: signature}, body=body
         )
         for member in self._others:
             task = asyncio.create_task(
-                repeat_until_heard(request, to=member, port=self._service.settings.port)
+                send_until_answered(request, to=member, port=self._service.settings.port)
             )
             self._handing_on.add(task)
             task.add_done_callback(self._handing_on.discard)
@@ -129,7 +134,7 @@ class Leader:
         """Pods that are new in this generation do not know what the others were asked."""
         for notice in self._service.notices.unanswered:
             body = notice.encode()
-            self.hand_on(body, signature=sign(self._service.settings.token, b"notice", body))
+            self.forward_notice(body, signature=sign(self._service.settings.token, b"notice", body))
 
     async def lead(self) -> None:
         """Lead until the gang has ended."""
@@ -137,7 +142,7 @@ class Leader:
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(deliver_to_all(self._signed, port=self._service.settings.port)),
-                group.create_task(self._watchman.keep_watch()),
+                group.create_task(self._watchman.run()),
             ]
             last = await self._attempts()
             for helper in (*helpers, *self._handing_on):
@@ -154,25 +159,25 @@ class Leader:
                 return outcome
             stepped = self._recovery is not None and self._recovery.stepped
             self._stuck_attempts = 0 if stepped else self._stuck_attempts + 1
-            for fault in to_blame(outcome):
+            for fault in root_causes_by_class(outcome):
                 objection = self._objection(fault)
                 if objection is not None:
-                    return abandoned(fault, objection=objection)
+                    return abandon_order(fault, objection=objection)
             incident = incident_of(outcome, now=time.time())
             self._count(incident.fault_classes)
-            self._refuse_what_failed(culprit_of(outcome))
+            self._refuse_what_failed(root_cause_of(outcome))
             attempt += 1
 
     async def _attempt(
         self, membership: Membership, incident: Incident | None
     ) -> Finish | list[Fault]:
-        log(Event.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
+        log(AgentEvent.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
         store_port = await self._store.open(
             self._record.store_member.address,
             on_end=lambda reason: self.report(self._store_fault(membership, reason)),
         )
         inventories = await self._orders.prepare(membership)
-        floor = floor_of(self._record, inventories)
+        floor = newest_checkpoint_of(self._record, inventories)
         chosen = self._decide(membership, inventories, incident, floor=floor)
         orders = {
             member.index: Go(
@@ -186,7 +191,7 @@ class Leader:
             )
             for member in self._record.members
         }
-        return await first(
+        return await first_completed(
             self._collect(membership), self._finished(membership), self._run(membership, orders)
         )
 
@@ -196,53 +201,53 @@ class Leader:
         inventories: list[Inventory],
         incident: Incident | None,
         *,
-        floor: Saved | None,
-    ) -> Plan:
+        floor: CommittedCheckpoint | None,
+    ) -> RestorePlan:
         for inventory in inventories:
             self._incidents.merge(inventory.incidents)
             for fault in inventory.faults:
                 self.report(fault)
         if incident is None and membership[1] == 0:
-            incident = replacement_of(self._record, inventories, now=time.time())
+            incident = incident_of_new_generation(self._record, inventories, now=time.time())
         if incident is not None:
             self._incidents.add(incident)
-        chosen = plan(
+        chosen = plan_restore(
             self._record,
             inventories,
             saved_step=None if floor is None else floor.step,
             refused=self._refused,
         )
         self._restore_step = chosen.restore_step
-        self._incidents.note(decided_at=time.time())
+        self._incidents.update_open(decided_at=time.time())
         first_rank = self._record.first_rank(self._service.settings.index)
         ranks = self._record.store_member.ranks
-        self._recovery = Recovery(
+        self._recovery = RecoveryTracker(
             self._incidents,
             membership=membership,
             ranks=range(first_rank, first_rank + ranks),
-            fetched=chosen.fetches,
+            fetched=chosen.fetches_any,
         )
-        self._member.watch = self._recovery.follow
+        self._member.on_rank_heartbeat = self._recovery.follow
         return chosen
 
     async def _run(self, membership: Membership, orders: dict[int, Go]) -> Finish:
         """Start everyone; what comes then is news of faults or of the end."""
         await self._orders.go(orders)
-        self._incidents.note(replaced_at=time.time())
+        self._incidents.update_open(replaced_at=time.time())
         self._watchman.membership = membership
         return await asyncio.get_running_loop().create_future()
 
     async def _finished(self, membership: Membership) -> Finish:
         def all_done() -> Finish | None:
-            board, others = self._service.board, self._roster.views(membership)
+            board, others = self._service.status, self._roster.rank_views(membership)
             if others is None or (board.generation, board.attempt) != membership:
                 return None
-            done = [view for view in (*self._member.gang.views(), *others) if view.done]
+            done = [view for view in (*self._member.ranks.views(), *others) if view.done]
             if len(done) < self._record.world_size:
                 return None
             return Finish(generation=membership[0], attempt=membership[1])
 
-        return await self._member.gang.news.until(all_done)
+        return await self._member.ranks.changes.wait_for(all_done)
 
     async def _collect(self, membership: Membership) -> list[Fault]:
         """The faults that end this membership, once the cause is among them or not to be had."""
@@ -265,7 +270,7 @@ class Leader:
             fault = await self._faults.get()
             if fault.membership == membership:
                 if not fault.consequence:
-                    log(Event.FAULT, **asdict(fault))
+                    log(AgentEvent.FAULT, **asdict(fault))
                 return fault
             if fault.membership < membership and not fault.consequence:
                 fatal = self._join(fault)
@@ -279,14 +284,16 @@ class Leader:
         Returns whether the gang must not go on after it.
         """
         number = (fault.generation, fault.attempt + 1)
-        known = self._incidents.led_to(number)
+        known = self._incidents.by_membership(number)
         if known is not None and known.first_step_at is not None:
             return False  # told again
         counted = known.fault_classes if known is not None else ()
-        joined = incident_of([fault], now=time.time()) if known is None else joined_by(known, fault)
+        joined = (
+            incident_of([fault], now=time.time()) if known is None else with_fault(known, fault)
+        )
         if joined == known:
             return False
-        log(Event.FAULT, **asdict(fault))
+        log(AgentEvent.FAULT, **asdict(fault))
         if fault.fault_class not in counted:
             if self._objection(fault) is not None:
                 return True
@@ -305,7 +312,7 @@ class Leader:
 
     def _count(self, fault_classes: Iterable[FaultClass]) -> None:
         for each in fault_classes:
-            for counts in (self._restarts, self._service.board.restarts):
+            for counts in (self._restarts, self._service.status.restarts):
                 counts[each] = counts.get(each, 0) + 1
 
     def _refuse_what_failed(self, culprit: Fault) -> None:
@@ -322,7 +329,7 @@ class Leader:
             cause=reason,
             at=now,
             detected_at=now,
-            step=self._service.board.progress.step,
+            step=self._service.status.progress.step,
             exit_code=ExitCode.PEER_LOST,
         )
 
@@ -339,7 +346,7 @@ class Leader:
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 for member in self._others:
-                    group.create_task(self._orders.give(last, member))
+                    group.create_task(self._orders.send(last, member))
         except TimeoutError:
             pass  # it has gone before us
         await self._member.obey(last)

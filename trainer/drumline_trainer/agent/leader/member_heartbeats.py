@@ -6,42 +6,42 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drumline_trainer.contract import MAX_SILENT, Silence
+from drumline_trainer.contract import MAX_SILENT, SilentMember
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.agent.protocol.member_reports import Beat, RankView
+    from drumline_trainer.agent.protocol.member_reports import MemberHeartbeat, RankView
     from drumline_trainer.contract import GenerationRecord
 
-BEAT_SECONDS = 1.0
-BEATS_PER_SECOND = 250
+HEARTBEAT_SECONDS = 1.0
+MAX_HEARTBEATS_PER_SECOND = 250
 """A leader takes so many; above 250 members the interval grows."""
-SILENT_BEATS = 2.5
+SILENT_AFTER_INTERVALS = 2.5
 """Intervals without a beat after which a member is called silent."""
 
 
-def beat_seconds(record: GenerationRecord) -> float:
+def heartbeat_interval_seconds(record: GenerationRecord) -> float:
     """How often each member of a gang tells its leader that it lives."""
-    return max(BEAT_SECONDS, len(record.members) / BEATS_PER_SECOND)
+    return max(HEARTBEAT_SECONDS, len(record.members) / MAX_HEARTBEATS_PER_SECOND)
 
 
 @dataclass(slots=True)
 class _Row:
     heard_at: float
-    beat: Beat | None = None
+    beat: MemberHeartbeat | None = None
 
 
-class Roster:
+class MemberHeartbeats:
     """Members of one record but the leader itself, by index."""
 
     def __init__(self, record: GenerationRecord, *, own_index: int) -> None:
         now = time.monotonic()
-        self._silent_after = SILENT_BEATS * beat_seconds(record)
+        self._silent_after = SILENT_AFTER_INTERVALS * heartbeat_interval_seconds(record)
         self._rows = {
             member.index: _Row(now) for member in record.members if member.index != own_index
         }
 
-    def hear(self, beat: Beat) -> None:
+    def record(self, beat: MemberHeartbeat) -> None:
         """A member lives."""
         row = self._rows.get(beat.index)
         if row is not None:
@@ -52,17 +52,17 @@ class Roster:
         offset = time.time() - time.monotonic()
         return {index: row.heard_at + offset for index, row in self._rows.items()}
 
-    def silences(self) -> tuple[Silence, ...]:
+    def silent_members(self) -> tuple[SilentMember, ...]:
         """Members that have missed beats, the longest silent first."""
         now = time.monotonic()
         silent = [
-            Silence(index=index, seconds=round(now - row.heard_at, 2))
+            SilentMember(index=index, seconds=round(now - row.heard_at, 2))
             for index, row in self._rows.items()
             if now - row.heard_at >= self._silent_after
         ]
         return tuple(sorted(silent, key=lambda one: -one.seconds)[:MAX_SILENT])
 
-    def views(self, membership: Membership, *, since: float = 0.0) -> list[RankView] | None:
+    def rank_views(self, membership: Membership, *, since: float = 0.0) -> list[RankView] | None:
         """Every rank of the other pods as of now; None unless all were heard after `since`."""
         now = time.monotonic()
         views: list[RankView] = []

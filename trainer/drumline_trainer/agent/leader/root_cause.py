@@ -26,7 +26,7 @@ MAX_FURTHER_CHARS = 80
 """Of the cause of each fault but the culprit's."""
 
 
-def culprit_of(faults: Sequence[Fault]) -> Fault:
+def root_cause_of(faults: Sequence[Fault]) -> Fault:
     """Who is to blame: not a victim, if there is anyone else; a hopeless one first."""
     hopeless = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
     return min(
@@ -34,7 +34,7 @@ def culprit_of(faults: Sequence[Fault]) -> Fault:
     )
 
 
-def abandoned(culprit: Fault, *, objection: str) -> Abandon:
+def abandon_order(culprit: Fault, *, objection: str) -> Abandon:
     """The gang gives up because of this one."""
     return Abandon(
         generation=culprit.generation,
@@ -47,9 +47,9 @@ def abandoned(culprit: Fault, *, objection: str) -> Abandon:
     )
 
 
-def to_blame(faults: Sequence[Fault]) -> list[Fault]:
+def root_causes_by_class(faults: Sequence[Fault]) -> list[Fault]:
     """The culprit, and of each other class that has a cause of its own the first."""
-    culprit = culprit_of(faults)
+    culprit = root_cause_of(faults)
     firsts = {culprit.fault_class: culprit}
     for fault in sorted(faults, key=lambda fault: fault.at):
         if not fault.consequence:
@@ -59,7 +59,7 @@ def to_blame(faults: Sequence[Fault]) -> list[Fault]:
 
 def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
     """What led to the next attempt. Ranks that failed alike are one cause."""
-    culprit = culprit_of(faults)
+    culprit = root_cause_of(faults)
     known = not culprit.consequence
     incident = Incident(
         generation=culprit.generation,
@@ -74,11 +74,11 @@ def incident_of(faults: Sequence[Fault], *, now: float) -> Incident:
     )
     for fault in faults:
         if not fault.consequence:
-            incident = joined_by(incident, fault)
+            incident = with_fault(incident, fault)
     return incident
 
 
-def joined_by(incident: Incident, fault: Fault) -> Incident:
+def with_fault(incident: Incident, fault: Fault) -> Incident:
     """The incident with a fault that was heard of later, or again.
 
     Where only consequences were known this is the cause.
@@ -101,7 +101,7 @@ def joined_by(incident: Incident, fault: Fault) -> Incident:
     return replace(incident, also=tuple(classes)[1:], cause=cause)
 
 
-def replacement_of(
+def incident_of_new_generation(
     record: GenerationRecord, inventories: Sequence[Inventory], *, now: float
 ) -> Incident | None:
     """What led to a new generation, as its members saw it; None if they all are new."""

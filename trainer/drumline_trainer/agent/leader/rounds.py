@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import HttpError, Request
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpError, HttpRequest
 from drumline_trainer.agent.protocol.inventory import Inventory, parse_inventory
 from drumline_trainer.agent.protocol.leader_orders import (
     ROUNDS_PATH,
+    CommittedCheckpoint,
     Go,
     Kill,
-    Order,
+    LeaderOrder,
     Prepare,
-    Saved,
-    Source,
+    SnapshotSource,
     encode,
 )
 from drumline_trainer.agent.snapshots.catalog import newest_common_step
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.agent.http.message import Response
-    from drumline_trainer.agent.member.member import Member as OwnMember
+    from drumline_trainer.agent.http.message import HttpResponse
+    from drumline_trainer.agent.member.member import MemberAgent as OwnMember
     from drumline_trainer.agent.protocol.leader_orders import Membership
     from drumline_trainer.contract import GenerationRecord, Member
 
@@ -52,26 +52,26 @@ CONCURRENCY = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RestorePlan:
     """Where a gang goes on from."""
 
     restore_step: int | None
-    fetch: dict[int, tuple[Source, ...]]
+    fetch: dict[int, tuple[SnapshotSource, ...]]
     """By index: what a member lacks."""
 
     @property
-    def fetches(self) -> bool:
+    def fetches_any(self) -> bool:
         """Whether any snapshot travels."""
         return any(self.fetch.values())
 
 
-def plan(
+def plan_restore(
     record: GenerationRecord,
     inventories: Sequence[Inventory],
     *,
     saved_step: int | None,
     refused: Iterable[int] = (),
-) -> Plan:
+) -> RestorePlan:
     """The newest step that memory holds of every rank, unless storage has a newer one.
 
     Args:
@@ -87,31 +87,33 @@ def plan(
         shards.values(), world_size=record.world_size, floor=saved_step, refused=refused
     )
     if step is None:
-        return Plan(restore_step=None, fetch={})
+        return RestorePlan(restore_step=None, fetch={})
     holders: dict[int, list[int]] = {}
     for rank, at_step, index in sorted(shards):
         if at_step == step:
             holders.setdefault(rank, []).append(index)
-    fetch: dict[int, tuple[Source, ...]] = {}
+    fetch: dict[int, tuple[SnapshotSource, ...]] = {}
     for member in record.members:
         first = record.first_rank(member.index)
         fetch[member.index] = tuple(
-            Source(holder=holders[rank][0], shard=shards[rank, step, holders[rank][0]])
+            SnapshotSource(holder=holders[rank][0], shard=shards[rank, step, holders[rank][0]])
             for rank in range(first, first + member.ranks)
             if member.index not in holders[rank]
         )
-    return Plan(restore_step=step, fetch=fetch)
+    return RestorePlan(restore_step=step, fetch=fetch)
 
 
-def floor_of(record: GenerationRecord, inventories: Iterable[Inventory]) -> Saved | None:
+def newest_checkpoint_of(
+    record: GenerationRecord, inventories: Iterable[Inventory]
+) -> CommittedCheckpoint | None:
     """The newest checkpoint that anybody knows of: the operator, which may be late, or a pod."""
     known = [one.saved for one in inventories if one.saved is not None]
     if record.restore_step is not None:
-        known.insert(0, Saved(step=record.restore_step, digest=record.restore_digest))
+        known.insert(0, CommittedCheckpoint(step=record.restore_step, digest=record.restore_digest))
     return max(known, key=lambda saved: saved.step, default=None)
 
 
-class Orders:
+class OrderSender:
     """The leader's voice: its own pod obeys without a network in between."""
 
     def __init__(
@@ -128,13 +130,13 @@ class Orders:
 
         async def ask(member: Member) -> Inventory:
             while True:
-                answer = await self.give(order, member, seconds=PREPARE_SECONDS)
+                answer = await self.send(order, member, seconds=PREPARE_SECONDS)
                 if isinstance(answer, Inventory):
                     return answer
                 try:
                     return parse_inventory(answer)
                 except ContractError as error:
-                    log(Event.MEMBER_LOST, index=member.index, reason=str(error))
+                    log(AgentEvent.MEMBER_LOST, index=member.index, reason=str(error))
                     await asyncio.sleep(LAST_RETRY_SECONDS)
 
         return list(await asyncio.gather(*(ask(member) for member in self._record.members)))
@@ -143,7 +145,7 @@ class Orders:
         """Let all members go; returns when every rank has been started."""
         async with asyncio.TaskGroup() as group:
             for member in self._record.members:
-                group.create_task(self.give(orders[member.index], member, seconds=GO_SECONDS))
+                group.create_task(self.send(orders[member.index], member, seconds=GO_SECONDS))
 
     async def kill(self, order: Kill, member: Member) -> bool:
         """Have a member end ranks; False if it cannot be told, or has moved on meanwhile."""
@@ -153,14 +155,14 @@ class Orders:
                     await self._own.obey(order)
                     return True
                 while True:
-                    with suppress(Unreachable):
+                    with suppress(PeerUnreachableError):
                         answer = await self._put(order, member, seconds=KILL_SECONDS)
                         return answer.status == HTTPStatus.OK
                     await asyncio.sleep(RETRY_SECONDS)
         return False
 
-    async def give(
-        self, order: Order, member: Member, *, seconds: float = 5.0
+    async def send(
+        self, order: LeaderOrder, member: Member, *, seconds: float = 5.0
     ) -> Inventory | bytes:
         """Have one member obey, however often that takes. Returns its answer."""
         if member.index == self._settings.index:
@@ -173,19 +175,19 @@ class Orders:
                 if answer.status == HTTPStatus.OK:
                     return answer.body
                 reason = answer.body[:256].decode(errors="replace")
-            except Unreachable as error:
+            except PeerUnreachableError as error:
                 reason = str(error)
             if not told and wait >= LAST_RETRY_SECONDS:
                 told = True
-                log(Event.MEMBER_LOST, index=member.index, reason=reason)
+                log(AgentEvent.MEMBER_LOST, index=member.index, reason=reason)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LAST_RETRY_SECONDS)
 
-    async def _put(self, order: Order, member: Member, *, seconds: float) -> Response:
+    async def _put(self, order: LeaderOrder, member: Member, *, seconds: float) -> HttpResponse:
         body = encode(order)
         headers = {SIGNATURE_HEADER: sign(self._settings.token, b"round", body)}
         return await fetch(
-            Request(method="PUT", path=ROUNDS_PATH, headers=headers, body=body),
+            HttpRequest(method="PUT", path=ROUNDS_PATH, headers=headers, body=body),
             address=member.address,
             port=self._settings.port,
             seconds=seconds,

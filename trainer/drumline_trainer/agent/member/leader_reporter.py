@@ -15,34 +15,42 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.api.record_delivery import ask_for_record
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import Request
-from drumline_trainer.agent.leader.member_heartbeats import SILENT_BEATS, beat_seconds
+from drumline_trainer.agent.api.record_delivery import fetch_newer_record
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.leader.member_heartbeats import (
+    SILENT_AFTER_INTERVALS,
+    heartbeat_interval_seconds,
+)
 from drumline_trainer.agent.protocol.leader_orders import encode
-from drumline_trainer.agent.protocol.member_reports import BEAT_PATH, FAULTS_PATH, Beat, Fault
-from drumline_trainer.contract import SIGNATURE_HEADER, Silence, sign
+from drumline_trainer.agent.protocol.member_reports import (
+    FAULTS_PATH,
+    MEMBER_HEARTBEAT_PATH,
+    Fault,
+    MemberHeartbeat,
+)
+from drumline_trainer.contract import SIGNATURE_HEADER, SilentMember, sign
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.http.message import Response
-    from drumline_trainer.agent.member.member import Member
+    from drumline_trainer.agent.http.message import HttpResponse
+    from drumline_trainer.agent.member.member import MemberAgent
     from drumline_trainer.agent.state.record_store import SignedRecord
 
 RETRY_SECONDS = 0.2
 
 
-class Uplink:
+class LeaderReporter:
     """To the leader of one record."""
 
-    def __init__(self, *, service: Service, member: Member, signed: SignedRecord) -> None:
+    def __init__(self, *, service: Service, member: MemberAgent, signed: SignedRecord) -> None:
         self._service = service
         self._member = member
         self._signed = signed
         self._leader = signed.record.store_member
         self._faults: asyncio.Queue[Fault] = asyncio.Queue()
-        self._interval = beat_seconds(signed.record)
+        self._interval = heartbeat_interval_seconds(signed.record)
         self._heard_at = time.monotonic()
 
     def report(self, fault: Fault) -> None:
@@ -60,51 +68,55 @@ class Uplink:
             group.create_task(self.report_all())
 
     async def _beat_for_ever(self) -> None:
-        bell, seen = self._member.gang.news, 0
+        bell, seen = self._member.ranks.changes, 0
         while True:
             try:
                 await self._beat()
                 self._heard_at = time.monotonic()
-            except Unreachable:
+            except PeerUnreachableError:
                 pass  # its silence is counted below
             self._note_silence()
-            seen = await bell.within(self._interval, after=seen)
+            seen = await bell.wait_for_change(self._interval, after=seen)
 
     async def _beat(self) -> None:
-        board = self._service.board
-        beat = Beat(
+        board = self._service.status
+        beat = MemberHeartbeat(
             index=self._service.settings.index,
             generation=board.generation,
             attempt=board.attempt,
-            ranks=self._member.gang.views(),
+            ranks=self._member.ranks.views(),
         )
-        answer = await self._put(BEAT_PATH, encode(beat), signed_as=b"beat")
+        answer = await self._put(MEMBER_HEARTBEAT_PATH, encode(beat), signed_as=b"beat")
         if answer.status != HTTPStatus.OK:
             return
         if json.loads(answer.body).get("generation", 0) > self._signed.generation:
-            await ask_for_record(
-                self._service.book,
+            await fetch_newer_record(
+                self._service.records,
                 self._signed,
                 token=self._service.settings.token,
                 port=self._service.settings.port,
             )
 
     def _note_silence(self) -> None:
-        board, silent = self._service.board, time.monotonic() - self._heard_at
-        if silent < SILENT_BEATS * self._interval:
-            board.silent = ()
+        board, silent = self._service.status, time.monotonic() - self._heard_at
+        if silent < SILENT_AFTER_INTERVALS * self._interval:
+            board.silent_members = ()
         else:
-            if not board.silent:
-                log(Event.MEMBER_SILENT, index=self._leader.index, address=self._leader.address)
-            board.silent = (Silence(index=self._leader.index, seconds=round(silent, 2)),)
-        board.changed()
+            if not board.silent_members:
+                log(
+                    AgentEvent.MEMBER_SILENT, index=self._leader.index, address=self._leader.address
+                )
+            board.silent_members = (
+                SilentMember(index=self._leader.index, seconds=round(silent, 2)),
+            )
+        board.publish()
 
     async def report_all(self) -> None:
         """Tell the leader of every fault, one after the other, until cancelled."""
         while True:
             body = encode(await self._faults.get())
             while True:
-                with suppress(Unreachable):
+                with suppress(PeerUnreachableError):
                     answer = await self._put(FAULTS_PATH, body, signed_as=b"fault")
                     if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
                         answer.status != HTTPStatus.CONFLICT
@@ -112,11 +124,11 @@ class Uplink:
                         break  # it has it, or refuses it; is neither busy nor yet to lead
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _put(self, path: str, body: bytes, *, signed_as: bytes) -> Response:
+    async def _put(self, path: str, body: bytes, *, signed_as: bytes) -> HttpResponse:
         settings = self._service.settings
         headers = {SIGNATURE_HEADER: sign(settings.token, signed_as, body)}
         return await fetch(
-            Request(method="PUT", path=path, headers=headers, body=body),
+            HttpRequest(method="PUT", path=path, headers=headers, body=body),
             address=self._leader.address,
             port=settings.port,
         )

@@ -20,21 +20,24 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.http.message import HttpError
-from drumline_trainer.agent.leader.member_heartbeats import SILENT_BEATS, beat_seconds
-from drumline_trainer.agent.processes.local_ranks import LocalGang
-from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Break, Inventory
+from drumline_trainer.agent.leader.member_heartbeats import (
+    SILENT_AFTER_INTERVALS,
+    heartbeat_interval_seconds,
+)
+from drumline_trainer.agent.processes.local_ranks import LocalRanks
+from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Inventory, MembershipFailure
 from drumline_trainer.agent.protocol.leader_orders import (
     Abandon,
     Finish,
     Go,
     Kill,
+    LeaderOrder,
     Membership,
-    Order,
     Prepare,
     membership_of,
 )
 from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.snapshots.transfer import Replicator, fetch_shard
+from drumline_trainer.agent.snapshots.transfer import Replicator, fetch_snapshot
 from drumline_trainer.contract import (
     MAX_CAUSE_CHARS,
     AgentPhase,
@@ -52,12 +55,12 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.api.service import Service
     from drumline_trainer.agent.processes.rank_process import RankProcess
     from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-    from drumline_trainer.agent.snapshots.catalog import Shard, Snapshots
+    from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
     from drumline_trainer.agent.state.incident_log import IncidentLog
     from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved
 
 
-class Member:
+class MemberAgent:
     """The ranks of this pod under the leader's orders."""
 
     def __init__(
@@ -65,39 +68,41 @@ class Member:
         *,
         service: Service,
         zygote: ZygoteClient,
-        snapshots: Snapshots,
+        snapshots: SnapshotCatalog,
         incidents: IncidentLog,
     ) -> None:
         self._service = service
         self._settings = service.settings
-        self._board = service.board
+        self._board = service.status
         self._snapshots = snapshots
         self._incidents = incidents
         self._replicator = Replicator(settings=service.settings, snapshots=snapshots)
         self._resting: asyncio.Task[None] | None = None
         self._entering: asyncio.Task[None] | None = None
         self._previous_generation = 0
-        self._broken: Break | None = None
+        self._broken: MembershipFailure | None = None
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._record: GenerationRecord | None = None
         self._start_step = 0
         self.membership: Membership = (0, -1)
         """The newest prepared: lower ones are refused."""
-        self.gang = LocalGang(
-            settings=service.settings, zygote=zygote, board=service.board, listener=self
+        self.ranks = LocalRanks(
+            settings=service.settings, zygote=zygote, board=service.status, listener=self
         )
-        self.ending: asyncio.Future[Finish | Abandon] = asyncio.get_running_loop().create_future()
+        self.last_order: asyncio.Future[Finish | Abandon] = (
+            asyncio.get_running_loop().create_future()
+        )
         """The leader's last word."""
         self.report: Callable[[Fault], None] = lambda _: None
         """The way to the leader of the present record."""
-        self.watch: Callable[[Heartbeat], None] = lambda _: None
+        self.on_rank_heartbeat: Callable[[Heartbeat], None] = lambda _: None
         """Sees every heartbeat; the leader follows recoveries by it."""
         self.last_heard: Callable[[], dict[int, float]] = dict
         """When those this pod listens to were heard, by index, in seconds since the epoch."""
-        service.book.on_newer = self.note_new_record
-        service.notices.tell_ranks = self.gang.tell_all
+        service.records.on_newer = self.note_new_record
+        service.notices.send_to_ranks = self.ranks.send_to_all
 
-    async def obey(self, order: Order) -> Inventory | None:
+    async def obey(self, order: LeaderOrder) -> Inventory | None:
         """Carry out one order.
 
         Raises:
@@ -110,20 +115,20 @@ class Member:
             case Go():
                 await self._go(order, record)
             case Kill(ranks=ranks, reason=reason):
-                self.gang.kill(ranks, reason=reason)
+                self.ranks.kill(ranks, reason=reason)
             case Finish() | Abandon():
-                if not self.ending.done():
-                    self.ending.set_result(order)
+                if not self.last_order.done():
+                    self.last_order.set_result(order)
         return None
 
     def note_new_record(self) -> None:
         """A new generation: who was silent in the last one may be why, and counts no more."""
-        record = self._service.book.current
+        record = self._service.records.current
         before, self._record = self._record, record.record if record is not None else None
         if before is not None and self._record is not None:
             self._note_lost(before, self._record)
-        self._board.silent = ()
-        self._board.changed()
+        self._board.silent_members = ()
+        self._board.publish()
 
     def _note_lost(self, before: GenerationRecord, now: GenerationRecord) -> None:
         """Nobody here has noticed, but a member of the last record is not in this one."""
@@ -135,9 +140,9 @@ class Member:
             if member.index == index and member.pod_uid not in present
         ]
         if self._broken is None and heard:
-            silent_after = SILENT_BEATS * beat_seconds(before)
+            silent_after = SILENT_AFTER_INTERVALS * heartbeat_interval_seconds(before)
             noticed_at = min(time.time(), min(heard) + silent_after)
-            self._broken = Break(at=min(heard), noticed_at=noticed_at)
+            self._broken = MembershipFailure(at=min(heard), noticed_at=noticed_at)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End everything; see `LocalGang.end`."""
@@ -145,34 +150,34 @@ class Member:
         for task in (self._resting, self._entering):
             if task is not None:
                 task.cancel()
-        return await self.gang.end(grace_seconds=grace_seconds)
+        return await self.ranks.end(grace_seconds=grace_seconds)
 
     def on_fault(self, fault: Fault) -> None:
         """A rank of ours ended, or lost its peers."""
         if fault.membership == self.membership and self._broken is None:
-            self._broken = Break(at=fault.at, noticed_at=fault.detected_at)
+            self._broken = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
         if not fault.consequence:
             self._faults.append(fault)
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """A rank of ours moves."""
-        self.watch(heartbeat)
+        self.on_rank_heartbeat(heartbeat)
 
-    def on_snapshot(self, process: RankProcess, shard: Shard) -> None:
+    def on_snapshot(self, process: RankProcess, shard: SnapshotInfo) -> None:
         """A rank of ours has a snapshot."""
         if (shard.generation, shard.attempt) == self.membership:
-            self._snapshots.taken(shard)
+            self._snapshots.add_own(shard)
             self._replicator.offer(shard, process=process)
 
     def on_saved(self, saved: NoticeSaved) -> None:
         """A rank of ours has answered a notice."""
-        self._service.notices.saved(saved)
+        self._service.notices.record_answer(saved)
 
     def _record_for(self, membership: Membership) -> GenerationRecord:
-        current = self._service.book.current
+        current = self._service.records.current
         if current is None or current.generation != membership[0]:
-            known = self._service.book.generation
+            known = self._service.records.generation
             raise HttpError(HTTPStatus.CONFLICT, f"the record here is of generation {known}")
         if membership < self.membership:
             raise HttpError(HTTPStatus.CONFLICT, f"{membership} is below {self.membership}")
@@ -187,7 +192,7 @@ class Member:
                 await asyncio.wait([self._entering])
                 self._entering = None
             self._board.phase = AgentPhase.STARTING
-            self._resting = asyncio.create_task(self.gang.rest())
+            self._resting = asyncio.create_task(self.ranks.quiesce())
         if self._resting is not None:
             await asyncio.shield(self._resting)
         trained = self._board.trained_step
@@ -196,7 +201,7 @@ class Member:
             previous_generation=self._previous_generation,
             broken=self._broken,
             step=self._start_step if trained is None else trained,
-            saved=self._board.saved,
+            saved=self._board.newest_checkpoint,
             shards=self._snapshots.all,
             incidents=self._incidents.all,
             faults=tuple(self._faults),
@@ -208,7 +213,7 @@ class Member:
         if self._entering is None:
             self._incidents.merge([Incident.parse(raw) for raw in go.incidents])
             if go.floor is not None:
-                self._board.hear_of(go.floor)
+                self._board.note_checkpoint(go.floor)
             self._entering = asyncio.create_task(self._enter_or_report(go, record))
         await asyncio.shield(self._entering)
 
@@ -220,11 +225,11 @@ class Member:
             self.report(self._fetch_fault(str(error)))
 
     async def _enter(self, go: Go, record: GenerationRecord) -> None:
-        self._snapshots.go_back(go.restore_step, world_size=record.world_size)
+        self._snapshots.keep_history(go.restore_step, world_size=record.world_size)
         self._replicator.begin(record)
         reasons = await asyncio.gather(
             *(
-                fetch_shard(
+                fetch_snapshot(
                     source.shard,
                     holder=next(one for one in record.members if one.index == source.holder),
                     snapshots=self._snapshots,
@@ -238,8 +243,8 @@ class Member:
             self.report(self._fetch_fault(failed[0]))
             return
         self._broken, self._start_step = None, go.restore_step or 0
-        await self.gang.enter(self._placements(go, record))
-        self._service.notices.repeat(present={member.pod_uid for member in record.members})
+        await self.ranks.start_attempt(self._placements(go, record))
+        self._service.notices.resend(present={member.pod_uid for member in record.members})
 
     def _fetch_fault(self, reason: str) -> Fault:
         now = time.time()

@@ -13,10 +13,10 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.http.client import Unreachable, fetch
-from drumline_trainer.agent.http.message import Request
+from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
+from drumline_trainer.agent.http.message import HttpRequest
 from drumline_trainer.agent.protocol.leader_orders import NOTICE_PATH
-from drumline_trainer.agent.state.notices import POD_ENDS
+from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX
 from drumline_trainer.contract import SIGNATURE_HEADER, AgentPhase, Notice, sign
 
 if TYPE_CHECKING:
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.state.record_store import SignedRecord
 
 
-async def save_before_the_end(service: Service, signed: SignedRecord, *, seconds: float) -> None:
+async def save_before_termination(
+    service: Service, signed: SignedRecord, *, seconds: float
+) -> None:
     """Have the gang save, if it trains and has a place to save to, within these seconds."""
     settings = service.settings
-    if service.board.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
+    if service.status.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
         return
     notice = Notice(
         job_uid=settings.job_uid,
-        id=f"{POD_ENDS}{settings.pod_uid}",
+        id=f"{POD_NOTICE_PREFIX}{settings.pod_uid}",
         deadline=time.time() + seconds,
         leave=False,
     )
     try:
         async with asyncio.timeout(seconds):
-            service.notices.take(notice, ours=True)
+            service.notices.accept(notice, ours=True)
             if await _asked(service, signed, notice):
-                await service.notices.answered(notice.id)
+                await service.notices.wait_for_answer(notice.id)
     except TimeoutError:
         pass  # the newest checkpoint counts
 
@@ -48,12 +50,12 @@ async def _asked(service: Service, signed: SignedRecord, notice: Notice) -> bool
     """Tell the leader, or everyone if this pod leads; False if there is nobody to tell."""
     settings, body = service.settings, notice.encode()
     headers = {SIGNATURE_HEADER: sign(settings.token, b"notice", body)}
-    request = Request(method="PUT", path=NOTICE_PATH, headers=headers, body=body)
+    request = HttpRequest(method="PUT", path=NOTICE_PATH, headers=headers, body=body)
 
     async def tell(address: str) -> bool:
         try:
             answer = await fetch(request, address=address, port=settings.port)
-        except Unreachable:
+        except PeerUnreachableError:
             return False
         return answer.status == HTTPStatus.OK
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.outcome import describe
+from drumline_trainer.agent.base.outcome import describe_exit_code
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass, Incident
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
 
 def cause(rank: int, code: int, *, words: str) -> str:
     """One line of bounded length: which rank, what it said last, how it ended."""
-    reason = describe(code)
+    reason = describe_exit_code(code)
     words = words[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
     return f"rank {rank}: {words} [{reason}]" if words else f"rank {rank}: {reason}"
 
@@ -84,7 +84,7 @@ def objection_to_restart(
 
 def _failed_so_before(fault: Fault, *, incidents: Sequence[Incident]) -> int:
     """How many of the newest incidents were this very error at this very step."""
-    if any(describe(code) in fault.cause for code in _FROM_OUTSIDE):
+    if any(describe_exit_code(code) in fault.cause for code in _FROM_OUTSIDE):
         return 0  # that says nothing about the program
     count = 0
     for incident in reversed(incidents):

@@ -93,7 +93,7 @@ class LineReader(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-async def open_pipe(on_line: Callable[[bytes], None]) -> tuple[LineReader, int]:
+async def open_line_pipe(on_line: Callable[[bytes], None]) -> tuple[LineReader, int]:
     """A pipe whose lines go to `on_line`. Returns its reader and the descriptor to write to."""
     read_end, write_end = os.pipe()
     reader = LineReader(on_line)

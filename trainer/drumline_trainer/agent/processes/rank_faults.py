@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.outcome import pod_code
+from drumline_trainer.agent.base.outcome import pod_exit_code
 from drumline_trainer.agent.processes import fault_classification
 from drumline_trainer.agent.protocol.member_reports import Fault
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from drumline_trainer.agent.processes.rank_process import RankProcess
     from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.agent.state.rank_status import Board
-    from drumline_trainer.rank_protocol.heartbeat import Parked
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
+    from drumline_trainer.rank_protocol.heartbeat import Quiesced
 
 
 class RankFaults:
@@ -25,14 +25,14 @@ class RankFaults:
     What is killed in the same attempt was killed for the same.
     """
 
-    def __init__(self, *, board: Board, index: int, cgroup: Path | None = None) -> None:
+    def __init__(self, *, board: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
         self._board = board
         self._index = index
         self._cgroup = fault_classification.own_cgroup() if cgroup is None else cgroup
         self._memory_kills = fault_classification.memory_kills(self._cgroup)
         self._short_of_memory: Membership | None = None
 
-    def of_parking(self, rank: RankProcess, parked: Parked) -> Fault:
+    def peers_lost(self, rank: RankProcess, parked: Quiesced) -> Fault:
         """The rank lost its peers, or they were cut off from it."""
         return self._fault(
             rank,
@@ -42,15 +42,15 @@ class RankFaults:
             step=parked.step,
         )
 
-    def of_exit(self, rank: RankProcess, code: int) -> Fault:
+    def process_ended(self, rank: RankProcess, code: int) -> Fault:
         """The process ended (code < 0: by a signal), and nobody had told it to."""
         number = rank.placement.rank
-        if rank.condemned:
+        if rank.kill_reason:
             return self._fault(
                 rank,
                 fault_class=FaultClass.HANG,
-                cause=f"rank {number}: {rank.condemned}",
-                exit_code=pod_code(code),
+                cause=f"rank {number}: {rank.kill_reason}",
+                exit_code=pod_exit_code(code),
             )
         if code == ExitCode.OK:
             return self._fault(
@@ -69,8 +69,8 @@ class RankFaults:
                 error=rank.error,
                 killed_for_memory=self._short_of_memory == rank.placement.membership,
             ),
-            cause=fault_classification.cause(number, code, words=rank.words),
-            exit_code=pod_code(code),
+            cause=fault_classification.cause(number, code, words=rank.last_words),
+            exit_code=pod_exit_code(code),
         )
 
     def _fault(
@@ -82,10 +82,10 @@ class RankFaults:
         exit_code: int,
         step: int | None = None,
     ) -> Fault:
-        heard = self._board.heard.get(rank.placement.rank)
+        heard = self._board.heartbeats.get(rank.placement.rank)
         trained = heard is not None and heard.heartbeat.position[0] >= 0
         now = time.time()
-        silent_seconds = time.monotonic() - heard.at if rank.condemned and heard else 0.0
+        silent_seconds = time.monotonic() - heard.at if rank.kill_reason and heard else 0.0
         if not trained or heard is None:
             step = rank.placement.restore_snapshot or 0
         elif step is None:

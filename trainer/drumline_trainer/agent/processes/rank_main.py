@@ -25,7 +25,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from drumline_trainer.rank_protocol.heartbeat import Word
+    from drumline_trainer.rank_protocol.heartbeat import RankMessage
 
 RETURNED = json.dumps({"returned": True})
 """The last line of a rank that came to its end, which an exit code of 0 alone does not say."""
@@ -33,12 +33,12 @@ HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children take again."""
 
 
-def store_order(address: str, *, port: int) -> dict[str, Any]:
+def store_request(address: str, *, port: int) -> dict[str, Any]:
     """What the agent asks the zygote for to get a store."""
     return {"kind": "store", "address": address, "port": port}
 
 
-def rank_order(placement: Placement) -> dict[str, Any]:
+def rank_request(placement: Placement) -> dict[str, Any]:
     """What the agent asks the zygote for to get a rank."""
     return {"kind": "rank", "placement": placement.to_json()}
 
@@ -51,7 +51,7 @@ def preload(module: ModuleType) -> None:
             imports(_config())
 
 
-def become(
+def run_child(
     *, module: ModuleType, order: dict[str, Any], descriptors: list[int], parent_pid: int
 ) -> NoReturn:
     """Turn this freshly forked process into what `order` says; never returns."""
@@ -92,7 +92,7 @@ def _stand_alone(*, output: int, parent_pid: int) -> None:
 def _run_rank(module: ModuleType, placement: Placement, *, said: int, orders: int) -> int:
     os.environ.update(_environment(placement))
 
-    def send(word: Word) -> None:
+    def send(word: RankMessage) -> None:
         _write_line(said, word.to_json())
 
     try:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.change_notifier import Bell
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.leader.hang_detection import BUSY, STOPPED
-from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_pipe
-from drumline_trainer.agent.processes.rank_main import rank_order
+from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
+from drumline_trainer.agent.processes.rank_main import rank_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drumline_trainer.agent.processes.zygote_client import Child, ZygoteClient
     from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.rank_protocol.orders import Order
+    from drumline_trainer.rank_protocol.orders import RankOrder
     from drumline_trainer.rank_protocol.placement import Placement
 
 BUSY_SHARE = 0.3
@@ -35,23 +35,23 @@ class RankProcess:
 
     child: Child
     output: PrefixedOutput
-    printed: LineReader
-    said: LineReader
-    control: int
+    output_reader: LineReader
+    message_reader: LineReader
+    order_pipe: int
     """Descriptor that orders are written to; -1 once it is closed."""
     placement: Placement
-    changed: Bell
-    parked: Membership | None = None
+    changed: ChangeNotifier
+    quiesced: Membership | None = None
     """The membership it has left; it rests."""
     error: str = ""
     """What its own supervisor said it died of."""
     done: bool = False
     """It has said that it is through."""
-    left: bool = False
+    preempted: bool = False
     """It has left on request, with a checkpoint."""
-    condemned: str = ""
+    kill_reason: str = ""
     """Why it was killed as the one who keeps the others waiting."""
-    retired: bool = False
+    ended_by_agent: bool = False
     """It was ended by us: its exit means nothing."""
     cpu_seconds: float = 0.0
     cpu_read_at: float = 0.0
@@ -65,37 +65,39 @@ class RankProcess:
         return not self.child.exited.done()
 
     @property
-    def resting(self) -> bool:
+    def is_quiesced(self) -> bool:
         """Alive, to stay so, and waiting for a placement above the one it had."""
-        if self.condemned:
+        if self.kill_reason:
             return False
-        return self.alive and self.parked is not None and self.parked >= self.placement.membership
+        return (
+            self.alive and self.quiesced is not None and self.quiesced >= self.placement.membership
+        )
 
     @property
     def succeeded(self) -> bool:
         """Whether it has done its work."""
-        return self.done or self.left
+        return self.done or self.preempted
 
     @property
-    def words(self) -> str:
+    def last_words(self) -> str:
         """What it said last."""
         return self.error or self.output.last_line
 
-    def tell(self, order: Order) -> bool:
+    def send_order(self, order: RankOrder) -> bool:
         """Write an order; False if the process does not take any."""
         line = order.to_json().encode() + b"\n"
         try:
-            return self.control >= 0 and os.write(self.control, line) == len(line)
+            return self.order_pipe >= 0 and os.write(self.order_pipe, line) == len(line)
         except OSError:  # its end is closed, or the pipe is full: it does not read
             return False
 
     def resume(self, placement: Placement) -> None:
         """It is another rank from now on, perhaps of another number."""
         self.placement, self.entered_at = placement, time.monotonic()
-        self.parked, self.done, self.left, self.error = None, False, False, ""
+        self.quiesced, self.done, self.preempted, self.error = None, False, False, ""
         self.output.rename(f"rank {placement.rank}")
 
-    def look(self, *, now: float) -> str:
+    def read_evidence(self, *, now: float) -> str:
         """Read what the kernel says of the process; see `hangs`. Cheap: one small file."""
         if not self.alive or not self.child.pid.done():
             return ""
@@ -114,15 +116,15 @@ class RankProcess:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        self.printed.close()
-        self.said.close()
+        self.output_reader.close()
+        self.message_reader.close()
         self.close_control()
 
     def close_control(self) -> None:
         """No orders any more."""
-        if self.control >= 0:
-            os.close(self.control)
-            self.control = -1
+        if self.order_pipe >= 0:
+            os.close(self.order_pipe)
+            self.order_pipe = -1
 
 
 async def fork_rank(
@@ -134,23 +136,23 @@ async def fork_rank(
 ) -> RankProcess:
     """Have the zygote fork the process of a rank."""
     output = PrefixedOutput(f"rank {placement.rank}")
-    printed, output_end = await open_pipe(output.line)
-    said, words_end = await open_pipe(lambda line: on_line(process, line))
+    printed, output_end = await open_line_pipe(output.line)
+    said, words_end = await open_line_pipe(lambda line: on_line(process, line))
     orders_end, control = os.pipe()
     os.set_blocking(control, False)
     child = zygote.fork(
         f"{placement.generation}.{placement.attempt}/rank-{placement.rank}",
-        rank_order(placement),
+        rank_request(placement),
         descriptors=[output_end, words_end, orders_end],
     )
     process = RankProcess(
         child=child,
         output=output,
-        printed=printed,
-        said=said,
-        control=control,
+        output_reader=printed,
+        message_reader=said,
+        order_pipe=control,
         placement=placement,
-        changed=Bell(),
+        changed=ChangeNotifier(),
     )
     child.exited.add_done_callback(lambda _: on_exit(process))
     return process

@@ -10,10 +10,10 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import describe
-from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_pipe
-from drumline_trainer.agent.processes.rank_main import store_order
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import describe_exit_code
+from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
+from drumline_trainer.agent.processes.rank_main import store_request
 from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, Child
 from drumline_trainer.contract import STORE_PORTS
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 
 
-class Store:
+class RendezvousStore:
     """At most one store at a time."""
 
     def __init__(self, *, zygote: ZygoteClient, first_port: int) -> None:
@@ -42,16 +42,16 @@ class Store:
         await self.close()
         port = self._first_port + self._opened % STORE_PORTS
         self._opened += 1
-        self._reader, output_end = await open_pipe(PrefixedOutput("store").line)
+        self._reader, output_end = await open_line_pipe(PrefixedOutput("store").line)
         child = self._zygote.fork(
-            f"store-{self._opened}", store_order(address, port=port), descriptors=[output_end]
+            f"store-{self._opened}", store_request(address, port=port), descriptors=[output_end]
         )
         self._child = child
 
         def ended(exited: asyncio.Future[int]) -> None:
             if self._child is child and not self._zygote.gone.done():
-                log(Event.STORE_EXITED, code=exited.result())
-                on_end(f"the store ended: {describe(exited.result())}")
+                log(AgentEvent.STORE_EXITED, code=exited.result())
+                on_end(f"the store ended: {describe_exit_code(exited.result())}")
 
         child.exited.add_done_callback(ended)
         return port

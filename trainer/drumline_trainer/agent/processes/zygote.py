@@ -88,7 +88,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             for ours in (self._channel, self._woken, self._waker, self._selector):
                 ours.close()
-            rank_main.become(
+            rank_main.run_child(
                 module=self._module, order=order, descriptors=descriptors, parent_pid=zygote_pid
             )
         for descriptor in descriptors:
@@ -118,10 +118,10 @@ class Zygote:
         return True
 
     def _say(self, message: dict[str, Any]) -> None:
-        say(self._channel, message)
+        send_message(self._channel, message)
 
 
-def say(
+def send_message(
     channel: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None
 ) -> None:
     """Send one datagram of the protocol."""
@@ -143,13 +143,13 @@ def main(arguments: list[str]) -> int:
             module = importlib.import_module(name)
             rank_main.preload(module)
         except Exception as error:  # noqa: BLE001 - whatever the import raises, the agent must know
-            say(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
+            send_message(channel, {"failed": f"import {name}: {type(error).__name__}: {error}"})
             return 1
         gc.collect()
         gc.freeze()  # the collector of a child must not touch, and so copy, the shared pages
         threads = len(list(Path("/proc/self/task").iterdir()))
         seconds = round(time.monotonic() - started, 3)
-        say(channel, {"ready": {"seconds": seconds, "threads": threads}})
+        send_message(channel, {"ready": {"seconds": seconds, "threads": threads}})
         Zygote(channel=channel, module=module).serve()
     return 0
 

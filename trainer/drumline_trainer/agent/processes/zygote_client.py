@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from drumline_trainer.agent.base.outcome import Failed, describe, pod_code
+from drumline_trainer.agent.base.outcome import Failed, describe_exit_code, pod_exit_code
 from drumline_trainer.agent.processes import zygote as protocol
 from drumline_trainer.contract import ExitCode
 
@@ -23,7 +23,7 @@ KILL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ZygoteFacts:
+class ZygoteReady:
     """What the zygote says of itself when it is warm."""
 
     seconds: float
@@ -51,7 +51,7 @@ class ZygoteClient:
 
     def __init__(self, *, module: str, reaper: Reaper) -> None:
         loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[ZygoteFacts] = loop.create_future()
+        self._ready: asyncio.Future[ZygoteReady] = loop.create_future()
         self.gone: asyncio.Future[Failed] = loop.create_future()
         """Why there is no zygote any more."""
         self._children: dict[str, Child] = {}
@@ -63,11 +63,11 @@ class ZygoteClient:
         self._ended.add_done_callback(self._on_end)
         loop.add_reader(self._channel, self._hear)
 
-    async def warm(self) -> ZygoteFacts:
+    async def wait_until_ready(self) -> ZygoteReady:
         """Wait until it can fork."""
         return await asyncio.shield(self._ready)
 
-    async def ended(self) -> Failed:
+    async def wait_until_gone(self) -> Failed:
         """Wait for `gone`."""
         return await asyncio.shield(self.gone)
 
@@ -76,7 +76,7 @@ class ZygoteClient:
         child = Child(name=name)
         self._children[name] = child
         try:
-            protocol.say(self._channel, {"fork": name, "order": order}, descriptors)
+            protocol.send_message(self._channel, {"fork": name, "order": order}, descriptors)
         except OSError:
             self._lose(child)  # the zygote is gone: `gone` says so too
         finally:
@@ -89,7 +89,7 @@ class ZygoteClient:
         if child.exited.done():
             return
         try:
-            protocol.say(self._channel, {"signal": child.name, "number": int(number)})
+            protocol.send_message(self._channel, {"signal": child.name, "number": int(number)})
         except OSError:
             self._lose(child)
 
@@ -114,7 +114,7 @@ class ZygoteClient:
             return False
         match json.loads(body):
             case {"ready": facts}:
-                self._ready.set_result(ZygoteFacts(**facts))
+                self._ready.set_result(ZygoteReady(**facts))
             case {"failed": reason}:
                 self._failure = reason
             case {"forked": name, "pid": pid}:
@@ -129,9 +129,9 @@ class ZygoteClient:
         while self._hear():
             pass  # its last words may still be on the way
         code = ended.result()
-        reason = self._failure or f"the zygote ended: {describe(code)}"
+        reason = self._failure or f"the zygote ended: {describe_exit_code(code)}"
         self.gone.set_result(
-            Failed(exit_code=pod_code(code) or ExitCode.APPLICATION, reason=reason)
+            Failed(exit_code=pod_exit_code(code) or ExitCode.APPLICATION, reason=reason)
         )
         for child in list(self._children.values()):
             self._lose(child)

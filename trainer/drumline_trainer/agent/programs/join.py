@@ -11,9 +11,9 @@ import socket
 from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.api.record_delivery import deliver_to_all
-from drumline_trainer.agent.api.service import Service, first, serving
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import Terminated
+from drumline_trainer.agent.api.service import Service, first_completed, serving
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import StopRequested
 from drumline_trainer.agent.programs import gang_files
 from drumline_trainer.contract import AgentPhase, ExitCode
 
@@ -28,23 +28,27 @@ ATTEMPT = 0
 async def join(settings: AgentSettings) -> int:
     """Wait for the record and write the gang's files. Returns the init container's exit code."""
     async with serving(settings) as service:
-        service.board.ready = True
-        ending = await first(_join(service), service.stopped())
-    if isinstance(ending, Terminated):
-        log(Event.TERMINATION_REQUESTED, grace_seconds=0)
+        service.status.ready = True
+        ending = await first_completed(_join(service), service.wait_for_stop())
+    if isinstance(ending, StopRequested):
+        log(AgentEvent.TERMINATION_REQUESTED, grace_seconds=0)
         return TERMINATED_CODE
-    log(Event.FINISHED, exit_code=ExitCode.OK)
+    log(AgentEvent.FINISHED, exit_code=ExitCode.OK)
     return ExitCode.OK
 
 
 async def _join(service: Service) -> None:
-    signed = await service.book.after(service.book.generation)
+    signed = await service.records.wait_for_newer(service.records.generation)
     record, settings = signed.record, service.settings
-    service.board.generation = signed.generation
+    service.status.generation = signed.generation
     files = gang_files.render(record, own_index=settings.index, own_name=socket.gethostname())
     gang_files.write(settings.gang_folder, files)
-    log(Event.GANG_FILES_WRITTEN, generation=signed.generation, folder=str(settings.gang_folder))
-    service.board.phase = AgentPhase.SUCCEEDED
+    log(
+        AgentEvent.GANG_FILES_WRITTEN,
+        generation=signed.generation,
+        folder=str(settings.gang_folder),
+    )
+    service.status.phase = AgentPhase.SUCCEEDED
     await _leave(service, signed)
 
 
@@ -52,9 +56,9 @@ async def _leave(service: Service, signed: SignedRecord) -> None:
     record = signed.record
     if record.store_member.index == service.settings.index:
         await deliver_to_all(signed, port=service.settings.port)
-        await service.others_departed(record, attempt=ATTEMPT)
+        await service.wait_for_departures(record, attempt=ATTEMPT)
     else:
-        await service.depart(
+        await service.report_departure(
             record,
             attempt=ATTEMPT,
             exit_code=ExitCode.OK,

@@ -7,22 +7,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import Failed, Left, Terminated
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import Failed, Preempted, StopRequested
 from drumline_trainer.contract import AgentPhase, ExitCode, FinalReport
 
 if TYPE_CHECKING:
     from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.base.outcome import Verdict
+    from drumline_trainer.agent.base.outcome import Outcome
 
 TERMINATED_CODE = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class PodExit:
     """A verdict, as the operator reads it."""
 
-    verdict: Verdict
+    verdict: Outcome
     error: str = ""
 
     @property
@@ -31,9 +31,9 @@ class Ending:
         match self.verdict:
             case Failed(exit_code=code):
                 return code
-            case Terminated():
+            case StopRequested():
                 return TERMINATED_CODE
-            case Left():
+            case Preempted():
                 return ExitCode.PREEMPTED
             case _:
                 return ExitCode.OK
@@ -49,18 +49,18 @@ class Ending:
         match self.verdict:
             case Failed(reason=reason):
                 return self.error or reason
-            case Terminated():
+            case StopRequested():
                 return self.error or "terminated before its ranks had finished"
             case _:
                 return self.error
 
 
-def conclude(service: Service, ending: Ending) -> int:
+def report_exit(service: Service, ending: PodExit) -> int:
     """Write the termination message. Returns the exit code."""
-    service.board.phase = ending.phase
+    service.status.phase = ending.phase
     failed = ending.verdict if isinstance(ending.verdict, Failed) else None
     report = FinalReport(
-        progress=service.board.progress,
+        progress=service.status.progress,
         error=ending.report,
         failed_rank=None if failed is None else failed.rank,
         fault_class=None if failed is None else failed.fault_class,
@@ -69,7 +69,7 @@ def conclude(service: Service, ending: Ending) -> int:
         service.settings.termination_log.write_bytes(report.encode())
     well = ending.exit_code in (ExitCode.OK, ExitCode.PREEMPTED)
     log(
-        Event.FINISHED if well else Event.GANG_FAILED,
+        AgentEvent.FINISHED if well else AgentEvent.GANG_FAILED,
         exit_code=ending.exit_code,
         step=report.progress.step,
         error=report.error,

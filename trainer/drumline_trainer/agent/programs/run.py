@@ -14,27 +14,33 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.api.service import Service, first, serving
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.base.outcome import Failed, Left, Succeeded, Superseded, Terminated
+from drumline_trainer.agent.api.service import Service, first_completed, serving
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import (
+    Failed,
+    Preempted,
+    StopRequested,
+    Succeeded,
+    Superseded,
+)
 from drumline_trainer.agent.leader.leader import Leader
-from drumline_trainer.agent.member.leader_reporter import Uplink
-from drumline_trainer.agent.member.member import Member
-from drumline_trainer.agent.member.save_on_termination import save_before_the_end
+from drumline_trainer.agent.member.leader_reporter import LeaderReporter
+from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.member.save_on_termination import save_before_termination
 from drumline_trainer.agent.processes.reaper import Reaper
-from drumline_trainer.agent.processes.rendezvous_store import Store
+from drumline_trainer.agent.processes.rendezvous_store import RendezvousStore
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.programs.gang_routes import GangRoutes
-from drumline_trainer.agent.programs.pod_exit import Ending, conclude
+from drumline_trainer.agent.programs.pod_exit import PodExit, report_exit
 from drumline_trainer.agent.protocol.leader_orders import Abandon, Finish
-from drumline_trainer.agent.snapshots.catalog import Snapshots
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import SnapshotServer
 from drumline_trainer.agent.state.incident_log import IncidentLog
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import prctl
 
 if TYPE_CHECKING:
-    from drumline_trainer.agent.base.outcome import Verdict
+    from drumline_trainer.agent.base.outcome import Outcome
     from drumline_trainer.agent.base.settings import AgentSettings
     from drumline_trainer.agent.state.record_store import SignedRecord
 
@@ -46,20 +52,20 @@ async def run(settings: AgentSettings) -> int:
     """Run one pod to its end. Returns the pod's exit code."""
     prctl.adopt_orphans()
     reaper = Reaper()
-    snapshots = Snapshots(settings.snapshot_folder)
+    snapshots = SnapshotCatalog(settings.snapshot_folder)
     server = SnapshotServer(token=settings.token, snapshots=snapshots)
     async with serving(settings, uploads=server) as service:
         zygote = ZygoteClient(module=settings.rank_module, reaper=reaper)
         try:
-            pod = Pod(service=service, zygote=zygote, snapshots=snapshots, server=server)
+            pod = TrainerPod(service=service, zygote=zygote, snapshots=snapshots, server=server)
             ending = await pod.live()
         finally:
             await zygote.close()
-            snapshots.remove()
-        return conclude(service, ending)
+            snapshots.remove_all()
+        return report_exit(service, ending)
 
 
-class Pod:
+class TrainerPod:
     """The agent from its first record to its last."""
 
     def __init__(
@@ -67,57 +73,61 @@ class Pod:
         *,
         service: Service,
         zygote: ZygoteClient,
-        snapshots: Snapshots,
+        snapshots: SnapshotCatalog,
         server: SnapshotServer,
     ) -> None:
         self._service = service
         self._zygote = zygote
-        self._incidents = IncidentLog(service.board)
+        self._incidents = IncidentLog(service.status)
         self._stopping_until = 0.0
         """When the ranks of a pod that was told to stop are killed; 0: it was not told."""
-        self._store = Store(zygote=zygote, first_port=service.settings.store_port)
-        self._member = Member(
+        self._store = RendezvousStore(zygote=zygote, first_port=service.settings.store_port)
+        self._member = MemberAgent(
             service=service, zygote=zygote, snapshots=snapshots, incidents=self._incidents
         )
         server.membership = lambda: self._member.membership
         self._routes = GangRoutes(service=service, member=self._member, snapshot_server=server)
 
-    async def live(self) -> Ending:
+    async def live(self) -> PodExit:
         """Until the pod's part is over."""
         service = self._service
-        facts = await first(self._zygote.warm(), service.stopped(), self._zygote.ended())
-        if isinstance(facts, Failed | Terminated):
-            return _before_ranks(facts)
-        service.board.ready = True
-        log(Event.AGENT_READY, import_seconds=facts.seconds, zygote_threads=facts.threads)
-        generation = service.book.generation
-        signed = await first(
-            service.book.after(generation), service.stopped(), self._zygote.ended()
+        facts = await first_completed(
+            self._zygote.wait_until_ready(), service.wait_for_stop(), self._zygote.wait_until_gone()
         )
-        while not isinstance(signed, Failed | Terminated):
+        if isinstance(facts, Failed | StopRequested):
+            return _before_ranks(facts)
+        service.status.ready = True
+        log(AgentEvent.AGENT_READY, import_seconds=facts.seconds, zygote_threads=facts.threads)
+        generation = service.records.generation
+        signed = await first_completed(
+            service.records.wait_for_newer(generation),
+            service.wait_for_stop(),
+            self._zygote.wait_until_gone(),
+        )
+        while not isinstance(signed, Failed | StopRequested):
             verdict = await self._serve(signed)
             if not isinstance(verdict, Superseded):
                 return await self._end(signed, verdict)
-            log(Event.GENERATION_SUPERSEDED, generation=signed.generation)
-            signed = await service.book.after(signed.generation)
+            log(AgentEvent.GENERATION_SUPERSEDED, generation=signed.generation)
+            signed = await service.records.wait_for_newer(signed.generation)
         return _before_ranks(signed)
 
-    async def _serve(self, signed: SignedRecord) -> Verdict:
+    async def _serve(self, signed: SignedRecord) -> Outcome:
         """Play this pod's part in one generation."""
-        self._service.board.silent = ()
-        verdict = await first(
+        self._service.status.silent_members = ()
+        verdict = await first_completed(
             self._last_word(),
             self._left(),
             self._superseded(signed),
             self._saved_and_stopped(signed),
-            self._zygote.ended(),
+            self._zygote.wait_until_gone(),
             self._replaced(),
             self._work(signed),
         )
         self._routes.leader = None
         return verdict
 
-    async def _work(self, signed: SignedRecord) -> Verdict:
+    async def _work(self, signed: SignedRecord) -> Outcome:
         leads = signed.record.store_member.index == self._service.settings.index
         if leads:
             leader = Leader(
@@ -132,15 +142,15 @@ class Pod:
             self._member.last_heard = leader.last_heard
             await leader.lead()
         else:
-            uplink = Uplink(service=self._service, member=self._member, signed=signed)
+            uplink = LeaderReporter(service=self._service, member=self._member, signed=signed)
             self._member.report = uplink.report
             self._member.last_heard = uplink.last_heard
-            self._member.watch = lambda _: None
+            self._member.on_rank_heartbeat = lambda _: None
             await uplink.run()
         return await self._last_word()
 
-    async def _last_word(self) -> Verdict:
-        match await asyncio.shield(self._member.ending):
+    async def _last_word(self) -> Outcome:
+        match await asyncio.shield(self._member.last_order):
             case Finish():
                 return Succeeded()
             case Abandon() as order:
@@ -160,46 +170,46 @@ class Pod:
             fault_class=order.fault_class,
         )
 
-    async def _left(self) -> Left:
-        gang = self._member.gang
-        await gang.news.until(lambda: gang.left or None)
-        return Left()
+    async def _left(self) -> Preempted:
+        gang = self._member.ranks
+        await gang.changes.wait_for(lambda: gang.all_preempted or None)
+        return Preempted()
 
     async def _superseded(self, signed: SignedRecord) -> Superseded:
-        await self._service.book.after(signed.generation)
+        await self._service.records.wait_for_newer(signed.generation)
         return Superseded()
 
     async def _replaced(self) -> Failed:
-        generation = await self._service.book.replaced()
+        generation = await self._service.records.wait_until_replaced()
         reason = f"another pod is member {self._service.settings.index} of generation {generation}"
         return Failed(exit_code=ExitCode.PEER_LOST, reason=reason)
 
-    async def _end(self, signed: SignedRecord, verdict: Verdict) -> Ending:
+    async def _end(self, signed: SignedRecord, verdict: Outcome) -> PodExit:
         seconds = 0.0
         match verdict:
-            case Terminated():
+            case StopRequested():
                 seconds = max(self._stopping_until - time.monotonic(), 1.0)
             case Succeeded():
-                await self._member.gang.ended_by_themselves()
-            case Left():
+                await self._member.ranks.wait_for_teardown()
+            case Preempted():
                 await self._leave(signed)
             case _:
                 pass
-        if await self._member.end(grace_seconds=seconds) and isinstance(verdict, Terminated):
+        if await self._member.end(grace_seconds=seconds) and isinstance(verdict, StopRequested):
             verdict = Succeeded()
         await self._store.close()
-        return Ending(verdict=verdict)
+        return PodExit(verdict=verdict)
 
-    async def _saved_and_stopped(self, signed: SignedRecord) -> Terminated:
+    async def _saved_and_stopped(self, signed: SignedRecord) -> StopRequested:
         """Told to stop: the gang saves first, and whatever ends this pod earlier is not missed."""
         service = self._service
-        verdict = await service.stopped()
+        verdict = await service.wait_for_stop()
         if not self._stopping_until:
             grace = service.settings.grace_seconds
-            log(Event.TERMINATION_REQUESTED, grace_seconds=grace)
+            log(AgentEvent.TERMINATION_REQUESTED, grace_seconds=grace)
             self._stopping_until = time.monotonic() + max(grace - GRACE_MARGIN_SECONDS, grace / 2)
         seconds = self._stopping_until - time.monotonic()
-        await save_before_the_end(service, signed, seconds=seconds)
+        await save_before_termination(service, signed, seconds=seconds)
         return verdict
 
     async def _leave(self, signed: SignedRecord) -> None:
@@ -207,9 +217,9 @@ class Pod:
         service = self._service
         attempt = self._member.membership[1]
         if signed.record.store_member.index == service.settings.index:
-            await service.others_departed(signed.record, attempt=attempt)
+            await service.wait_for_departures(signed.record, attempt=attempt)
         else:
-            await service.depart(
+            await service.report_departure(
                 signed.record,
                 attempt=attempt,
                 exit_code=ExitCode.PREEMPTED,
@@ -217,9 +227,9 @@ class Pod:
             )
 
 
-def _before_ranks(verdict: Failed | Terminated) -> Ending:
+def _before_ranks(verdict: Failed | StopRequested) -> PodExit:
     match verdict:
         case Failed(reason=reason):
-            return Ending(verdict=verdict, error=reason)
-        case Terminated():
-            return Ending(verdict=verdict, error="terminated before its ranks were started")
+            return PodExit(verdict=verdict, error=reason)
+        case StopRequested():
+            return PodExit(verdict=verdict, error="terminated before its ranks were started")

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from drumline_trainer.agent.snapshots.catalog import Shard
+from drumline_trainer.agent.snapshots.catalog import SnapshotInfo
 from drumline_trainer.contract import ContractError, FaultClass
 from drumline_trainer.contract import json_fields as read
 
@@ -22,7 +22,7 @@ ROUNDS_PATH = "/v1/rounds"
 NOTICE_PATH = "/v1/notice"
 MAX_RANKS = 1024
 """In one pod."""
-MAX_WORD_BYTES = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 
 Membership = tuple[int, int]
 """(generation, attempt), compared lexicographically."""
@@ -37,16 +37,16 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SnapshotSource:
     """Where a snapshot is to be had."""
 
     holder: int
     """Index of a member."""
-    shard: Shard
+    shard: SnapshotInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class CommittedCheckpoint:
     """A checkpoint that is known to be committed."""
 
     step: int
@@ -63,9 +63,9 @@ class Go:
     store_port: int
     restore_step: int | None
     """Step of the snapshots to go on from; None: whatever storage has."""
-    fetch: tuple[Source, ...]
+    fetch: tuple[SnapshotSource, ...]
     """The snapshots of this member's ranks that it lacks, and who holds them."""
-    floor: Saved | None
+    floor: CommittedCheckpoint | None
     """The newest checkpoint that anyone knows of: storage must not give an older one."""
     incidents: list[dict[str, Any]]
     """The leader's log: every agent of the gang has it."""
@@ -104,8 +104,8 @@ class Abandon:
     reason: str
 
 
-Order = Prepare | Go | Kill | Finish | Abandon
-_ORDERS: dict[str, type[Order]] = {
+LeaderOrder = Prepare | Go | Kill | Finish | Abandon
+_ORDERS: dict[str, type[LeaderOrder]] = {
     "prepare": Prepare,
     "go": Go,
     "kill": Kill,
@@ -124,14 +124,14 @@ def encode(word: DataclassInstance) -> bytes:
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
-def membership_of(order: Order) -> Membership:
+def membership_of(order: LeaderOrder) -> Membership:
     """What an order is about."""
     return order.generation, order.attempt
 
 
-def parse_order(body: bytes) -> Order:
+def parse_leader_order(body: bytes) -> LeaderOrder:
     """Read an order. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
+    raw = read.json_object(body, MAX_MESSAGE_BYTES)
     membership = {name: read.integer(raw, name) for name in ("generation", "attempt")}
     match raw.get("kind"):
         case "prepare":
@@ -142,7 +142,7 @@ def parse_order(body: bytes) -> Order:
                 store_port=read.integer(raw, "store_port", low=1, high=65535),
                 restore_step=read.optional_integer(raw, "restore_step"),
                 fetch=tuple(_source(item) for item in read.objects(raw, "fetch", limit=MAX_RANKS)),
-                floor=parse_saved(raw, "floor"),
+                floor=parse_checkpoint(raw, "floor"),
                 incidents=read.objects(raw, "incidents", limit=64),
             )
         case "kill":
@@ -164,7 +164,7 @@ def parse_order(body: bytes) -> Order:
             raise ContractError(f"kind: {other!r} is no order")
 
 
-def parse_saved(whole: dict[str, Any], key: str) -> Saved | None:
+def parse_checkpoint(whole: dict[str, Any], key: str) -> CommittedCheckpoint | None:
     """A checkpoint in a field of a decoded JSON object, if there is one. Raises ContractError."""
     item = whole.get(key)
     if item is None:
@@ -172,15 +172,17 @@ def parse_saved(whole: dict[str, Any], key: str) -> Saved | None:
     if not isinstance(item, dict):
         raise ContractError(f"{key}: must be an object")
     raw = cast("dict[str, Any]", item)
-    return Saved(step=read.integer(raw, "step"), digest=read.text(raw, "digest", limit=128))
+    return CommittedCheckpoint(
+        step=read.integer(raw, "step"), digest=read.text(raw, "digest", limit=128)
+    )
 
 
-def _source(raw: dict[str, Any]) -> Source:
+def _source(raw: dict[str, Any]) -> SnapshotSource:
     shard = raw.get("shard")
     if not isinstance(shard, dict):
         raise ContractError("shard: must be an object")
-    return Source(
-        holder=read.integer(raw, "holder"), shard=Shard.parse(cast("dict[str, Any]", shard))
+    return SnapshotSource(
+        holder=read.integer(raw, "holder"), shard=SnapshotInfo.parse(cast("dict[str, Any]", shard))
     )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from drumline_trainer.agent.protocol.leader_orders import MAX_RANKS, MAX_WORD_BYTES, Membership
+from drumline_trainer.agent.protocol.leader_orders import MAX_MESSAGE_BYTES, MAX_RANKS, Membership
 from drumline_trainer.contract import ContractError, FaultClass
 from drumline_trainer.contract import json_fields as read
 
-BEAT_PATH = "/v1/beat"
+MEMBER_HEARTBEAT_PATH = "/v1/beat"
 FAULTS_PATH = "/v1/faults"
 
 
@@ -32,7 +32,7 @@ class RankView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class MemberHeartbeat:
     """A member's sign of life, with that of its ranks. Answered with the leader's generation."""
 
     index: int
@@ -74,10 +74,10 @@ class Fault:
         return self.generation, self.attempt
 
 
-def parse_beat(body: bytes) -> Beat:
+def parse_member_heartbeat(body: bytes) -> MemberHeartbeat:
     """Read a beat. Raises ContractError."""
-    raw = read.json_object(body, MAX_WORD_BYTES)
-    return Beat(
+    raw = read.json_object(body, MAX_MESSAGE_BYTES)
+    return MemberHeartbeat(
         index=read.integer(raw, "index"),
         generation=read.integer(raw, "generation"),
         attempt=read.integer(raw, "attempt"),
@@ -87,7 +87,7 @@ def parse_beat(body: bytes) -> Beat:
 
 def parse_fault(body: bytes) -> Fault:
     """Read a fault. Raises ContractError."""
-    return fault_from(read.json_object(body, MAX_WORD_BYTES))
+    return fault_from(read.json_object(body, MAX_MESSAGE_BYTES))
 
 
 def fault_from(raw: dict[str, Any]) -> Fault:
@@ -99,8 +99,8 @@ def fault_from(raw: dict[str, Any]) -> Fault:
         rank=read.optional_integer(raw, "rank"),
         fault_class=read.choice(raw, "fault_class", FaultClass),
         cause=read.text(raw, "cause"),
-        at=read.time_of(raw, "at"),
-        detected_at=read.time_of(raw, "detected_at"),
+        at=read.number(raw, "at"),
+        detected_at=read.number(raw, "detected_at"),
         step=read.integer(raw, "step"),
         exit_code=read.integer(raw, "exit_code", high=255),
         consequence=read.flag(raw, "consequence"),
@@ -115,8 +115,8 @@ def _view(raw: dict[str, Any]) -> RankView:
     return RankView(
         rank=read.integer(raw, "rank"),
         position=(position[0], position[1], position[2]),
-        silent_seconds=read.time_of(raw, "silent_seconds"),
-        patience_seconds=read.time_of(raw, "patience_seconds"),
+        silent_seconds=read.number(raw, "silent_seconds"),
+        patience_seconds=read.number(raw, "patience_seconds"),
         evidence=read.text(raw, "evidence", limit=16),
         done=read.flag(raw, "done"),
     )

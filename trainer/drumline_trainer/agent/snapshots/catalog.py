@@ -28,7 +28,7 @@ MAX_SNAPSHOT_BYTES = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class SnapshotInfo:
     """One rank's snapshot of one step."""
 
     rank: int
@@ -45,7 +45,7 @@ class Shard:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, raw: dict[str, Any]) -> Shard:
+    def parse(cls, raw: dict[str, Any]) -> SnapshotInfo:
         """Check every field. Raises ContractError."""
         return cls(
             rank=read.integer(raw, "rank"),
@@ -58,18 +58,18 @@ class Shard:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> Shard:
+    def from_json(cls, text: str) -> SnapshotInfo:
         """Read `to_json`'s line. Raises ContractError."""
         return cls.parse(read.json_object(text.encode(), 4096))
 
 
-class Snapshots:
+class SnapshotCatalog:
     """What is held, and where it lies. `folder` None: the pod holds none."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
-        self._own: dict[int, list[Shard]] = {}
-        self._copies: dict[int, list[Shard]] = {}
+        self._own: dict[int, list[SnapshotInfo]] = {}
+        self._copies: dict[int, list[SnapshotInfo]] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -77,20 +77,20 @@ class Snapshots:
         return self._folder
 
     @property
-    def all(self) -> tuple[Shard, ...]:
+    def all(self) -> tuple[SnapshotInfo, ...]:
         """Everything held."""
         return (*_flat(self._own), *_flat(self._copies))
 
-    def taken(self, shard: Shard) -> None:
+    def add_own(self, shard: SnapshotInfo) -> None:
         """A rank of this pod has written one, or one was fetched for it."""
         self._hold(self._own, shard)
 
-    def copied(self, shard: Shard) -> None:
+    def add_copy(self, shard: SnapshotInfo) -> None:
         """A copy for another pod has arrived whole."""
         for dropped in self._hold(self._copies, shard):
             self._copy_path(dropped.rank, dropped.step).unlink(missing_ok=True)
 
-    def find(self, rank: int, step: int) -> tuple[Shard, Path] | None:
+    def find(self, rank: int, step: int) -> tuple[SnapshotInfo, Path] | None:
         """A snapshot to send to another pod."""
         for held, path_of in ((self._own, self.path), (self._copies, self._copy_path)):
             for shard in held.get(rank, []):
@@ -102,19 +102,19 @@ class Snapshots:
         """Where a rank of this pod has its snapshot."""
         return snapshot_file(self._root, rank=rank, step=step)
 
-    def arrival(self, shard: Shard, *, copy: bool) -> Path:
+    def incoming_path(self, shard: SnapshotInfo, *, copy: bool) -> Path:
         """Where to write one that is on its way; rename it with `settle`."""
         path = (self._copy_path if copy else self.path)(shard.rank, shard.step)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.with_suffix(f".from-{shard.generation}-{shard.attempt}")
 
-    def settle(self, shard: Shard, *, copy: bool) -> None:
+    def commit_incoming(self, shard: SnapshotInfo, *, copy: bool) -> None:
         """What was written to `arrival` is whole."""
-        path = self.arrival(shard, copy=copy)
+        path = self.incoming_path(shard, copy=copy)
         path.rename(path.with_suffix(".snapshot"))
-        (self.copied if copy else self.taken)(shard)
+        (self.add_copy if copy else self.add_own)(shard)
 
-    def go_back(self, step: int | None, *, world_size: int) -> None:
+    def keep_history(self, step: int | None, *, world_size: int) -> None:
         """Drop what does not belong to a history that goes on from `step`; None: everything."""
         for held, path_of in ((self._own, self.path), (self._copies, self._copy_path)):
             for shard in _flat(held):
@@ -122,7 +122,7 @@ class Snapshots:
                     held[shard.rank].remove(shard)
                     path_of(shard.rank, shard.step).unlink(missing_ok=True)
 
-    def remove(self) -> None:
+    def remove_all(self) -> None:
         """Give the memory back."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -136,7 +136,7 @@ class Snapshots:
     def _copy_path(self, rank: int, step: int) -> Path:
         return snapshot_file(self._root / "replica", rank=rank, step=step)
 
-    def _hold(self, held: dict[int, list[Shard]], shard: Shard) -> list[Shard]:
+    def _hold(self, held: dict[int, list[SnapshotInfo]], shard: SnapshotInfo) -> list[SnapshotInfo]:
         """Add one; the ones that this makes one too many."""
         others = [known for known in held.get(shard.rank, []) if known.step != shard.step]
         newest_first = sorted([*others, shard], key=lambda known: known.step, reverse=True)
@@ -145,7 +145,11 @@ class Snapshots:
 
 
 def newest_common_step(
-    shards: Iterable[Shard], *, world_size: int, floor: int | None, refused: Iterable[int] = ()
+    shards: Iterable[SnapshotInfo],
+    *,
+    world_size: int,
+    floor: int | None,
+    refused: Iterable[int] = (),
 ) -> int | None:
     """The newest step whose snapshot somebody holds of every rank; None where there is none.
 
@@ -163,5 +167,5 @@ def newest_common_step(
     return max(whole - set(refused), default=None)
 
 
-def _flat(held: dict[int, list[Shard]]) -> list[Shard]:
+def _flat(held: dict[int, list[SnapshotInfo]]) -> list[SnapshotInfo]:
     return [shard for shards in held.values() for shard in shards]

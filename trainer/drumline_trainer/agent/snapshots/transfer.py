@@ -18,10 +18,10 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.events import Event, log
-from drumline_trainer.agent.http.client import Unreachable, download, upload
-from drumline_trainer.agent.http.message import FILES, HttpError, Request, Response
-from drumline_trainer.agent.snapshots.catalog import Shard
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.http.client import PeerUnreachableError, download, upload
+from drumline_trainer.agent.http.message import FILES_PATH, HttpError, HttpRequest, HttpResponse
+from drumline_trainer.agent.snapshots.catalog import SnapshotInfo
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, sign, verify
 from drumline_trainer.rank_protocol.orders import Replicated
 from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from drumline_trainer.agent.http.message import RequestHead
     from drumline_trainer.agent.processes.rank_process import RankProcess
     from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.agent.snapshots.catalog import Snapshots
+    from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
     from drumline_trainer.contract import GenerationRecord, Member
 
 SHARD_HEADER = "X-Drumline-Shard"
 FETCH_TRIES = 3
-_PATH = re.compile(re.escape(FILES) + r"([0-9]{1,9})/([0-9]{1,15})")
+_PATH = re.compile(re.escape(FILES_PATH) + r"([0-9]{1,9})/([0-9]{1,15})")
 
 
-def path_of(shard: Shard) -> str:
+def path_of(shard: SnapshotInfo) -> str:
     """The path of a snapshot in the API."""
-    return f"{FILES}{shard.rank}/{shard.step}"
+    return f"{FILES_PATH}{shard.rank}/{shard.step}"
 
 
 def partner_of(record: GenerationRecord, index: int) -> Member | None:
@@ -61,7 +61,7 @@ def partner_of(record: GenerationRecord, index: int) -> Member | None:
 class SnapshotServer:
     """The receiving end of both routes."""
 
-    def __init__(self, *, token: bytes, snapshots: Snapshots) -> None:
+    def __init__(self, *, token: bytes, snapshots: SnapshotCatalog) -> None:
         self._token = token
         self._snapshots = snapshots
         self.membership: Callable[[], Membership] = lambda: (0, -1)
@@ -74,9 +74,9 @@ class SnapshotServer:
             raise HttpError(HTTPStatus.CONFLICT, "a snapshot of another membership")
         if self._snapshots.folder is None:
             raise HttpError(HTTPStatus.NOT_FOUND, "this pod holds no snapshots")
-        return self._snapshots.arrival(shard, copy=True)
+        return self._snapshots.incoming_path(shard, copy=True)
 
-    def finish(self, head: RequestHead, path: Path) -> Response:
+    def finish(self, head: RequestHead, path: Path) -> HttpResponse:
         """The copy is here."""
         shard = self._shard(head)
         if (shard.generation, shard.attempt) != self.membership():
@@ -87,10 +87,10 @@ class SnapshotServer:
         except SnapshotError as error:
             path.unlink(missing_ok=True)
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
-        self._snapshots.settle(shard, copy=True)
-        return Response(status=200, body=b"{}")
+        self._snapshots.commit_incoming(shard, copy=True)
+        return HttpResponse(status=200, body=b"{}")
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: HttpRequest) -> HttpResponse:
         """Answer a GET. Raises HttpError if there is no such snapshot."""
         match = _PATH.fullmatch(request.path)
         found = match and self._snapshots.find(int(match[1]), int(match[2]))
@@ -101,7 +101,7 @@ class SnapshotServer:
             file = path.open("rb")
         except OSError:  # its rank has dropped it meanwhile
             raise HttpError(HTTPStatus.NOT_FOUND, "no such snapshot any more") from None
-        return Response(
+        return HttpResponse(
             status=200,
             content_type="application/octet-stream",
             headers={SHARD_HEADER: shard.to_json()},
@@ -109,13 +109,13 @@ class SnapshotServer:
             file_bytes=shard.bytes,
         )
 
-    def _shard(self, head: RequestHead) -> Shard:
+    def _shard(self, head: RequestHead) -> SnapshotInfo:
         text = head.headers.get(SHARD_HEADER.lower(), "")
         signature = head.headers.get(SIGNATURE_HEADER.lower(), "")
         if not verify(self._token, signature, b"snapshot", head.path.encode(), text.encode()):
             raise HttpError(HTTPStatus.UNAUTHORIZED, "wrong signature")
         try:
-            shard = Shard.from_json(text)
+            shard = SnapshotInfo.from_json(text)
         except ContractError as error:
             raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         if head.path != path_of(shard) or head.content_length != shard.bytes:
@@ -126,11 +126,11 @@ class SnapshotServer:
 class Replicator:
     """Sends the newest snapshots of this pod's ranks to its partner."""
 
-    def __init__(self, *, settings: AgentSettings, snapshots: Snapshots) -> None:
+    def __init__(self, *, settings: AgentSettings, snapshots: SnapshotCatalog) -> None:
         self._settings = settings
         self._snapshots = snapshots
         self._partner: Member | None = None
-        self._waiting: dict[int, tuple[RankProcess | None, Shard]] = {}
+        self._waiting: dict[int, tuple[RankProcess | None, SnapshotInfo]] = {}
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._copied: set[int] = set()
         """Ranks with a copy of this attempt: the first is worth a line in the log."""
@@ -141,7 +141,7 @@ class Replicator:
         self._waiting.clear()
         self._copied.clear()
 
-    def offer(self, shard: Shard, *, process: RankProcess | None) -> None:
+    def offer(self, shard: SnapshotInfo, *, process: RankProcess | None) -> None:
         """Send this one next; `process` is told when it is there."""
         if self._partner is None:
             return
@@ -165,34 +165,48 @@ class Replicator:
             seconds = time.monotonic() - started
             if rank not in self._copied:
                 self._copied.add(rank)
-                log(Event.SNAPSHOT_COPIED, rank=rank, step=shard.step, seconds=round(seconds, 4))
+                log(
+                    AgentEvent.SNAPSHOT_COPIED,
+                    rank=rank,
+                    step=shard.step,
+                    seconds=round(seconds, 4),
+                )
             if process is not None:
-                process.tell(Replicated(step=shard.step, seconds=seconds))
+                process.send_order(Replicated(step=shard.step, seconds=seconds))
 
-    async def _send(self, shard: Shard, *, to: Member) -> bool:
+    async def _send(self, shard: SnapshotInfo, *, to: Member) -> bool:
         path, text = path_of(shard), shard.to_json()
         signature = sign(self._settings.token, b"snapshot", path.encode(), text.encode())
         headers = {SIGNATURE_HEADER: signature, SHARD_HEADER: text}
         try:
             answer = await upload(
-                Request(method="PUT", path=path, headers=headers),
+                HttpRequest(method="PUT", path=path, headers=headers),
                 file=self._snapshots.path(shard.rank, shard.step),
                 size=shard.bytes,
                 address=to.address,
                 port=self._settings.port,
             )
-        except (Unreachable, OSError) as error:  # the file: a newer snapshot has replaced it
+        except (
+            PeerUnreachableError,
+            OSError,
+        ) as error:  # the file: a newer snapshot has replaced it
             reason = str(error)
         else:
             if answer.status == HTTPStatus.OK:
                 return True
             reason = answer.body[:256].decode(errors="replace")
-        log(Event.SNAPSHOT_NOT_COPIED, rank=shard.rank, step=shard.step, to=to.index, reason=reason)
+        log(
+            AgentEvent.SNAPSHOT_NOT_COPIED,
+            rank=shard.rank,
+            step=shard.step,
+            to=to.index,
+            reason=reason,
+        )
         return False
 
 
-async def fetch_shard(
-    shard: Shard, *, holder: Member, snapshots: Snapshots, settings: AgentSettings
+async def fetch_snapshot(
+    shard: SnapshotInfo, *, holder: Member, snapshots: SnapshotCatalog, settings: AgentSettings
 ) -> str:
     """Get the snapshot of a rank of this pod from another one.
 
@@ -201,18 +215,18 @@ async def fetch_shard(
     """
     path = path_of(shard)
     signature = sign(settings.token, b"get", path.encode())
-    arrival = snapshots.arrival(shard, copy=False)
+    arrival = snapshots.incoming_path(shard, copy=False)
     reason = ""
     for _ in range(FETCH_TRIES):
         try:
             answer = await download(
-                Request(method="GET", path=path, headers={SIGNATURE_HEADER: signature}),
+                HttpRequest(method="GET", path=path, headers={SIGNATURE_HEADER: signature}),
                 to=arrival,
                 size=shard.bytes,
                 address=holder.address,
                 port=settings.port,
             )
-        except (Unreachable, OSError) as error:
+        except (PeerUnreachableError, OSError) as error:
             reason = str(error)
             continue
         if answer.status != HTTPStatus.OK:
@@ -223,13 +237,13 @@ async def fetch_shard(
         except SnapshotError as error:
             reason = str(error)
             break
-        snapshots.settle(shard, copy=False)
+        snapshots.commit_incoming(shard, copy=False)
         return ""
     arrival.unlink(missing_ok=True)
     return f"rank {shard.rank}: no snapshot of step {shard.step} from elsewhere: {reason}"
 
 
-def _check(path: Path, shard: Shard) -> None:
+def _check(path: Path, shard: SnapshotInfo) -> None:
     """Refuse a file that is not what its description promised. Raises SnapshotError."""
     header = read_header(path)
     taken = (header.rank, header.step, header.world_size, header.generation, header.attempt)

@@ -10,13 +10,13 @@ import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.contract import MAX_CAUSE_CHARS, Incident, RestoreTier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from drumline_trainer.agent.state.rank_status import Board
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
     from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 KEPT = 32
@@ -25,7 +25,7 @@ KEPT = 32
 class IncidentLog:
     """Incidents by number, oldest first; the board shows them."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: RankStatusStore) -> None:
         self._board = board
         self._incidents: dict[tuple[int, int], Incident] = {}
 
@@ -44,7 +44,7 @@ class IncidentLog:
         cause = incident.cause[:MAX_CAUSE_CHARS]
         self._put([replace(incident, cause=cause)])
 
-    def led_to(self, membership: tuple[int, int]) -> Incident | None:
+    def by_membership(self, membership: tuple[int, int]) -> Incident | None:
         """The one whose recovery led to this membership, or would have."""
         return self._incidents.get(membership)
 
@@ -63,18 +63,18 @@ class IncidentLog:
                 news.append(_blaming(one, max(one, known, key=_story)))
         self._put(news)
 
-    def note(self, **facts: Any) -> None:
+    def update_open(self, **facts: Any) -> None:
         """Add facts to the recoveries under way; a time that is known already stays."""
         self._put([_with(one, facts) for one in self.open])
 
-    def close(self, **facts: Any) -> None:
+    def complete_open(self, **facts: Any) -> None:
         """The recoveries under way are over: the first step is finished."""
         closing = [(one.generation, one.attempt) for one in self.open]
         if not closing:
             return
-        self.note(first_step_at=time.time(), **facts)
+        self.update_open(first_step_at=time.time(), **facts)
         for number in closing:
-            log(Event.INCIDENT, incident=asdict(self._incidents[number]))
+            log(AgentEvent.INCIDENT, incident=asdict(self._incidents[number]))
 
     def to_json(self) -> list[dict[str, Any]]:
         """For `Go`."""
@@ -84,10 +84,10 @@ class IncidentLog:
         whole = self._incidents | {(one.generation, one.attempt): one for one in incidents}
         self._incidents = dict(sorted(whole.items())[-KEPT:])
         self._board.incidents = self.all
-        self._board.changed()
+        self._board.publish()
 
 
-class Recovery:
+class RecoveryTracker:
     """Follows the leader's own ranks through one attempt: when they met, restored, stepped.
 
     All ranks of a gang pass these together, so its own stand for all.
@@ -116,11 +116,11 @@ class Recovery:
         now = time.time()
         self._unheard.discard(heartbeat.rank)
         if not self._unheard:
-            self._incidents.note(replaced_at=now, joined_at=now)
+            self._incidents.update_open(replaced_at=now, joined_at=now)
         if self.restored_step is None and heartbeat.position[0] >= 0:
             restored = heartbeat.restored_step
             self.restored_step = heartbeat.step if restored is None else restored
-            self._incidents.note(
+            self._incidents.update_open(
                 replaced_at=now,
                 joined_at=now,
                 restored_at=now,
@@ -131,7 +131,7 @@ class Recovery:
             heartbeat.step > self.restored_step or heartbeat.phase == "done"
         ):
             self.stepped = True
-            self._incidents.close()
+            self._incidents.complete_open()
 
     def _tier(self, restored_from: RestoreTier | None) -> RestoreTier | None:
         """Ranks know their own memory only; that some of it came from another node we know."""

@@ -14,18 +14,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.change_notifier import Bell
-from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.contract import Notice, NoticeAnswer
-from drumline_trainer.rank_protocol.orders import Order, SaveNotice, Withdraw
+from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from drumline_trainer.agent.state.rank_status import Board
+    from drumline_trainer.agent.state.rank_status import RankStatusStore
     from drumline_trainer.rank_protocol.heartbeat import NoticeSaved
 
-POD_ENDS = "pod-ends/"
+POD_NOTICE_PREFIX = "pod-ends/"
 """Prefix of the ids that agents make."""
 
 
@@ -39,20 +39,20 @@ class _Taken:
         return self.answer.step is not None or bool(self.answer.error)
 
 
-class Notices:
+class SaveNotices:
     """Those taken in this pod, by id."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: RankStatusStore) -> None:
         self._board = board
         self._taken: dict[str, _Taken] = {}
         self._withdrawn: set[str] = set()
         self._ours: set[str] = set()
         self._asked: Notice | None = None
         """The one the ranks have."""
-        self._bell = Bell()
-        self.tell_ranks: Callable[[Order], None] = lambda _: None
+        self._bell = ChangeNotifier()
+        self.send_to_ranks: Callable[[RankOrder], None] = lambda _: None
 
-    def take(self, notice: Notice, *, ours: bool = False) -> bool:
+    def accept(self, notice: Notice, *, ours: bool = False) -> bool:
         """Act on a notice. False if it was known already.
 
         Args:
@@ -64,7 +64,7 @@ class Notices:
             return self._withdraw(notice.id)
         if notice.id in self._taken or notice.id in self._withdrawn:
             return False
-        log(Event.NOTICE_TAKEN, id=notice.id, leave=notice.leave)
+        log(AgentEvent.NOTICE_TAKEN, id=notice.id, leave=notice.leave)
         self._taken[notice.id] = _Taken(notice, NoticeAnswer(id=notice.id))
         if ours:
             self._ours.add(notice.id)
@@ -73,14 +73,17 @@ class Notices:
         self._show()
         return True
 
-    def repeat(self, *, present: Collection[str]) -> None:
+    def resend(self, *, present: Collection[str]) -> None:
         """Tell ranks that have just started what the others know.
 
         Args:
             present: uids of the pods of the gang as it is now.
         """
         for name in list(self._taken):
-            if name.startswith(POD_ENDS) and name.removeprefix(POD_ENDS) not in present:
+            if (
+                name.startswith(POD_NOTICE_PREFIX)
+                and name.removeprefix(POD_NOTICE_PREFIX) not in present
+            ):
                 self._withdraw(name)
         if self._asked is not None:
             self._ask(self._asked)
@@ -91,10 +94,10 @@ class Notices:
         return [
             one.notice
             for name, one in self._taken.items()
-            if not one.answered and not name.startswith(POD_ENDS)
+            if not one.answered and not name.startswith(POD_NOTICE_PREFIX)
         ]
 
-    def saved(self, saved: NoticeSaved) -> None:
+    def record_answer(self, saved: NoticeSaved) -> None:
         """A rank has answered: the first of this pod to do so counts."""
         if self._asked is None or saved.notice != self._asked.id:
             return
@@ -104,17 +107,17 @@ class Notices:
                 taken.answer = NoticeAnswer(
                     id=taken.notice.id, step=saved.step, digest=saved.digest, error=saved.error
                 )
-        log(Event.NOTICE_ANSWERED, id=saved.notice, step=saved.step, error=saved.error)
+        log(AgentEvent.NOTICE_ANSWERED, id=saved.notice, step=saved.step, error=saved.error)
         self._show()
 
-    async def answered(self, notice_id: str) -> NoticeAnswer:
+    async def wait_for_answer(self, notice_id: str) -> NoticeAnswer:
         """Wait for the answer to a notice taken before."""
 
         def answer() -> NoticeAnswer | None:
             taken = self._taken[notice_id]
             return taken.answer if taken.answered else None
 
-        return await self._bell.until(answer)
+        return await self._bell.wait_for(answer)
 
     def _withdraw(self, notice_id: str) -> bool:
         if notice_id in self._withdrawn:
@@ -122,10 +125,10 @@ class Notices:
         self._withdrawn.add(notice_id)
         known = self._taken.pop(notice_id, None)
         if known is not None:
-            log(Event.NOTICE_WITHDRAWN, id=notice_id, answered=known.answered)
+            log(AgentEvent.NOTICE_WITHDRAWN, id=notice_id, answered=known.answered)
         if self._asked is not None and self._asked.id == notice_id:
             self._asked = None
-            self.tell_ranks(Withdraw(id=notice_id))
+            self.send_to_ranks(Withdraw(id=notice_id))
             waiting = [one.notice for one in self._taken.values() if not one.answered]
             if waiting:
                 self._ask(waiting[-1])
@@ -135,10 +138,14 @@ class Notices:
     def _ask(self, notice: Notice) -> None:
         self._asked = notice
         leave = notice.leave or notice.id in self._ours
-        self.tell_ranks(SaveNotice(id=notice.id, leave=leave))
+        self.send_to_ranks(SaveNotice(id=notice.id, leave=leave))
 
     def _show(self) -> None:
-        shown = [one.answer for name, one in self._taken.items() if not name.startswith(POD_ENDS)]
+        shown = [
+            one.answer
+            for name, one in self._taken.items()
+            if not name.startswith(POD_NOTICE_PREFIX)
+        ]
         self._board.notice = shown[-1] if shown else None
-        self._board.changed()
-        self._bell.ring()
+        self._board.publish()
+        self._bell.notify()

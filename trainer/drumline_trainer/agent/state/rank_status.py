@@ -6,15 +6,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.change_notifier import Bell
-from drumline_trainer.agent.protocol.leader_orders import Saved
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
     FaultClass,
     NoticeAnswer,
     Progress,
-    Silence,
+    SilentMember,
 )
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ STEP_WEIGHT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ReceivedHeartbeat:
     """A heartbeat and when it came, on this agent's monotonic clock."""
 
     heartbeat: Heartbeat
     at: float
 
 
-class Board:
+class RankStatusStore:
     """Newest heartbeat of each local rank, and what the operator waits to hear.
 
     `version` is raised when anything changes that the operator acts on; steps, losses and rates are
@@ -45,7 +45,7 @@ class Board:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._bell = Bell()
+        self._bell = ChangeNotifier()
         self._shown: object = None
         self._phase = AgentPhase.WAITING
         self.ready = False
@@ -54,12 +54,12 @@ class Board:
         self.generation = 0
         self.attempt = 0
         self.ranks_up: dict[int, bool] = {}
-        self.heard: dict[int, Heard] = {}
+        self.heartbeats: dict[int, ReceivedHeartbeat] = {}
         self.step_seconds: float | None = None
         """Usual time of a step, checkpoints and restarts left out; outlives attempts."""
-        self.saved: Saved | None = None
+        self.newest_checkpoint: CommittedCheckpoint | None = None
         """The newest checkpoint ever heard of; outlives attempts and generations."""
-        self.silent: tuple[Silence, ...] = ()
+        self.silent_members: tuple[SilentMember, ...] = ()
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
         self.restarts: dict[FaultClass, int] = {}
@@ -73,34 +73,38 @@ class Board:
     @phase.setter
     def phase(self, phase: AgentPhase) -> None:
         self._phase = phase
-        self.changed()
+        self.publish()
 
-    def begin(self, *, generation: int, attempt: int, ranks: range) -> None:
+    def begin_attempt(self, *, generation: int, attempt: int, ranks: range) -> None:
         """A new attempt starts: what ranks said in earlier ones no longer counts."""
         self.generation, self.attempt = generation, attempt
         self.ranks_up = dict.fromkeys(ranks, True)
-        self.heard = {}
+        self.heartbeats = {}
         self.phase = AgentPhase.STARTING
 
-    def beat(self, heartbeat: Heartbeat) -> None:
+    def record_heartbeat(self, heartbeat: Heartbeat) -> None:
         """A local rank gave a sign of life."""
         now = time.monotonic()
-        before = self.heard.get(heartbeat.rank)
-        self.heard[heartbeat.rank] = Heard(heartbeat, now)
+        before = self.heartbeats.get(heartbeat.rank)
+        self.heartbeats[heartbeat.rank] = ReceivedHeartbeat(heartbeat, now)
         if heartbeat.step_seconds is not None:
             self._learn(heartbeat.step_seconds)
         elif before is not None and heartbeat.step > before.heartbeat.step:
             self._learn((now - before.at) / (heartbeat.step - before.heartbeat.step))
         if heartbeat.checkpoint_step is not None:
-            self.hear_of(Saved(step=heartbeat.checkpoint_step, digest=heartbeat.checkpoint_digest))
+            self.note_checkpoint(
+                CommittedCheckpoint(
+                    step=heartbeat.checkpoint_step, digest=heartbeat.checkpoint_digest
+                )
+            )
         if self._phase is AgentPhase.STARTING:
             self._phase = AgentPhase.RUNNING
-        self.changed()
+        self.publish()
 
-    def hear_of(self, saved: Saved) -> None:
+    def note_checkpoint(self, saved: CommittedCheckpoint) -> None:
         """Somebody of the gang knows of a committed checkpoint."""
-        if self.saved is None or saved.step > self.saved.step:
-            self.saved = saved
+        if self.newest_checkpoint is None or saved.step > self.newest_checkpoint.step:
+            self.newest_checkpoint = saved
 
     def _learn(self, seconds: float) -> None:
         old = self.step_seconds
@@ -108,13 +112,13 @@ class Board:
             seconds if old is None else (1 - STEP_WEIGHT) * old + STEP_WEIGHT * seconds
         )
 
-    def changed(self) -> None:
+    def publish(self) -> None:
         """Raise the version if what the operator acts on is another than before."""
         shown = (
             self._phase,
             self.generation,
             self.attempt,
-            [(silence.index, int(silence.seconds)) for silence in self.silent],
+            [(silence.index, int(silence.seconds)) for silence in self.silent_members],
             self.incidents,
             self.notice,
             self.progress.checkpoint_step,
@@ -122,24 +126,24 @@ class Board:
         if shown != self._shown:
             self._shown = shown
             self.version += 1
-            self._bell.ring()
+            self._bell.notify()
 
-    async def newer(self, version: int) -> int:
+    async def wait_for_other_version(self, version: int) -> int:
         """Wait for another version than this one."""
-        return await self._bell.until(lambda: self.version if self.version != version else None)
+        return await self._bell.wait_for(lambda: self.version if self.version != version else None)
 
     @property
     def trained_step(self) -> int | None:
         """Steps finished in this attempt's training; None before it has begun."""
         steps = [
-            one.heartbeat.step for one in self.heard.values() if one.heartbeat.position[0] >= 0
+            one.heartbeat.step for one in self.heartbeats.values() if one.heartbeat.position[0] >= 0
         ]
         return max(steps, default=None)
 
     @property
     def heartbeat(self) -> Heartbeat | None:
         """The newest of the lowest local rank that spoke: it stands for the pod."""
-        return self.heard[min(self.heard)].heartbeat if self.heard else None
+        return self.heartbeats[min(self.heartbeats)].heartbeat if self.heartbeats else None
 
     @property
     def progress(self) -> Progress:
@@ -168,7 +172,7 @@ class Board:
             phase=self._phase,
             progress=self.progress,
             version=self.version,
-            silent=self.silent,
+            silent=self.silent_members,
             incidents=self.incidents[-SHOWN_INCIDENTS:],
             notice=self.notice,
         )

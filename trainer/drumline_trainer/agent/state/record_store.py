@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.base.change_notifier import Bell
-from drumline_trainer.agent.base.events import Event, log
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.contract import ContractError, GenerationRecord, verify
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ class SignedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class RecordAccepted:
     """The record is now the current one, or was so already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RecordRejected:
     """The record changed nothing."""
 
     status: HTTPStatus
     reason: str
 
 
-class RecordBook:
+class RecordStore:
     """Holds the current record; `after` waits for a newer one."""
 
     def __init__(
@@ -63,7 +63,7 @@ class RecordBook:
         self._index = index
         self._before = lowest_generation - 1
         self._epoch = 0
-        self._bell = Bell()
+        self._bell = ChangeNotifier()
         self.current: SignedRecord | None = None
         self.on_newer: Callable[[], None] = lambda: None
         """Called when a record of a higher generation has become the current one."""
@@ -75,55 +75,55 @@ class RecordBook:
         """Every record up to this one is refused."""
         return self._before if self.current is None else self.current.generation
 
-    def offer(self, body: bytes, *, signature: str) -> Accepted | Refused:
+    def offer(self, body: bytes, *, signature: str) -> RecordAccepted | RecordRejected:
         """Judge a record from the network, and make it current if it is newer."""
         if not verify(self._token, signature, b"record", body):
-            return Refused(HTTPStatus.UNAUTHORIZED, "wrong signature")
+            return RecordRejected(HTTPStatus.UNAUTHORIZED, "wrong signature")
         try:
             record = GenerationRecord.parse(body)
         except ContractError as error:
-            return Refused(HTTPStatus.BAD_REQUEST, str(error))
+            return RecordRejected(HTTPStatus.BAD_REQUEST, str(error))
         if self.current is not None and body == self.current.body:
-            return Accepted()
+            return RecordAccepted()
         refused = self._objection(record)
         if refused is not None:
-            log(Event.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
+            log(AgentEvent.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
             return refused
         self._epoch = record.epoch
         if self._is_current(record):
-            return Accepted()
+            return RecordAccepted()
         self.current = SignedRecord(record=record, body=body, signature=signature)
         log(
-            Event.RECORD_ACCEPTED,
+            AgentEvent.RECORD_ACCEPTED,
             generation=record.generation,
             epoch=record.epoch,
             members=len(record.members),
             world_size=record.world_size,
         )
         self.on_newer()
-        self._bell.ring()
-        return Accepted()
+        self._bell.notify()
+        return RecordAccepted()
 
-    async def after(self, generation: int) -> SignedRecord:
+    async def wait_for_newer(self, generation: int) -> SignedRecord:
         """The current record, as soon as it is of a higher generation."""
 
         def newer() -> SignedRecord | None:
             known = self.current
             return known if known is not None and known.generation > generation else None
 
-        return await self._bell.until(newer)
+        return await self._bell.wait_for(newer)
 
-    async def replaced(self) -> int:
+    async def wait_until_replaced(self) -> int:
         """The generation that this pod is no member of any more, once there is one."""
-        return await self._bell.until(lambda: self.successor or None)
+        return await self._bell.wait_for(lambda: self.successor or None)
 
-    def _objection(self, record: GenerationRecord) -> Refused | None:
+    def _objection(self, record: GenerationRecord) -> RecordRejected | None:
         if record.job_uid != self._job_uid:
-            return Refused(HTTPStatus.FORBIDDEN, "record of another job")
+            return RecordRejected(HTTPStatus.FORBIDDEN, "record of another job")
         if self._is_current(record):
             return self._objection_to_epoch(record.epoch)
         if record.generation <= self.generation:
-            return Refused(
+            return RecordRejected(
                 HTTPStatus.CONFLICT,
                 f"generation {record.generation} is not above {self.generation}",
             )
@@ -131,8 +131,8 @@ class RecordBook:
         if not here or here[0].pod_uid != self._pod_uid:
             if self.current is not None:
                 self.successor = record.generation
-                self._bell.ring()
-            return Refused(
+                self._bell.notify()
+            return RecordRejected(
                 HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
             )
         return None
@@ -144,7 +144,7 @@ class RecordBook:
         known = self.current.record
         return (record.generation, record.members) == (known.generation, known.members)
 
-    def _objection_to_epoch(self, epoch: int) -> Refused | None:
+    def _objection_to_epoch(self, epoch: int) -> RecordRejected | None:
         if epoch >= self._epoch:
             return None
-        return Refused(HTTPStatus.CONFLICT, f"epoch {epoch} is below {self._epoch}")
+        return RecordRejected(HTTPStatus.CONFLICT, f"epoch {epoch} is below {self._epoch}")
