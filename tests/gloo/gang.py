@@ -18,8 +18,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous_store import listen, store_on
 
 REPOSITORY = Path(__file__).parents[2]
 PRELOADED = (

@@ -19,9 +19,10 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
-from drumline_trainer.rank import exit_code_of, join, run_rank
+from drumline_trainer.rank import exit_code_of, run_rank
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.slices import Slice
 from drumline_trainer.sharding.world import World
 

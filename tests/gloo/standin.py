@@ -31,7 +31,6 @@ from typing import Self
 
 from drumline_trainer.agent.processes.local_ranks import QUIESCE_SECONDS
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import (
     Heartbeat,
@@ -42,6 +41,7 @@ from drumline_trainer.rank_protocol.heartbeat import (
 )
 from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import GangStarter
 
 

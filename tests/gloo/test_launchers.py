@@ -15,7 +15,7 @@ import pytest
 from drumline_trainer.__main__ import main
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.rank import listen
+from drumline_trainer.recovery.rendezvous_store import listen
 from tests.gloo.configs import small
 from tests.gloo.gang import REPOSITORY, GangStarter
 from tests.gloo.jobs import run_program

@@ -24,12 +24,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer import rank as trainer
 from drumline_trainer.assembly.assemble import MeanLoss
 from drumline_trainer.checkpoint import rank_writer as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.rank import exit_code_of, serve_store
+from drumline_trainer.rank import run as trainer
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
 from tests.matrix.strikes import FOLDER, MUTANT, STRIKES, Deed, Strike, decode

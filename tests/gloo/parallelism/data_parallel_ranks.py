@@ -16,8 +16,8 @@ from drumline_trainer.config import DataParallel, ParallelismConfig, Precision
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel, data_parallel
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut, Slice
 from drumline_trainer.sharding.world import World

@@ -31,8 +31,8 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
     tied_copies,
     tied_ends,
 )
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.dtensor import local_shard
 from drumline_trainer.sharding.slices import Slice, slices_of
 from drumline_trainer.sharding.world import World

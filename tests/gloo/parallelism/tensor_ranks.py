@@ -22,8 +22,8 @@ from drumline_trainer.models.mixture import set_loss_scale
 from drumline_trainer.parallelism.tensor_parallel import collectives as communications
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World

@@ -19,8 +19,8 @@ from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.context_parallel.ring_attention import ring_attention
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 

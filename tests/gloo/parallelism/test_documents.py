@@ -24,8 +24,8 @@ from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.batch_shard import Share
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.world import World
 from tests.gloo.configs import SMALL

@@ -20,8 +20,8 @@ from drumline_trainer.models.mixture import Mixture, set_loss_scale
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
-from drumline_trainer.rank import join
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World

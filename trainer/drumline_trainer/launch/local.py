@@ -20,8 +20,8 @@ from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import prctl
 from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank
-from drumline_trainer.rank import listen, store_on
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.rendezvous_store import listen, store_on
 
 RankProgram = Callable[[Placement], int]
 """The whole of a rank: gives an exit code of the contract."""

@@ -14,25 +14,17 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import socket
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from drumline_trainer.checkpoint.errors import (
-    CheckpointError,
-    CorruptCheckpointError,
-    StaleMembershipError,
-)
-from drumline_trainer.config import ConfigError, LogRanks, TrainerConfig
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
-from drumline_trainer.launch.preload import preload  # noqa: F401 - for who forks ranks
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.flops import peak_flops
@@ -41,26 +33,15 @@ from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import Reporter
 from drumline_trainer.preflight import environment_facts, groups_of
+from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
-from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT, backend_of, join
-from drumline_trainer.recovery.tiered_checkpointer import PreemptedError, TieredCheckpointer
+from drumline_trainer.recovery.rendezvous import backend_of, join
+from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.train import train
-
-_PEER_LOST_WORDS = (
-    "connection closed by peer",
-    "connection reset by peer",
-    "broken pipe",
-    "connection refused",
-    "socket closed",
-    "remote process exited",
-    "ncclremoteerror",
-    "timed out waiting",
-)
-"""Gloo and NCCL raise plain RuntimeErrors: their words are all there is to go by."""
 
 logger = logging.getLogger(__name__)
 
@@ -174,25 +155,6 @@ def _train(
     dist.destroy_process_group()
 
 
-def exit_code_of(error: BaseException) -> ExitCode:
-    """What an exception out of `run_rank` means to the operator."""
-    match error:
-        case ConfigError():
-            return ExitCode.CONFIG
-        case CorruptCheckpointError():
-            return ExitCode.CORRUPT_CHECKPOINT
-        case StaleMembershipError() | ConnectionError():
-            return ExitCode.PEER_LOST
-        case dist.DistNetworkError() | dist.DistStoreError():
-            return ExitCode.PEER_LOST
-        case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
-            return ExitCode.PEER_LOST
-        case PreemptedError():
-            return ExitCode.PREEMPTED
-        case _:
-            return ExitCode.APPLICATION
-
-
 def rank_main(
     config: TrainerConfig, *, placement: Placement, losses_file: Path | None = None
 ) -> ExitCode:
@@ -214,45 +176,6 @@ def rank_main(
             logger.error("%s", error)  # noqa: TRY400 - one line says it
         return code
     return ExitCode.OK
-
-
-def serve_store(
-    port: int, *, address: str = "127.0.0.1", ready: Callable[[int], None] | None = None
-) -> None:
-    """Serve the rendezvous store and never return; for a process of its own.
-
-    Args:
-        port: TCP port; 0 lets the kernel choose.
-        address: the one address it listens on.
-        ready: told the port once it accepts connections.
-
-    Raises:
-        OSError: the port is taken or the address is not this machine's.
-    """
-    listener = listen(port, address=address)
-    store = store_on(listener)
-    if ready is not None:
-        ready(store.port)
-    threading.Event().wait()
-
-
-def listen(port: int, *, address: str) -> socket.socket:
-    """A listening socket for `store_on`; connections wait in its backlog until then."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=1024)
-
-
-def store_on(listener: socket.socket) -> TCPStore:
-    """Serve a store on the socket, in a thread of this process, while the result is referenced."""
-    address, port = listener.getsockname()[:2]
-    return TCPStore(
-        address,
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=JOIN_TIMEOUT,
-        master_listen_fd=listener.detach(),
-    )
 
 
 def _make_deterministic() -> None:

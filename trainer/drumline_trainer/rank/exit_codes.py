@@ -1,0 +1,41 @@
+"""From the exception that ended a rank to an exit code of the contract."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.config import ConfigError
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
+
+_PEER_LOST_WORDS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "connection refused",
+    "socket closed",
+    "remote process exited",
+    "ncclremoteerror",
+    "timed out waiting",
+)
+"""Gloo and NCCL raise plain RuntimeErrors: their words are all there is to go by."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """What an exception out of `run_rank` means to the operator."""
+    match error:
+        case ConfigError():
+            return ExitCode.CONFIG
+        case CorruptCheckpointError():
+            return ExitCode.CORRUPT_CHECKPOINT
+        case StaleMembershipError() | ConnectionError():
+            return ExitCode.PEER_LOST
+        case dist.DistNetworkError() | dist.DistStoreError():
+            return ExitCode.PEER_LOST
+        case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
+            return ExitCode.PEER_LOST
+        case PreemptedError():
+            return ExitCode.PREEMPTED
+        case _:
+            return ExitCode.APPLICATION
