@@ -6,7 +6,8 @@ stands still is last heard where it stands (`Heartbeat.position`). All are made 
 thread: silence means that it does not get on. `time_seconds` is the sender's monotonic clock,
 comparable between processes of one machine only.
 
-The other lines are events: `Quiesced`, `SnapshotTaken`, `NoticeSaved`. `parse_rank_message` reads any.
+The other lines are events: `Quiesced`, `SnapshotTaken`, `NoticeSaved`. `parse_rank_message`
+reads any of them.
 """
 
 from __future__ import annotations
