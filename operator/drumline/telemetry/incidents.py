@@ -43,12 +43,14 @@ class IncidentCounters:
     def _count(self, incident: IncidentStatus) -> None:
         fault_class = str(incident.fault_class)
         tier = "" if incident.tier is None else str(incident.tier)
-        self._metrics.incidents.labels(fault_class, tier).inc()
-        self._metrics.steps_lost.labels(fault_class).inc(incident.steps_lost or 0)
+        self._metrics.recovery.incidents.labels(fault_class, tier).inc()
+        self._metrics.recovery.steps_lost.labels(fault_class).inc(incident.steps_lost or 0)
         for phase in PHASES:
             spent = getattr(incident, f"{phase}_milliseconds")
             if spent is not None:
-                self._metrics.incident_seconds.labels(phase, fault_class).observe(spent / 1000)
+                self._metrics.recovery.incident_seconds.labels(phase, fault_class).observe(
+                    spent / 1000
+                )
 
     def _book(self, before: GpuSeconds | None, after: GpuSeconds | None) -> None:
         if after is None:
@@ -57,7 +59,7 @@ class IncidentCounters:
             self._true[state] += getattr(after, state) - (getattr(before, state) if before else 0)
             grown = self._true[state] - self._shown[state]
             if grown > 0:
-                self._metrics.gpu_seconds.labels(state).inc(grown)
+                self._metrics.recovery.gpu_seconds.labels(state).inc(grown)
                 self._shown[state] += grown
 
 

@@ -30,6 +30,7 @@ def configure(*, level: str, log_format: str) -> None:
         if log_format == "console"
         else structlog.processors.JSONRenderer()
     )
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -37,13 +38,13 @@ def configure(*, level: str, log_format: str) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    logging.basicConfig(handlers=[handler], level=threshold, force=True)
     # Kopf narrates each object at INFO; what matters of it we say ourselves.
-    logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
+    logging.getLogger("kopf").setLevel(max(logging.WARNING, threshold))
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         cache_logger_on_first_use=True,
     )
 

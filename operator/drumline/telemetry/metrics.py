@@ -1,7 +1,7 @@
 """All metrics of the operator, declared in one place; units are in the names.
 
-One instance per process, handed to those who count: no module-level registry. Labels are bounded:
-queues, pools, reasons, verbs and kinds, never jobs or pods.
+One instance per process, handed to the components that count: no module-level registry. Labels are
+bounded: queues, pools, reasons, verbs and kinds, never jobs or pods.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ _INCIDENT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10, 30, 60, 120,
 _WAIT_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 
 
-class Metrics:
-    """Counters, gauges and histograms of one operator process."""
+class ApiMetrics:
+    """Requests to the Kubernetes API server."""
 
-    def __init__(self) -> None:
-        registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=registry)
-        self.registry = registry
-        self.api_requests = Counter(
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
             "drumline_api_requests_total",
             "Requests to the Kubernetes API server.",
             ["verb", "resource", "code"],
             registry=registry,
         )
-        self.api_request_seconds = Histogram(
+        self.request_seconds = Histogram(
             "drumline_api_request_seconds",
             "Time of a request to the Kubernetes API server.",
             ["verb"],
             buckets=_FAST_SECONDS,
             registry=registry,
         )
+
+
+class SchedulingMetrics:
+    """The scheduling cycle, the queues and the pools."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.cycle_seconds = Histogram(
             "drumline_scheduling_cycle_seconds",
             "Time of one scheduling cycle, by phase.",
@@ -46,9 +48,9 @@ class Metrics:
             buckets=_FAST_SECONDS,
             registry=registry,
         )
-        self.placed = Counter(
+        self.gangs_placed = Counter(
             "drumline_gangs_placed_total",
-            "Gangs that got their places.",
+            "Gangs that were placed.",
             ["queue", "gpu_pool"],
             registry=registry,
         )
@@ -65,9 +67,9 @@ class Metrics:
             buckets=_WAIT_SECONDS,
             registry=registry,
         )
-        self.pending = Gauge(
+        self.pending_jobs = Gauge(
             "drumline_pending_jobs",
-            "Jobs that wait for a place, by reason.",
+            "Jobs that wait, by reason.",
             ["reason"],
             registry=registry,
         )
@@ -83,6 +85,12 @@ class Metrics:
             ["gpu_pool", "kind"],
             registry=registry,
         )
+
+
+class JobMetrics:
+    """What becomes of admitted jobs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.finished = Counter(
             "drumline_jobs_finished_total",
             "Jobs that ended, by outcome.",
@@ -97,10 +105,10 @@ class Metrics:
         )
         self.members_replaced = Counter(
             "drumline_members_replaced_total",
-            "Lost members that got a new place while the others kept theirs.",
+            "Lost members that were placed again while the other members kept their nodes.",
             registry=registry,
         )
-        self.resized = Counter(
+        self.gangs_resized = Counter(
             "drumline_gangs_resized_total",
             "Elastic gangs that went on with another number of members.",
             ["direction"],
@@ -108,16 +116,22 @@ class Metrics:
         )
         self.preemptions = Counter(
             "drumline_preemptions_total",
-            "Gangs that were told to give their places to another one, by reason.",
+            "Gangs that were preempted for another one, by reason.",
             ["reason"],
             registry=registry,
         )
         self.moves = Counter(
             "drumline_moves_total",
-            "Gangs that were asked to move though nobody waits for their places, by reason.",
+            "Gangs that were asked to move though no gang waits for their nodes, by reason.",
             ["reason"],
             registry=registry,
         )
+
+
+class RecoveryMetrics:
+    """Faults, what recovering from them took, and what the GPUs were held for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.incidents = Counter(
             "drumline_incidents_total",
             "Recoveries that are over, by class of fault and where the state came from.",
@@ -149,12 +163,18 @@ class Metrics:
             ["queue"],
             registry=registry,
         )
-        self.disruptions = Gauge(
+        self.node_disruptions = Gauge(
             "drumline_node_disruptions",
-            "Nodes of which somebody says that they will stop to serve.",
+            "Nodes with an announced disruption.",
             ["kind", "confidence"],
             registry=registry,
         )
+
+
+class ControllerMetrics:
+    """The operator's own process: reconciles, watches, leadership."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.reconcile_seconds = Histogram(
             "drumline_reconcile_seconds",
             "Time of one reconcile of one job.",
@@ -180,14 +200,30 @@ class Metrics:
             registry=registry,
         )
         self.leader = Gauge("drumline_leader", "1 while this process leads.", registry=registry)
-        Gauge("drumline_build_info", "The running version.", ["version"], registry=registry).labels(
-            version=__version__
-        ).set(1)
+        version = Gauge(
+            "drumline_build_info", "The running version.", ["version"], registry=registry
+        )
+        version.labels(version=__version__).set(1)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one operator process, by subject."""
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=registry)
+        self.registry = registry
+        self.api = ApiMetrics(registry)
+        self.scheduling = SchedulingMetrics(registry)
+        self.jobs = JobMetrics(registry)
+        self.recovery = RecoveryMetrics(registry)
+        self.controller = ControllerMetrics(registry)
 
     def observe_request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request to the API server (`kube.client.Observe`)."""
-        self.api_requests.labels(verb=str(verb), resource=resource, code=str(code)).inc()
-        self.api_request_seconds.labels(verb=str(verb)).observe(seconds)
+        self.api.requests.labels(verb=str(verb), resource=resource, code=str(code)).inc()
+        self.api.request_seconds.labels(verb=str(verb)).observe(seconds)
 
     def render(self) -> bytes:
         """The exposition text of all metrics."""

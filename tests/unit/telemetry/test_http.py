@@ -63,6 +63,6 @@ def test_every_metric_of_ours_has_our_prefix_and_a_unit_or_says_what_it_counts()
 
 def test_two_operators_in_one_process_count_apart() -> None:
     first, second = Metrics(), Metrics()
-    first.placed.labels(queue="q", gpu_pool="p").inc()
+    first.scheduling.gangs_placed.labels(queue="q", gpu_pool="p").inc()
     assert b'drumline_gangs_placed_total{gpu_pool="p",queue="q"} 1.0' in first.render()
     assert b"drumline_gangs_placed_total{" not in second.render()

@@ -133,7 +133,7 @@ class Operator:
 
     async def _serve(self, client: KubeClient, elector: LeaderElector, key: bytes) -> None:
         epoch = await elector.acquire()
-        self._metrics.leader.set(1)
+        self._metrics.controller.leader.set(1)
         log.info("elected", epoch=epoch)
         self._leading = True
         try:

@@ -49,7 +49,7 @@ class Informers:
         """Caches that have not started yet; undecodable objects are counted and left out."""
 
         def quarantine(found: Quarantined) -> None:
-            metrics.poisoned_objects.labels(resource=found.resource.plural).inc()
+            metrics.controller.poisoned_objects.labels(resource=found.resource.plural).inc()
             log.warning(
                 "object_left_out",
                 resource=found.resource.plural,
@@ -96,7 +96,9 @@ class Informers:
         stale: str | None = None
         for informer in self.all():
             age = informer.freshness_seconds(now)
-            metrics.informer_freshness_seconds.labels(resource=informer.resource.plural).set(age)
+            metrics.controller.informer_freshness_seconds.labels(
+                resource=informer.resource.plural
+            ).set(age)
             if age > STALE_SECONDS:
                 stale = f"the watch of {informer.resource.plural} is silent for {age:.0f} s"
         return stale

@@ -254,14 +254,14 @@ class Reconciler:
                 loss=status.loss,
             )
         if status.finished_at and not before.finished_at:
-            self._metrics.finished.labels(outcome=str(status.phase)).inc()
+            self._metrics.jobs.finished.labels(outcome=str(status.phase)).inc()
         if before.assignment and not status.assignment and status.phase == Phase.PENDING:
             self._back_off(job, status)
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
             waited = self._clock() - parse_timestamp(status.generation_at)
-            self._metrics.start_seconds.observe(max(0.0, waited))
+            self._metrics.scheduling.start_seconds.observe(max(0.0, waited))
         if (status.generation or 0) > (before.generation or 0):
-            self._metrics.restarts.labels(reason=status.reason or "").inc()
+            self._metrics.jobs.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_refusers(self, job: Job) -> None:
         for pod in self._state.facts_of(job.namespace, job.uid):

@@ -39,12 +39,12 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
             raise
         except KubeError as error:
             delay = queue.retry(key)
-            metrics.reconcile_errors.labels(kind=type(error).__name__).inc()
+            metrics.controller.reconcile_errors.labels(kind=type(error).__name__).inc()
             log.warning("reconcile_failed", job=key, error=str(error), retry_in_seconds=delay)
         except Exception as error:  # one poisoned object must not stop the others
             delay = queue.retry(key)
-            metrics.reconcile_errors.labels(kind=type(error).__name__).inc()
+            metrics.controller.reconcile_errors.labels(kind=type(error).__name__).inc()
             log.exception("reconcile_crashed", job=key, retry_in_seconds=delay)
         finally:
-            metrics.reconcile_seconds.observe(time.perf_counter() - started)
+            metrics.controller.reconcile_seconds.observe(time.perf_counter() - started)
             queue.done(key)

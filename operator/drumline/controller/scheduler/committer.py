@@ -125,9 +125,13 @@ class Committer:
         )
         if not await self._write(job, status):
             return False
-        self._metrics.placed.labels(queue=job.spec.queue, gpu_pool=placed.pool).inc()
+        self._metrics.scheduling.gangs_placed.labels(
+            queue=job.spec.queue, gpu_pool=placed.pool
+        ).inc()
         queued_at = parse_timestamp(status.queued_at) if status.queued_at else now
-        self._metrics.queue_wait_seconds.labels(queue=job.spec.queue).observe(now - queued_at)
+        self._metrics.scheduling.queue_wait_seconds.labels(queue=job.spec.queue).observe(
+            now - queued_at
+        )
         domain = "/".join(placed.domain)
         self._notices.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
         log.info(
@@ -147,7 +151,7 @@ class Committer:
         )
         if not await self._write(job, status):
             return False
-        self._metrics.members_replaced.inc(len(placed.replaced))
+        self._metrics.jobs.members_replaced.inc(len(placed.replaced))
         log.info(
             "members_placed",
             job=job.key,
@@ -162,7 +166,7 @@ class Committer:
         if not await self._write(job, status):
             return False
         grown = len(kept) + len(added) > job.size
-        self._metrics.resized.labels(direction="grown" if grown else "shrunk").inc()
+        self._metrics.jobs.gangs_resized.labels(direction="grown" if grown else "shrunk").inc()
         log.info(
             "gang_resized",
             job=job.key,
@@ -200,7 +204,7 @@ class Committer:
         status = yielding.nominated_for_move(status, pool=move.pool, nodes=move.assignment)
         if not await self._write(job, status):
             return False
-        self._metrics.moves.labels(reason=str(move.why)).inc()
+        self._metrics.jobs.moves.labels(reason=str(move.why)).inc()
         self._notices.became(job, status)
         log.info(
             "gang_moves",
@@ -228,7 +232,7 @@ class Committer:
             status = yielding.nominated_for_move(status, pool=pool, nodes=victim.moves_to)
         if not await self._write(job, status):
             return False
-        self._metrics.preemptions.labels(reason=str(victim.why)).inc()
+        self._metrics.jobs.preemptions.labels(reason=str(victim.why)).inc()
         self._notices.became(job, status)
         log.info(
             "gang_preempted",

@@ -162,13 +162,13 @@ class SchedulerLoop:
         self._texts.keep_only(waiting)
 
     def _observe(self, seconds: float, phase: str) -> None:
-        self._metrics.cycle_seconds.labels(phase=phase).observe(seconds)
+        self._metrics.scheduling.cycle_seconds.labels(phase=phase).observe(seconds)
 
     def _count(self, decisions: Decisions) -> None:
-        self._metrics.pending.clear()
+        self._metrics.scheduling.pending_jobs.clear()
         reasons = Counter(str(blocked.reason) for blocked in decisions.blocked)
         for reason, count in reasons.items():
-            self._metrics.pending.labels(reason=reason).set(count)
+            self._metrics.scheduling.pending_jobs.labels(reason=reason).set(count)
 
 
 def _told(blocked: Blocked) -> str:

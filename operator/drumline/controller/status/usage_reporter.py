@@ -105,18 +105,18 @@ class Reporter:
             if account is not None:
                 productive[job.spec.queue] += account.productive
                 every[job.spec.queue] += sum(getattr(account, state) for state in STATES)
-        self._metrics.goodput.clear()
+        self._metrics.recovery.goodput.clear()
         for queue, held in every.items():
             if held:
-                self._metrics.goodput.labels(queue).set(productive[queue] / held)
+                self._metrics.recovery.goodput.labels(queue).set(productive[queue] / held)
 
     def _report_disruptions(self) -> None:
         announced = Counter(
             (str(one.kind), one.confidence.name.lower()) for one in self._state.nodes.disruptions()
         )
-        self._metrics.disruptions.clear()
+        self._metrics.recovery.node_disruptions.clear()
         for (kind, confidence), nodes in announced.items():
-            self._metrics.disruptions.labels(kind, confidence).set(nodes)
+            self._metrics.recovery.node_disruptions.labels(kind, confidence).set(nodes)
 
     def _queue_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         used: dict[str, Counter[str]] = defaultdict(Counter)
@@ -126,13 +126,13 @@ class Reporter:
             admitted[held.gang.queue] += 1
         pending = Counter(job.spec.queue for job in self._state.jobs() if is_queued(job))
         statuses: dict[tuple[str, str], Json] = {}
-        self._metrics.queue_gpus.clear()
+        self._metrics.scheduling.queue_gpus.clear()
         for queue in snapshot.queues:
             usage: list[Json] = []
             for pool, nominal in queue.nominal.items():
                 amount = used[queue.name][pool]
                 usage.append({"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount})
-                gauge = self._metrics.queue_gpus
+                gauge = self._metrics.scheduling.queue_gpus
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
             statuses[TRAINING_QUEUES.plural, queue.name] = {
@@ -151,11 +151,11 @@ class Reporter:
             nodes[node.pool] += 1
             total[node.pool] += node.allocatable.gpus
             used[node.pool] += node.used.gpus
-        self._metrics.pool_gpus.clear()
+        self._metrics.scheduling.pool_gpus.clear()
         statuses: dict[tuple[str, str], Json] = {}
         for pool in snapshot.pools:
             name = pool.name
-            gauge = self._metrics.pool_gpus
+            gauge = self._metrics.scheduling.pool_gpus
             gauge.labels(gpu_pool=name, kind="total").set(total[name])
             gauge.labels(gpu_pool=name, kind="used").set(used[name])
             statuses[GPU_POOLS.plural, name] = {
