@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
@@ -23,10 +23,10 @@ def first_step(placement: Placement, config: TrainerConfig) -> tuple[float, floa
     done: list[float] = []
     join(placement, device=CPU)
     joined = time.perf_counter() - began
-    reporter = Reporter(
+    reporter = RunReporter(
         config=config,
         placement=placement,
-        pulse=None,
+        heartbeats=None,
         write=lambda _: done.append(time.perf_counter() - began),
         losses_file=None,
         peak_flops=None,

@@ -130,7 +130,7 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
             while not checkpoints.ready:  # this is when training would go on
                 time.sleep(0.01)
             dist.barrier()
-            made = checkpoints.go_on()
+            made = checkpoints.advance()
         return made.seconds
 
     def undigested() -> float:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.rank_protocol.placement import Placement
@@ -170,12 +170,12 @@ class Turns(TieredCheckpointer):
         self._began = time.perf_counter()
 
 
-def _reporter(config: TrainerConfig, placement: Placement) -> Reporter:
+def _reporter(config: TrainerConfig, placement: Placement) -> RunReporter:
     """As `rank` makes it, silent."""
-    return Reporter(
+    return RunReporter(
         config=config,
         placement=placement,
-        pulse=None,
+        heartbeats=None,
         write=lambda _: None,
         losses_file=None,
         peak_flops=None,

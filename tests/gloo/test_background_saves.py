@@ -30,8 +30,8 @@ def committed(checkpoints: Checkpointer) -> int | str:
     """The step that is, once the save under way is over; or what went wrong, and why."""
     made = None
     try:
-        while checkpoints.under_way is not None:
-            made = checkpoints.go_on()
+        while checkpoints.pending_step is not None:
+            made = checkpoints.advance()
     except CheckpointError as error:
         return f"{type(error).__name__}: {error}"
     assert made is not None
@@ -49,8 +49,8 @@ def save_until_killed(placement: Placement, pipe: Connection, config: TrainerCon
         assert committed(checkpoints) == step
     fill(slices, 3.0)
     checkpoints.begin(step=3, slices=slices, trainer={"cursor": 3})
-    assert checkpoints._under_way is not None
-    checkpoints._under_way.behind._work.result()
+    assert checkpoints._pending is not None
+    checkpoints._pending.background._work.result()
     pipe.send("written")
     signal.pause()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.metrics.step_timer import observe, part
+from drumline_trainer.metrics.step_timer import observe, step_part
 from drumline_trainer.profiling.flight_recorder import FlightRecorder, dump_on_signal, write_dump
 from drumline_trainer.profiling.hang import read_dumps, summary
 from drumline_trainer.rank_protocol.placement import Placement
@@ -32,13 +32,13 @@ def hang(placement: Placement, pipe: Connection, folder: Path) -> None:
 
     assert dump_on_signal(dump)
     recorder.enter("backward")
-    with part("all_reduce", "dp"):
+    with step_part("all_reduce", "dp"):
         dist.all_reduce(torch.ones(4))
     if placement.rank == CULPRIT:
         pipe.send(os.getpid())
         while True:
             signal.pause()
-    with part("all_reduce", "dp"):
+    with step_part("all_reduce", "dp"):
         pipe.send(os.getpid())
         dist.all_reduce(torch.ones(4))
 

@@ -14,7 +14,7 @@ from drumline_trainer.config import Precision, TrainerConfig
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.metrics.losses import read_losses
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.gradients import clip_gradients
@@ -32,10 +32,10 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
     trainee.weights.publish()
     dataset = open_dataset(config.data, seed=config.seed)
     share = Share.of(dataset, config=config, world=world)
-    reporter = Reporter(
+    reporter = RunReporter(
         config=config,
         placement=placement,
-        pulse=None,
+        heartbeats=None,
         write=lambda _: None,
         losses_file=None,
         peak_flops=None,

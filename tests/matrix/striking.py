@@ -27,7 +27,7 @@ from typing import Any
 from drumline_trainer.assembly.assemble import MeanLoss
 from drumline_trainer.checkpoint import rank_writer as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank import exit_code_of, serve_store
 from drumline_trainer.rank import run as trainer
 from drumline_trainer.rank_protocol.placement import Placement
@@ -74,11 +74,13 @@ class Scene:
         """Wrap what there is to see; for the rest of this process."""
         scene = self
         _before(trainer, "join", lambda placement, **_: scene.joins(placement))
-        _after(Reporter, "enter", lambda reporter, phase, **_: scene.enters(reporter, str(phase)))
-        _after(Reporter, "done", lambda reporter: scene.enters(reporter, "done"))
-        _after(Reporter, "begin", lambda _, step, **__: scene.begins(step))
+        _after(
+            RunReporter, "enter", lambda reporter, phase, **_: scene.enters(reporter, str(phase))
+        )
+        _after(RunReporter, "done", lambda reporter: scene.enters(reporter, "done"))
+        _after(RunReporter, "begin", lambda _, step, **__: scene.begins(step))
         _before(
-            Reporter,
+            RunReporter,
             "finish_step",
             lambda _, step, losses, **__: scene.finishes(step, losses[step]),
         )
@@ -94,7 +96,7 @@ class Scene:
         self._free_disk()
         self.comes_to("joining")
 
-    def enters(self, reporter: Reporter, phase: str) -> None:
+    def enters(self, reporter: RunReporter, phase: str) -> None:
         """The trainer has announced a phase."""
         self._step = reporter.step
         if phase == "done":

@@ -36,7 +36,7 @@ _PREFIX = "model."
 """Of weights among a checkpoint's tensors; see `optimization`."""
 
 
-class StoredWeights(Mapping[str, Tensor]):
+class CheckpointWeights(Mapping[str, Tensor]):
     """The weights in one checkpoint by name, read whole each time they are asked for."""
 
     def __init__(self, step_folder: Path) -> None:
@@ -88,7 +88,7 @@ def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) ->
         ConfigError: its adapters belong on another base.
         HuggingFaceError: the checkpoint is not of this model, or that has no layout there.
     """
-    stored = StoredWeights(step_folder)
+    stored = CheckpointWeights(step_folder)
     weights: Mapping[str, Tensor] = stored
     if config.lora is not None:
         refuse_other_base(stored.trainer, config=config)

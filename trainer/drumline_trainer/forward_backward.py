@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.assembly.assemble import Trainee
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.parallelism.batch_shard import StepBatch
 from drumline_trainer.rank_protocol.heartbeat import Phase
 
@@ -19,7 +19,7 @@ def forward_backward(
     *,
     device: torch.device,
     scale: float = 1.0,
-    reporter: Reporter,
+    reporter: RunReporter,
 ) -> Tensor:
     """Pass this rank's share of the next global batch; gradients add up in the model.
 

@@ -16,12 +16,12 @@ from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.assembly.workers import Workers
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.data.prefetch import Prefetch
+from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.initial_weights import begin_weights
 from drumline_trainer.layout_validation import checked_layout
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import Totals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
@@ -46,7 +46,7 @@ def train(
     config: TrainerConfig,
     *,
     device: torch.device,
-    reporter: Reporter,
+    reporter: RunReporter,
     checkpointer: TieredCheckpointer,
 ) -> None:
     """Train from the best saved state, or from the initial weights, to `config.steps`.
@@ -81,7 +81,7 @@ def train(
     report_start(start, config=config, dataset=dataset, reporter=reporter)
 
     cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
-    with Prefetch(share.load, cursors) as batches, closing(dataset):
+    with Prefetcher(share.load, cursors) as batches, closing(dataset):
         for step in range(start.step, config.steps):
             checkpointer.check_membership()
             reseed(config.seed, step=step, rank=world.random_rank)

@@ -18,7 +18,7 @@ from drumline_trainer.config import Precision, TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.layout_validation import checked_layout
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.initialize import initialize, initialize_slices
@@ -78,10 +78,10 @@ def passed(config: TrainerConfig, *, placement: Placement) -> tuple[float, list[
     initialize_slices(trainee.slices, config=config.model, seed=config.seed)
     trainee.weights.publish()
     share = Share.of(open_dataset(config.data, seed=config.seed), config=config, world=world)
-    reporter = Reporter(
+    reporter = RunReporter(
         config=config,
         placement=placement,
-        pulse=None,
+        heartbeats=None,
         write=lambda _: None,
         losses_file=None,
         peak_flops=None,

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline_trainer import rank
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.parallelism.batch_shard import MicroBatch
 from drumline_trainer.rank import exit_code_of, serve_store
 
@@ -67,10 +67,10 @@ def _introduce(placement: Placement, folder: Path) -> None:
 
 def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     """Have every change of phase looked at: that is where faults strike."""
-    enter = Reporter.enter
-    reporters: list[Reporter] = []
+    enter = RunReporter.enter
+    reporters: list[RunReporter] = []
 
-    def watched(self: Reporter, phase: Phase, **others: Any) -> None:
+    def watched(self: RunReporter, phase: Phase, **others: Any) -> None:
         enter(self, phase, **others)
         reporters[:] = [self]
         if phase == "data" and (folder / PACED_FILE).exists():
@@ -80,12 +80,12 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
             if here and fault["finished"] in {None, self.step}:
                 _strike_once(fault, folder=folder / STRUCK_FOLDER)
 
-    Reporter.enter = watched
+    RunReporter.enter = watched
     if plan["note_samples"]:
         _note_samples(reporters, folder=folder)
 
 
-def _note_samples(reporters: list[Reporter], *, folder: Path) -> None:
+def _note_samples(reporters: list[RunReporter], *, folder: Path) -> None:
     """Have it written down which samples are used, by whom, for which step."""
     on = MicroBatch.on
 

@@ -21,7 +21,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.layout_validation import worker
 from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.sharding.world import World
 
@@ -104,7 +104,7 @@ class Workers:
             return None
         own = [*self._losses.values(), totals.gradient_norm, float(totals.votes * self.count)]
         sums = torch.tensor(own, dtype=torch.float64, device=self.whole.device)
-        with part("all_reduce", "world"):
+        with step_part("all_reduce", "world"):
             dist.all_reduce(sums)  # all ranks of a worker have the same
         *losses, norm, votes = (sums / self.whole.layout.world_size).tolist()
         known = dict(zip(self._losses, losses, strict=True))

@@ -23,7 +23,7 @@ from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_b
 T = TypeVar("T")
 
 
-def in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
+def run_in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
     """A thread per piece of work: none is left behind by a rank that has been interrupted."""
     outcome: Future[T] = Future()
 
@@ -37,7 +37,7 @@ def in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
     return outcome
 
 
-class CalledOffError(Exception):
+class SaveCanceledError(Exception):
     """The membership has ended, and nobody will commit this save."""
 
 
@@ -60,18 +60,18 @@ class BackgroundSave:
         """
         self._commit = commit
         self._device = device
-        self._called_off = threading.Event()
+        self._canceled = threading.Event()
         self._reported = False
         self.seconds = 0.0
         """That this rank's threads worked for it."""
-        self._work = self._behind(lambda: write(self._check))
+        self._work = self._start(lambda: write(self._check))
 
     @property
     def ready(self) -> bool:
         """Whether this rank need not wait to go on."""
         return self._work.done()
 
-    def go_on(self) -> bytes | None:
+    def advance(self) -> bytes | None:
         """Wait for this rank's thread and for all others'. The verdict, at the end. Collective."""
         done = self._work.result()
         if self._reported:
@@ -79,18 +79,18 @@ class BackgroundSave:
         reports = gather_bytes(done, device=self._device)
         self._reported = True
         if dist.get_rank() == 0:
-            self._work = self._behind(lambda: self._commit(reports))
+            self._work = self._start(lambda: self._commit(reports))
         return None
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Have the writing end soon; nothing of it will be committed unless rank 0 is at that."""
-        self._called_off.set()
+        self._canceled.set()
 
     def _check(self) -> None:
-        if self._called_off.is_set():
-            raise CalledOffError
+        if self._canceled.is_set():
+            raise SaveCanceledError
 
-    def _behind(self, work: Callable[[], bytes]) -> Future[bytes]:
+    def _start(self, work: Callable[[], bytes]) -> Future[bytes]:
         def timed() -> bytes:
             began = time.monotonic()
             try:
@@ -98,4 +98,4 @@ class BackgroundSave:
             finally:
                 self.seconds += time.monotonic() - began
 
-        return in_thread(timed, name="checkpoint")
+        return run_in_thread(timed, name="checkpoint")

@@ -12,48 +12,48 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.background_save import BackgroundSave
-from drumline_trainer.checkpoint.commit import Saved, commit, saved
+from drumline_trainer.checkpoint.commit import SavedCheckpoint, commit, saved
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
     StaleMembershipError,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
-from drumline_trainer.checkpoint.rank_writer import PartWriter, own_parts
-from drumline_trainer.checkpoint.restore import Restored, read_back, restore
-from drumline_trainer.checkpoint.staging import HostCopy
+from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
+from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
+from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import Slice
 
 
 @dataclass(slots=True, kw_only=True)
-class _UnderWay:
+class _PendingSave:
     """A save that has begun."""
 
     step: int
-    behind: BackgroundSave
+    background: BackgroundSave
     seconds: float
     """That training has stood still for it so far."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Checkpointer:
-    """Collective but for `ready` and `call_off`: all ranks make the same calls in the same order.
+    """Collective but for `ready` and `cancel`: all ranks make the same calls in the same order.
 
     A save is either waited for (`save`), or it goes on behind training: `begin` it, then `go_on`
     when all ranks are `ready`, or until nothing is `under_way` any more. One at a time.
     """
 
     folder: CheckpointFolder
-    writer: PartWriter
+    writer: RankWriter
     keep: int
     device: torch.device
     """Where small messages between ranks travel."""
     verified: list[int] = field(default_factory=list[int])
     """Steps this run restored (and so verified) or wrote (and so digested)."""
-    _under_way: _UnderWay | None = None
-    _copy: HostCopy | None = None
+    _pending: _PendingSave | None = None
+    _staging: StagingBuffer | None = None
 
     @classmethod
     def open(cls, placement: Placement, *, keep: int, device: torch.device) -> Checkpointer | None:
@@ -78,10 +78,12 @@ class Checkpointer:
             membership=placement.membership,
         )
         _claim(folder, device=device)
-        writer = PartWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
+        writer = RankWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
         return cls(folder=folder, writer=writer, keep=keep, device=device)
 
-    def restore(self, slices: Sequence[Slice], *, placement: Placement) -> Restored | None:
+    def restore(
+        self, slices: Sequence[Slice], *, placement: Placement
+    ) -> RestoredCheckpoint | None:
         """See `checkpoint.restore.restore`."""
         restored = restore(
             folder=self.folder,
@@ -94,7 +96,9 @@ class Checkpointer:
             self.verified.append(restored.step)
         return restored
 
-    def save(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> Saved:
+    def save(
+        self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]
+    ) -> SavedCheckpoint:
         """Write and commit one checkpoint, then drop what is older than the ones to keep.
 
         Args:
@@ -107,7 +111,7 @@ class Checkpointer:
             StaleMembershipError: another one owns the folder by now; nothing was committed.
         """
         began = time.monotonic()
-        report = self.writer.write(step, own_parts(slices))
+        report = self.writer.write(step, slices_to_write(slices))
         reports = gather_bytes(report, device=self.device)
         verdict = b""
         if dist.get_rank() == 0:
@@ -118,30 +122,30 @@ class Checkpointer:
 
     def begin(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> None:
         """Copy what `save` would write, and write it behind training."""
-        assert self._under_way is None  # noqa: S101 - one at a time
+        assert self._pending is None  # noqa: S101 - one at a time
         began = time.monotonic()
-        if self._copy is None:
-            self._copy = HostCopy(own_parts(slices))
-        copy = self._copy
-        copy.take()
+        if self._staging is None:
+            self._staging = StagingBuffer(slices_to_write(slices))
+        copy = self._staging
+        copy.stage()
         behind = BackgroundSave(
             write=lambda check: self.writer.write(step, copy.parts, check=check),
             commit=lambda reports: self._commit(step, trainer=trainer, reports=reports),
             device=self.device,
         )
-        self._under_way = _UnderWay(step=step, behind=behind, seconds=time.monotonic() - began)
+        self._pending = _PendingSave(step=step, background=behind, seconds=time.monotonic() - began)
 
     @property
-    def under_way(self) -> int | None:
+    def pending_step(self) -> int | None:
         """The step of the save that has begun and is not committed."""
-        return None if self._under_way is None else self._under_way.step
+        return None if self._pending is None else self._pending.step
 
     @property
     def ready(self) -> bool:
         """Whether a save is under way and does not wait for this rank."""
-        return self._under_way is not None and self._under_way.behind.ready
+        return self._pending is not None and self._pending.background.ready
 
-    def go_on(self) -> Saved | None:
+    def advance(self) -> SavedCheckpoint | None:
         """Bring the save one stage further, waiting for whoever is not ready.
 
         Returns:
@@ -150,22 +154,22 @@ class Checkpointer:
         Raises:
             SaveError, StaleMembershipError: as `save` does.
         """
-        assert self._under_way is not None  # noqa: S101 - it is ready
-        now, began = self._under_way, time.monotonic()
-        verdict = now.behind.go_on()
+        assert self._pending is not None  # noqa: S101 - it is ready
+        now, began = self._pending, time.monotonic()
+        verdict = now.background.advance()
         now.seconds += time.monotonic() - began
         if verdict is None:
             return None
-        self._under_way = None
+        self._pending = None
         return self._saved(
-            verdict, step=now.step, seconds=now.seconds, write_seconds=now.behind.seconds
+            verdict, step=now.step, seconds=now.seconds, write_seconds=now.background.seconds
         )
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """Forget the save under way, if any: this membership has ended."""
-        if self._under_way is not None:
-            self._under_way.behind.call_off()
-            self._under_way = None
+        if self._pending is not None:
+            self._pending.background.cancel()
+            self._pending = None
 
     def _commit(self, step: int, *, trainer: Mapping[str, Any], reports: list[bytes]) -> bytes:
         """On rank 0; maybe in a thread."""
@@ -174,7 +178,9 @@ class Checkpointer:
             self.folder.prune(keep=self.keep, verified=self._verified_with(step))
         return verdict
 
-    def _saved(self, verdict: bytes, *, step: int, seconds: float, write_seconds: float) -> Saved:
+    def _saved(
+        self, verdict: bytes, *, step: int, seconds: float, write_seconds: float
+    ) -> SavedCheckpoint:
         made = saved(verdict, step=step, seconds=seconds, write_seconds=write_seconds)
         self.verified = self._verified_with(step)
         return made
@@ -182,7 +188,7 @@ class Checkpointer:
     def _verified_with(self, step: int) -> list[int]:
         return [*(kept for kept in self.verified if kept != step), step][-self.keep :]
 
-    def read_back(self, saved: Saved) -> str:
+    def read_back(self, saved: SavedCheckpoint) -> str:
         """See `checkpoint.restore.read_back`."""
         return read_back(self.folder, step=saved.step, digest=saved.digest, device=self.device)
 

@@ -2,7 +2,7 @@
 
 Nothing is visible under the step's name before the single rename in `CheckpointFolder.commit`; a
 rank that cannot write says so in its report, so the others fail with its reason instead of waiting
-for it. Messages between ranks are the caller's business: `write` of `PartWriter` reports, `commit`
+for it. Messages between ranks are the caller's business: `write` of `RankWriter` reports, `commit`
 makes a verdict of all reports, and `saved` says on every rank what that means.
 """
 
@@ -29,7 +29,7 @@ from drumline_trainer.sharding.boxes import Box
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedCheckpoint:
     """A committed checkpoint."""
 
     step: int
@@ -42,7 +42,7 @@ class Saved:
     """How long this rank wrote, beside training or not."""
 
 
-def saved(verdict: bytes, *, step: int, seconds: float, write_seconds: float) -> Saved:
+def saved(verdict: bytes, *, step: int, seconds: float, write_seconds: float) -> SavedCheckpoint:
     """What the verdict of `commit` means.
 
     Raises:
@@ -52,7 +52,7 @@ def saved(verdict: bytes, *, step: int, seconds: float, write_seconds: float) ->
     outcome = json.loads(verdict)
     match outcome:
         case {"digest": digest, "bytes": size_bytes}:
-            return Saved(
+            return SavedCheckpoint(
                 step=step,
                 digest=digest,
                 size_bytes=size_bytes,

@@ -36,7 +36,7 @@ from drumline_trainer.sharding.slices import Slice
 _SAMPLE_BYTES = 64 << 10
 
 
-def own_parts(slices: Sequence[Slice]) -> list[Slice]:
+def slices_to_write(slices: Sequence[Slice]) -> list[Slice]:
     """What this rank writes of its slices: together, ranks write every element once.
 
     Of several copies on this rank, as of an embedding at both ends of a pipeline, one is written.
@@ -50,7 +50,7 @@ def own_parts(slices: Sequence[Slice]) -> list[Slice]:
 
 
 @dataclass(slots=True, kw_only=True)
-class PartWriter:
+class RankWriter:
     """Of one rank in one membership; remembers what it wrote last."""
 
     folder: CheckpointFolder
@@ -64,7 +64,7 @@ class PartWriter:
     def write(
         self, step: int, parts: Sequence[Slice], *, check: Callable[[], None] = lambda: None
     ) -> bytes:
-        """Write what `own_parts` gave, fsynced.
+        """Write what `slices_to_write` gave, fsynced.
 
         Args:
             step: of the checkpoint; the last one this writer wrote is committed.

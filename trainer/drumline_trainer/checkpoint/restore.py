@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class RestoredCheckpoint:
     """Where training goes on."""
 
     step: int
@@ -64,7 +64,7 @@ def restore(
     device: torch.device,
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
-) -> Restored | None:
+) -> RestoredCheckpoint | None:
     """Fill the slices from the newest checkpoint that verifies and is not too old.
 
     Args:
@@ -97,7 +97,7 @@ def restore(
                 _read(source, plan), device=device
             )
             if not reason:
-                return Restored(
+                return RestoredCheckpoint(
                     step=manifest.step, digest=digest_of(body), trainer=manifest.trainer
                 )
         if dist.get_rank() == 0:

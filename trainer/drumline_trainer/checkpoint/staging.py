@@ -13,12 +13,12 @@ from drumline_trainer.sharding.slices import Slice
 _ALIGNMENT = 64
 
 
-class HostCopy:
+class StagingBuffer:
     """The buffer is made once; every copy replaces the one before."""
 
-    def __init__(self, parts: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[Slice]) -> None:
         """Make room for these parts, whose tensors are read again and again."""
-        self._sources = [part.tensor.detach() for part in parts]
+        self._sources = [part.tensor.detach() for part in slices]
         sizes = [source.numel() * source.element_size() for source in self._sources]
         starts = [0]
         for size in sizes:
@@ -31,11 +31,11 @@ class HostCopy:
         ]
         self.parts = [
             replace(part, tensor=target.view(part.tensor.dtype).view(part.tensor.shape))
-            for part, target in zip(parts, self._targets, strict=True)
+            for part, target in zip(slices, self._targets, strict=True)
         ]
         """The same parts, of the copy."""
 
-    def take(self) -> None:
+    def stage(self) -> None:
         """Copy. The sources may change afterwards."""
         for source, target in zip(self._sources, self._targets, strict=True):
             target.copy_(as_bytes(source), non_blocking=True)

@@ -17,8 +17,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.collectives.measurements import MeasuredAxis, Row, axes_of, nodes_of
-from drumline_trainer.collectives.operations import Groups, Operation, even_size, operations
+from drumline_trainer.collectives.measurements import (
+    MeasuredAxis,
+    Measurement,
+    measured_axes,
+    nodes_of,
+)
+from drumline_trainer.collectives.operations import MeasuredGroups, Operation, even_size, operations
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.collectives.report import as_json, table
 from drumline_trainer.contract import ExitCode
@@ -50,14 +55,14 @@ def bench_rank(placement: Placement, *, options: BenchOptions) -> int:
     return ExitCode.OK
 
 
-def _measured(world: World, *, options: BenchOptions, per_node: int) -> Iterator[Row]:
-    for axis in axes_of(world.layout):
+def _measured(world: World, *, options: BenchOptions, per_node: int) -> Iterator[Measurement]:
+    for axis in measured_axes(world.layout):
         groups = _groups(axis, world=world, per_node=per_node)
         for size in options.sizes:
             even = even_size(size, axis.ranks)
             for operation in operations(even, groups=groups, device=world.device):
                 _progress(f"{axis.name}: {operation.collective} by {operation.by}, {even} bytes")
-                yield Row(
+                yield Measurement(
                     axis=axis.name,
                     ranks=axis.ranks,
                     collective=operation.collective,
@@ -91,16 +96,16 @@ def _finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _groups(axis: MeasuredAxis, *, world: World, per_node: int) -> Groups:
+def _groups(axis: MeasuredAxis, *, world: World, per_node: int) -> MeasuredGroups:
     """Every rank makes all groups in the same order. Collective."""
     whole = world.group(axis.axes[0])
     assert whole is not None  # noqa: S101 - the axis has several ranks
     cuts = [nodes_of(ranks, per_node=per_node) for ranks in axis.sets]
     if not all(cuts):
-        return Groups(whole=whole)
+        return MeasuredGroups(whole=whole)
     inside = _mine([node for nodes in cuts for node in nodes], rank=world.rank)
     across = [place for nodes in cuts for place in zip(*nodes, strict=True)]
-    return Groups(whole=whole, inside=inside, between=_mine(across, rank=world.rank))
+    return MeasuredGroups(whole=whole, inside=inside, between=_mine(across, rank=world.rank))
 
 
 def _mine(sets: Sequence[Sequence[int]], *, rank: int) -> ProcessGroup:
@@ -117,7 +122,7 @@ def _progress(text: str) -> None:
         sys.stderr.flush()
 
 
-def _write(rows: Sequence[Row], *, world: World, json_file: Path | None) -> None:
+def _write(rows: Sequence[Measurement], *, world: World, json_file: Path | None) -> None:
     backend = dist.get_backend()
     title = f"{world.layout}, {world.layout.world_size} ranks, {backend}, torch {torch.__version__}"
     sys.stdout.write(table(rows, title=title))

@@ -71,7 +71,7 @@ class MeasuredAxis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Measurement:
     """One figure."""
 
     axis: str
@@ -94,7 +94,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LatencyBandwidthFit:
     """time = alpha + size / beta."""
 
     alpha: float
@@ -103,7 +103,7 @@ class Line:
     """Bytes per second of a very large one."""
 
 
-def axes_of(layout: Layout) -> tuple[MeasuredAxis, ...]:
+def measured_axes(layout: Layout) -> tuple[MeasuredAxis, ...]:
     """The axes of more than one rank, each set of ranks once; experts' where they have ranks."""
     found: dict[tuple[tuple[int, ...], ...], list[Axis]] = {}
     for axis in Axis:
@@ -129,7 +129,7 @@ def nodes_of(ranks: Sequence[int], *, per_node: int) -> tuple[tuple[int, ...], .
     return tuple(tuple(ranks[at : at + size]) for at in range(0, len(ranks), size)) * (size > 1)
 
 
-def fitted(rows: Sequence[Row]) -> Line | None:
+def fit(rows: Sequence[Measurement]) -> LatencyBandwidthFit | None:
     """The line nearest to the times, each error weighed by its time; None for less than two sizes.
 
     Unweighed, the largest size alone would decide, and alpha would be noise.
@@ -147,4 +147,4 @@ def fitted(rows: Sequence[Row]) -> Line | None:
     if together <= 0:
         return None  # larger was not slower: there is no bandwidth to see
     slope = together / spread
-    return Line(alpha=max(0.0, time - slope * size), beta=1 / slope)
+    return LatencyBandwidthFit(alpha=max(0.0, time - slope * size), beta=1 / slope)

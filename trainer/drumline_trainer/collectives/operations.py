@@ -19,7 +19,7 @@ _ITEM = torch.float32.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groups:
+class MeasuredGroups:
     """This rank's groups along the axis that is measured."""
 
     whole: ProcessGroup
@@ -43,7 +43,7 @@ def even_size(size: int, ranks: int) -> int:
     return -(-size // step) * step
 
 
-def operations(size: int, *, groups: Groups, device: torch.device) -> tuple[Operation, ...]:
+def operations(size: int, *, groups: MeasuredGroups, device: torch.device) -> tuple[Operation, ...]:
     """All of them on `size` bytes (`even_size`): first torch's, then our all-reduces.
 
     They share two tensors of zeros, which stay zeros however often they are summed.

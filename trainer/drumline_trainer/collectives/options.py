@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer.config import ConfigError, ParallelismConfig
-from drumline_trainer.config.decoding import build
+from drumline_trainer.config.decoding import decode
 from drumline_trainer.layout import Layout
 
 SMALLEST, LARGEST = 1024, 16 * 1024**2
@@ -43,7 +43,7 @@ class BenchOptions:
             sizes.append(sizes[-1] * 4)
         return cls(
             ranks=parsed.ranks,
-            parallelism=build(ParallelismConfig, _degrees(parsed.layout), path="layout."),
+            parallelism=decode(ParallelismConfig, _degrees(parsed.layout), path="layout."),
             sizes=tuple(sizes),
             repeats=parsed.repeats,
             json_file=parsed.json,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TypeVar
 
-from drumline_trainer.collectives.measurements import Collective, Row, fitted
+from drumline_trainer.collectives.measurements import Collective, Measurement, fit
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -18,7 +18,7 @@ time is the median of the slowest rank's; algorithm bandwidth = size / time;
 bus bandwidth = algorithm bandwidth x, for n ranks"""
 
 
-def table(rows: Sequence[Row], *, title: str) -> str:
+def table(rows: Sequence[Measurement], *, title: str) -> str:
     """Axis by axis; each collective's sizes, then the line through its times."""
     lines = [title]
     for axis, of_axis in _grouped(rows, lambda row: row.axis):
@@ -35,7 +35,7 @@ def table(rows: Sequence[Row], *, title: str) -> str:
     return "\n".join([*lines, "", _FORMULAS, *formulas, ""])
 
 
-def as_json(rows: Sequence[Row], **about: object) -> str:
+def as_json(rows: Sequence[Measurement], **about: object) -> str:
     """One object: what was measured, every figure, and the line through each series."""
     figures = [
         {
@@ -56,7 +56,7 @@ def as_json(rows: Sequence[Row], **about: object) -> str:
         for (axis, collective, by), series in _grouped(
             rows, lambda row: (row.axis, row.collective, row.by)
         )
-        if (line := fitted(series)) is not None
+        if (line := fit(series)) is not None
     ]
     return json.dumps({**about, "rows": figures, "fits": fits}, indent=1) + "\n"
 
@@ -71,15 +71,15 @@ def _grouped(
     yield from found.items()
 
 
-def _line(row: Row) -> str:
+def _line(row: Measurement) -> str:
     return (
         f"{row.collective:<16}{row.by:<11}{_bytes(row.bytes):>10}{_time(row.seconds):>11}"
         f"{_bandwidth(row.algorithm_bandwidth):>13}{_bandwidth(row.bus_bandwidth):>13}"
     )
 
 
-def _line_through(series: Sequence[Row]) -> Iterator[str]:
-    line = fitted(series)
+def _line_through(series: Sequence[Measurement]) -> Iterator[str]:
+    line = fit(series)
     if line is not None:
         yield f"{'':<16}time = {_time(line.alpha)} + size / {_bandwidth(line.beta)}"
 

@@ -15,7 +15,7 @@ from drumline_trainer.config.errors import ConfigError
 T = TypeVar("T")
 
 
-def build(cls: type[T], raw: object, *, path: str) -> T:
+def decode(cls: type[T], raw: object, *, path: str) -> T:
     """Decoded JSON as this dataclass; `path` is where it stands, for errors. Raises ConfigError."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{path or 'config'}: must be an object")
@@ -42,7 +42,7 @@ _hints = functools.cache(typing.get_type_hints)
 
 def _value(kind: Any, value: Any, *, path: str) -> Any:
     if is_dataclass(kind):
-        return build(typing.cast("type[Any]", kind), value, path=f"{path}.")
+        return decode(typing.cast("type[Any]", kind), value, path=f"{path}.")
     if isinstance(kind, types.UnionType):
         return None if value is None else _value(kind.__args__[0], value, path=path)
     if isinstance(kind, type) and issubclass(kind, StrEnum):

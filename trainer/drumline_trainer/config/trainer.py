@@ -8,7 +8,7 @@ from typing import Any
 
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
-from drumline_trainer.config.decoding import build
+from drumline_trainer.config.decoding import decode
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig
@@ -139,4 +139,4 @@ class TrainerConfig:
         Raises:
             ConfigError: unknown key, wrong type, or a value that cannot work.
         """
-        return build(cls, raw, path="")
+        return decode(cls, raw, path="")

@@ -33,7 +33,7 @@ class CorpusChangedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Files laid end to end, as `data.text_dataset.Text`: tokens are bytes, documents are files."""
+    """Files laid end to end as a `TokenStream`: its tokens are bytes, its documents are files."""
 
     folder: Path
     paths: tuple[str, ...]
@@ -60,7 +60,7 @@ class Corpus:
         first, last = bisect_left(self.ends, start), bisect_left(self.ends, stop)
         return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Nothing: the operating system reads ahead."""
 
     def close(self) -> None:

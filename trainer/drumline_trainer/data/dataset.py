@@ -70,7 +70,7 @@ class Dataset(ABC):
         """Raise ConfigError where the model cannot take these samples."""
 
     @abstractmethod
-    def ahead(self, samples: range) -> None:
+    def prefetch(self, samples: range) -> None:
         """Begin to fetch what is far away: these samples are asked for soon."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ LINES_SUFFIX = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class DocumentPosition:
     """Between two documents."""
 
     file: int = 0
@@ -27,14 +27,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class TextDocument:
     """A text, and the place behind it."""
 
     text: str
-    after: Place
+    after: DocumentPosition
 
 
-def documents(corpus: Corpus, *, field: str, start: Place) -> Iterator[Document]:
+def read_documents(
+    corpus: Corpus, *, field: str, start: DocumentPosition
+) -> Iterator[TextDocument]:
     """The documents from `start` on.
 
     Raises:
@@ -46,17 +48,19 @@ def documents(corpus: Corpus, *, field: str, start: Place) -> Iterator[Document]
             offset = start.offset if number == start.file else 0
             yield from _lines(path, number, offset=offset, field=field)
         else:
-            yield Document(_decoded(path.read_bytes(), path, at=0), Place(number + 1))
+            yield TextDocument(
+                _decoded(path.read_bytes(), path, at=0), DocumentPosition(number + 1)
+            )
 
 
-def _lines(path: Path, number: int, *, offset: int, field: str) -> Iterator[Document]:
+def _lines(path: Path, number: int, *, offset: int, field: str) -> Iterator[TextDocument]:
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:
             at, offset = offset, offset + len(line)
             if line.strip():
                 text = _field(_decoded(line, path, at=at), field, path=path, at=at)
-                yield Document(text, Place(number, offset))
+                yield TextDocument(text, DocumentPosition(number, offset))
 
 
 def _decoded(content: bytes, path: Path, *, at: int) -> str:

@@ -73,7 +73,7 @@ class ImageDataset(Dataset):
                 f" {model.classes - 1}"
             )
 
-    def ahead(self, samples: range) -> None:
+    def prefetch(self, samples: range) -> None:
         """Nothing: the operating system reads ahead."""
 
     def close(self) -> None:

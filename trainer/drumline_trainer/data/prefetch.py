@@ -3,7 +3,7 @@
 The order stays the order of the keys. An error belongs to the key at which it came: it is raised
 when that key's turn has come, not earlier. Leaving the `with` block, however it is left, ends the
 thread: it finishes what it is preparing, unless that fails because what it reads from was closed
-before: `with Prefetch(...) as steps, closing(dataset):` closes the dataset first.
+before: `with Prefetcher(...) as steps, closing(dataset):` closes the dataset first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Over:
     """After the last key."""
 
 
-class Prefetch(Generic[Key, Prepared]):
+class Prefetcher(Generic[Key, Prepared]):
     """`prepare(key)` for each key in order, `depth` of them ahead of the one in use."""
 
     def __init__(

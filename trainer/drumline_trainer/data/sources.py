@@ -10,10 +10,10 @@ from drumline_trainer.config.data import S3_SCHEME
 from drumline_trainer.data.corpus import open_corpus
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.image_dataset import holds_images, open_images
-from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
 from drumline_trainer.data.shards.text import ShardText, open_shards
-from drumline_trainer.data.text_dataset import Text, TextDataset
+from drumline_trainer.data.text_dataset import TextDataset, TokenStream
 
 
 def open_dataset(config: DataConfig, *, seed: int) -> Dataset:
@@ -36,7 +36,7 @@ def open_dataset(config: DataConfig, *, seed: int) -> Dataset:
     )
 
 
-def _open_text(config: DataConfig) -> Text:
+def _open_text(config: DataConfig) -> TokenStream:
     shards = _open_shards(config)
     if shards is None:
         if config.tokenizer is not None:
@@ -68,9 +68,9 @@ def _check_tokenizer(file: str, shards: ShardText) -> None:
 def _open_shards(config: DataConfig) -> ShardText | None:
     if config.source.startswith(S3_SCHEME):
         # needs boto3, which not every installation has
-        from drumline_trainer.data.shards.s3_store import ShardBucket  # noqa: PLC0415
+        from drumline_trainer.data.shards.s3_store import S3ShardStore  # noqa: PLC0415
 
-        return open_shards(ShardBucket(config.source, cache_bytes=config.cache_bytes))
+        return open_shards(S3ShardStore(config.source, cache_bytes=config.cache_bytes))
     if (Path(config.source) / INDEX_FILE).is_file():
-        return open_shards(ShardFolder(Path(config.source)))
+        return open_shards(FolderShardStore(Path(config.source)))
     return None

@@ -24,7 +24,7 @@ from drumline_trainer.config.model import Family
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 
 
-class Text(Protocol):
+class TokenStream(Protocol):
     """Documents laid end to end as one run of tokens."""
 
     @property
@@ -49,7 +49,7 @@ class Text(Protocol):
         """Digest of what the positions mean."""
         ...
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch these (start, length): they are asked for soon."""
         ...
 
@@ -62,7 +62,7 @@ class Text(Protocol):
 class TextDataset(Dataset):
     """Windows of a text in the run's order. Shapes: B samples, S sequence, T = S + 1."""
 
-    text: Text
+    text: TokenStream
     sequence_length: int
     packing: Packing = Packing.STREAM
 
@@ -116,10 +116,10 @@ class TextDataset(Dataset):
                 " tokens of data.source"
             )
 
-    def ahead(self, samples: range) -> None:
+    def prefetch(self, samples: range) -> None:
         """Begin to fetch what is far away."""
         length = self.sequence_length + 1
-        self.text.ahead((self._start(sample), length) for sample in samples)
+        self.text.prefetch((self._start(sample), length) for sample in samples)
 
     def close(self) -> None:
         """Let go of the text."""

@@ -22,13 +22,13 @@ from typing import Any
 
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, open_corpus
-from drumline_trainer.data.document_reader import Document, Place, documents
+from drumline_trainer.data.document_reader import DocumentPosition, TextDocument, read_documents
 from drumline_trainer.data.shards.index import (
     INDEX_FILE,
-    FileRecord,
+    ShardFile,
     ShardIndex,
     ShardRecord,
-    parsed,
+    parse_index,
 )
 from drumline_trainer.data.shards.writer import BLOCK_BYTES, PARTIAL, ShardWriter, write_durably
 
@@ -42,7 +42,7 @@ _SAY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class TokenizeOptions:
     """What is to be done."""
 
     source: Path
@@ -65,14 +65,14 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _FinishedShards:
     """Complete shards, and where the next one begins."""
 
     shards: tuple[ShardRecord, ...]
-    place: Place
+    place: DocumentPosition
 
 
-def tokenize(order: Order, *, say: Callable[[str], None]) -> ShardIndex:
+def tokenize(order: TokenizeOptions, *, say: Callable[[str], None]) -> ShardIndex:
     """Do it, or what is left of it.
 
     Raises:
@@ -86,12 +86,12 @@ def tokenize(order: Order, *, say: Callable[[str], None]) -> ShardIndex:
     with _alone(order.output):
         index_file = order.output / INDEX_FILE
         if index_file.exists():
-            index = parsed(index_file.read_bytes(), where=str(order.output))
+            index = parse_index(index_file.read_bytes(), where=str(order.output))
             _same(index.made_from, frame.made_from, order.output)
             say(f"{order.output} is complete already: {index.tokens} tokens")
             return index
         index = _write_shards(order, corpus, tokenizer, frame, say=say)
-        write_durably(index_file, index.encoded())
+        write_durably(index_file, index.encode())
         (order.output / PROGRESS_FILE).unlink(missing_ok=True)
     say(f"{index.documents} documents, {index.tokens} tokens, {len(index.shards)} shards: done")
     return index
@@ -111,7 +111,7 @@ class _Frame:
         return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
 
 
-def _frame(order: Order, corpus: Corpus, tokenizer: Any, digest: str) -> _Frame:
+def _frame(order: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: str) -> _Frame:
     vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     end = None
     if order.end_of_text is not None:
@@ -131,10 +131,15 @@ def _frame(order: Order, corpus: Corpus, tokenizer: Any, digest: str) -> _Frame:
 
 
 def _write_shards(
-    order: Order, corpus: Corpus, tokenizer: Any, frame: _Frame, *, say: Callable[[str], None]
+    order: TokenizeOptions,
+    corpus: Corpus,
+    tokenizer: Any,
+    frame: _Frame,
+    *,
+    say: Callable[[str], None],
 ) -> ShardIndex:
     done = _resumed(order.output, frame.made_from, say=say)
-    progress = _Progress(corpus, start=done.place, say=say)
+    progress = _ProgressPrinter(corpus, start=done.place, say=say)
     stream = _encoded(order, corpus, tokenizer, frame, start=done.place)
     document = next(stream, None)
     while document is not None:
@@ -153,11 +158,16 @@ def _write_shards(
 
 
 def _encoded(
-    order: Order, corpus: Corpus, tokenizer: Any, frame: _Frame, *, start: Place
-) -> Iterator[tuple[list[int], Place]]:
+    order: TokenizeOptions,
+    corpus: Corpus,
+    tokenizer: Any,
+    frame: _Frame,
+    *,
+    start: DocumentPosition,
+) -> Iterator[tuple[list[int], DocumentPosition]]:
     """Tokens of each document that has any, and the place behind it."""
     end = [] if frame.end_of_text is None else [frame.end_of_text]
-    for batch in _batches(documents(corpus, field=order.field, start=start)):
+    for batch in _batches(read_documents(corpus, field=order.field, start=start)):
         texts = [document.text for document in batch]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
         for document, encoding in zip(batch, encodings, strict=True):
@@ -165,8 +175,8 @@ def _encoded(
                 yield [*encoding.ids, *end], document.after
 
 
-def _batches(stream: Iterator[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
+def _batches(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
+    batch: list[TextDocument] = []
     characters = 0
     for document in stream:
         batch.append(document)
@@ -178,24 +188,24 @@ def _batches(stream: Iterator[Document]) -> Iterator[list[Document]]:
         yield batch
 
 
-def _resumed(output: Path, made_from: str, *, say: Callable[[str], None]) -> _Done:
+def _resumed(output: Path, made_from: str, *, say: Callable[[str], None]) -> _FinishedShards:
     """What an interrupted run of the same order left; half a shard is thrown away."""
     for partial in output.glob(f"*{PARTIAL}"):
         partial.unlink()
     try:
         raw = json.loads((output / PROGRESS_FILE).read_bytes())
     except FileNotFoundError:
-        return _Done((), Place())
+        return _FinishedShards((), DocumentPosition())
     _same(raw["made_from"], made_from, output)
     shards = tuple(
-        ShardRecord(**{name: FileRecord(**record) for name, record in shard.items()})
+        ShardRecord(**{name: ShardFile(**record) for name, record in shard.items()})
         for shard in raw["shards"]
     )
     say(f"going on after {len(shards)} complete shards")
-    return _Done(shards, Place(**raw["place"]))
+    return _FinishedShards(shards, DocumentPosition(**raw["place"]))
 
 
-def _save(output: Path, made_from: str, done: _Done) -> None:
+def _save(output: Path, made_from: str, done: _FinishedShards) -> None:
     content = json.dumps({"made_from": made_from, **asdict(done)})
     write_durably(output / PROGRESS_FILE, content.encode())
 
@@ -239,17 +249,19 @@ def _alone(output: Path) -> Iterator[None]:
         yield
 
 
-class _Progress:
+class _ProgressPrinter:
     """A line every ten seconds: how much of the text is done, at which rate, how long it takes."""
 
-    def __init__(self, corpus: Corpus, *, start: Place, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, corpus: Corpus, *, start: DocumentPosition, say: Callable[[str], None]
+    ) -> None:
         self._corpus = corpus
         self._say = say
         self._tokens = 0
         self._start = self._bytes_before(start)
         self._begun = self._said = time.monotonic()
 
-    def add(self, tokens: int, place: Place) -> None:
+    def add(self, tokens: int, place: DocumentPosition) -> None:
         """A document is done."""
         self._tokens += tokens
         now = time.monotonic()
@@ -264,7 +276,7 @@ class _Progress:
             f" {self._tokens / seconds:,.0f} tokens/s, {left:.0f} s left"
         )
 
-    def _bytes_before(self, place: Place) -> int:
+    def _bytes_before(self, place: DocumentPosition) -> int:
         return (self._corpus.ends[place.file - 1] if place.file else 0) + place.offset
 
 
@@ -283,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
     options = parser.parse_args(arguments)
     try:
-        tokenize(Order(**vars(options)), say=_say)
+        tokenize(TokenizeOptions(**vars(options)), say=_say)
     except ConfigError as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2

@@ -25,7 +25,7 @@ LOW_MFU = 0.35
 _PIPELINE_WAITS = ("recv/pp", "send/pp")
 
 
-class Bound(StrEnum):
+class Bottleneck(StrEnum):
     """What a run is limited by."""
 
     COMPUTE = "compute"
@@ -37,40 +37,47 @@ class Bound(StrEnum):
     HOST = "host"
 
 
-_COSTS = (Bound.DATA, Bound.SAVING, Bound.BUBBLE, Bound.NETWORK, Bound.HOST, Bound.MEMORY)
+_COSTS = (
+    Bottleneck.DATA,
+    Bottleneck.SAVING,
+    Bottleneck.BUBBLE,
+    Bottleneck.NETWORK,
+    Bottleneck.HOST,
+    Bottleneck.MEMORY,
+)
 _BY_PHASE = {
-    "forward": Bound.COMPUTE,
-    "backward": Bound.COMPUTE,
-    "optimizer": Bound.MEMORY,
-    "data": Bound.DATA,
-    "checkpoint": Bound.SAVING,
-    "snapshot": Bound.SAVING,
-    "other": Bound.HOST,
+    "forward": Bottleneck.COMPUTE,
+    "backward": Bottleneck.COMPUTE,
+    "optimizer": Bottleneck.MEMORY,
+    "data": Bottleneck.DATA,
+    "checkpoint": Bottleneck.SAVING,
+    "snapshot": Bottleneck.SAVING,
+    "other": Bottleneck.HOST,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class BottleneckDiagnosis:
     """One sentence's worth."""
 
-    bound: Bound
+    bound: Bottleneck
     share: float
     """Of a step, between 0 and 1."""
-    because: str
+    evidence: str
     advice: str
 
     @property
     def sentence(self) -> str:
         """For people."""
-        return f"{self.bound}-bound: {self.because}; {self.advice}"
+        return f"{self.bound}-bound: {self.evidence}; {self.advice}"
 
 
-def judge(
+def diagnose(
     parts: Mapping[str, float],
     *,
     mfu: float | None = None,
     memory_share: float | None = None,
-) -> Verdict:
+) -> BottleneckDiagnosis:
     """Name what limits a run.
 
     Args:
@@ -88,30 +95,34 @@ def judge(
     full = full and (mfu is None or mfu < LOW_MFU)
     shares = _shares(parts, total=total)
     if full:
-        shares[Bound.MEMORY] += shares[Bound.COMPUTE]
-        shares[Bound.COMPUTE] = 0.0
+        shares[Bottleneck.MEMORY] += shares[Bottleneck.COMPUTE]
+        shares[Bottleneck.COMPUTE] = 0.0
     worst = max(_COSTS, key=lambda cost: (round(shares[cost], 9), -_COSTS.index(cost)))
     if shares[worst] < LOSS_SHARE:
-        worst = Bound.COMPUTE
+        worst = Bottleneck.COMPUTE
     because = _because(worst, share=shares[worst], parts=parts, mfu=mfu, memory=memory_share)
-    return Verdict(
+    return BottleneckDiagnosis(
         bound=worst,
         share=shares[worst],
-        because=because,
+        evidence=because,
         advice=_advice(worst, parts=parts, full=full, mfu=mfu),
     )
 
 
-def _shares(parts: Mapping[str, float], *, total: float) -> dict[Bound, float]:
-    shares = dict.fromkeys(Bound, 0.0)
+def _shares(parts: Mapping[str, float], *, total: float) -> dict[Bottleneck, float]:
+    shares = dict.fromkeys(Bottleneck, 0.0)
     for name, seconds in parts.items():
-        bound = Bound.BUBBLE if name in _PIPELINE_WAITS else _BY_PHASE.get(name, Bound.NETWORK)
+        bound = (
+            Bottleneck.BUBBLE
+            if name in _PIPELINE_WAITS
+            else _BY_PHASE.get(name, Bottleneck.NETWORK)
+        )
         shares[bound] += seconds / total
     return shares
 
 
 def _because(
-    bound: Bound,
+    bound: Bottleneck,
     *,
     share: float,
     parts: Mapping[str, float],
@@ -120,45 +131,45 @@ def _because(
 ) -> str:
     percent = f"{share:.0%} of a step"
     match bound:
-        case Bound.COMPUTE:
+        case Bottleneck.COMPUTE:
             efficiency = "" if mfu is None else f" at {mfu:.0%} MFU"
             return f"{percent} computes{efficiency}"
-        case Bound.NETWORK:
+        case Bottleneck.NETWORK:
             operation, _, axis = _longest_collective(parts).partition("/")
             return f"{percent} waits for other ranks, most for {operation} over {axis}"
-        case Bound.DATA:
+        case Bottleneck.DATA:
             return f"{percent} waits for samples"
-        case Bound.BUBBLE:
+        case Bottleneck.BUBBLE:
             return f"{percent} waits for other stages of the pipeline"
-        case Bound.SAVING:
+        case Bottleneck.SAVING:
             kind = max(("checkpoint", "snapshot"), key=lambda name: parts.get(name, 0.0))
             return f"{percent} stands still for a {kind}"
-        case Bound.HOST:
+        case Bottleneck.HOST:
             return f"{percent} passes between the phases"
-        case Bound.MEMORY:
+        case Bottleneck.MEMORY:
             filled = "" if memory is None else f", memory is {memory:.0%} full"
             return f"{percent} moves weights or cannot grow its batch{filled}"
 
 
-def _advice(bound: Bound, *, parts: Mapping[str, float], full: bool, mfu: float | None) -> str:
+def _advice(bound: Bottleneck, *, parts: Mapping[str, float], full: bool, mfu: float | None) -> str:
     match bound:
-        case Bound.COMPUTE if mfu is not None and mfu < LOW_MFU:
+        case Bottleneck.COMPUTE if mfu is not None and mfu < LOW_MFU:
             return "raise micro_batch_size: there is memory left, and kernels are small"
-        case Bound.COMPUTE:
+        case Bottleneck.COMPUTE:
             return "a lower precision or more devices are what is left"
-        case Bound.NETWORK:
+        case Bottleneck.NETWORK:
             return _network_advice(_longest_collective(parts))
-        case Bound.DATA:
+        case Bottleneck.DATA:
             return "keep the samples nearer (a memory-mapped file on a local disk)"
-        case Bound.BUBBLE:
+        case Bottleneck.BUBBLE:
             return "more micro-batches per step, or an interleaved or zero-bubble schedule"
-        case Bound.SAVING:
+        case Bottleneck.SAVING:
             return "raise checkpoint.every_steps (for snapshots checkpoint.snapshot_every_steps)"
-        case Bound.HOST:
+        case Bottleneck.HOST:
             return "raise log_every_steps, and look at a trace (`profile-now`)"
-        case Bound.MEMORY if full:
+        case Bottleneck.MEMORY if full:
             return "recompute activations or shard more, then raise micro_batch_size"
-        case Bound.MEMORY:
+        case Bottleneck.MEMORY:
             return "update less often (a larger global batch), or shard the optimizer's state"
 
 

@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 from torch.distributed.fsdp import FSDPModule
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 
 
 def time_fsdp(stage: nn.Module, *, device: torch.device) -> None:
@@ -30,7 +30,7 @@ def time_fsdp(stage: nn.Module, *, device: torch.device) -> None:
 
 def _time_gathers(unit: FSDPModule) -> None:
     assert isinstance(unit, nn.Module)  # noqa: S101 - what FSDP2 makes of a module
-    gather = part("all_gather", Axis.FSDP)
+    gather = step_part("all_gather", Axis.FSDP)
 
     def begin(*_: Any) -> None:
         gather.__enter__()
@@ -60,7 +60,7 @@ def _time_scatters(unit: FSDPModule) -> None:
         """Torch's own, timed."""
 
         def __call__(self, *args: Any, **options: Any) -> Any:
-            with part("reduce_scatter", Axis.FSDP):
+            with step_part("reduce_scatter", Axis.FSDP):
                 return super().__call__(*args, **options)
 
     unit.set_custom_reduce_scatter(TimedReduceScatter())

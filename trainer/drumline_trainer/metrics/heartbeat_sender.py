@@ -14,7 +14,7 @@ from collections.abc import Callable
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, RankMessage
 
 
-class Pulse:
+class HeartbeatSender:
     """Where a rank's words leave it, in order."""
 
     def __init__(self, send: Callable[[RankMessage], None], *, seconds: float) -> None:
@@ -25,7 +25,7 @@ class Pulse:
         self._last = -1e9
         self._thread: threading.Thread | None = None
 
-    def beat(self, heartbeat: Heartbeat, *, now: bool = False) -> None:
+    def send(self, heartbeat: Heartbeat, *, now: bool = False) -> None:
         """Send it, `now` or as soon as the rate allows."""
         with self._changed:
             if now or heartbeat.time_seconds - self._last >= self._seconds:
@@ -35,10 +35,10 @@ class Pulse:
                 self._changed.notify()
             self._held = heartbeat
             if self._thread is None:
-                self._thread = threading.Thread(target=self._follow, name="pulse", daemon=True)
+                self._thread = threading.Thread(target=self._follow, name="heartbeats", daemon=True)
                 self._thread.start()
 
-    def tell(self, word: RankMessage) -> None:
+    def send_event(self, word: RankMessage) -> None:
         """Send an event, after the heartbeat that came before it."""
         with self._changed:
             if self._held is not None:

@@ -19,7 +19,7 @@ import torch
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
-from drumline_trainer.metrics.memory import Memory, MemoryMeter
+from drumline_trainer.metrics.memory import MemoryMeter, MemoryUsage
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.metrics.step_timer import OTHER, Observer, StepTimer, observe, per_step
@@ -98,7 +98,7 @@ class Instruments:
         elif self._sinks is None and self.config is not None:
             self._sinks = open_sinks(self.config, folder=self.folder)
 
-    def work_together(self, layout: Layout, *, rank: int) -> None:
+    def set_groups(self, layout: Layout, *, rank: int) -> None:
         """The groups of this rank in this membership, for the record of a hang."""
         pipeline = layout.group_of(Axis.PIPELINE, rank)
         ends = {"tied": [pipeline[0], pipeline[-1]]} if len(pipeline) > 1 else {}
@@ -115,23 +115,23 @@ class Instruments:
             observer.enter(phase)
         self.memory.enter(phase)
 
-    def stepped(self, step: int) -> None:
+    def finish_step(self, step: int) -> None:
         """A step is over."""
         for observer in self._observers:
             observer.enter(OTHER)
         self._boundary(step)
 
     @property
-    def settled(self) -> bool:
+    def warmed_up(self) -> bool:
         """Whether `totals` are of some length."""
         return self._windows >= _SETTLED and any(self.totals.values())
 
     @property
-    def written(self) -> bool:
+    def writes_metrics(self) -> bool:
         """Whether this rank writes figures down."""
         return bool(self._sinks)
 
-    def take(self, *, steps: int) -> tuple[dict[str, float], Memory]:
+    def collect(self, *, steps: int) -> tuple[dict[str, float], MemoryUsage]:
         """Mean seconds of a step by part since the last time, and the memory."""
         seconds = self.timer.take()
         self._windows += 1
@@ -156,7 +156,7 @@ class Instruments:
             self._write(self.flight.to_dict(self._placement))
 
     @contextmanager
-    def last_words(self) -> Iterator[None]:
+    def dump_around(self) -> Iterator[None]:
         """Around what ends a wait: note where it waited, and write that down beside what follows.
 
         Once in a membership: later the rank is on its way out. A recovery waits for no disk.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryUsage:
     """Bytes."""
 
     weights: int | None
@@ -38,7 +38,7 @@ class Memory:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
-    def share(self) -> float | None:
+    def used_share(self) -> float | None:
         """Peak over capacity."""
         return None if self.capacity is None else self.peak / self.capacity
 
@@ -54,7 +54,7 @@ class MemoryMeter:
     _at_forward: int | None = None
     _activations: int | None = None
 
-    def hold(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
+    def count_state(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
         """These stay: weights with buffers, and what of `state` is no weight."""
         held = [one for stage in stages for one in (*stage.parameters(), *stage.buffers())]
         weights = {_storage(tensor) for tensor in held}
@@ -75,10 +75,10 @@ class MemoryMeter:
         """To be told before they are freed."""
         self._gradients = bytes_of(gradients)
 
-    def take(self) -> Memory:
+    def take(self) -> MemoryUsage:
         """Since the last time; a new peak begins."""
         if self.device.type != "cuda":
-            return Memory(
+            return MemoryUsage(
                 weights=self._weights,
                 gradients=self._gradients,
                 optimizer=self._optimizer,
@@ -106,10 +106,10 @@ def split(
     activations: int | None,
     peak: int,
     capacity: int,
-) -> Memory:
+) -> MemoryUsage:
     """The allocator's peak by category. What is offloaded lies elsewhere, so `other` is not < 0."""
     known = sum(part or 0 for part in (weights, gradients, optimizer, activations))
-    return Memory(
+    return MemoryUsage(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,

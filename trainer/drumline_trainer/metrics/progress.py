@@ -18,10 +18,11 @@ def progress_line(
 ) -> str:
     """One line for standard output; without MFU where it is not known."""
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
+    eta = format_duration(eta_seconds)
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
     return (
         f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:#.3g}"
-        f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {clock(eta_seconds)}"
+        f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {eta}"
     )
 
 
@@ -38,7 +39,7 @@ def short_count(value: float) -> str:
     return f"{value:.0f}"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """0:42, 12:05, 3:00:00."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.layout import Layout
-from drumline_trainer.metrics.bottleneck import Verdict, judge
+from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
 from drumline_trainer.metrics.flops import mfu_of_run
-from drumline_trainer.metrics.heartbeat_sender import Pulse
+from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
-from drumline_trainer.metrics.memory import Memory
+from drumline_trainer.metrics.memory import MemoryUsage
 from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
@@ -31,12 +31,12 @@ from drumline_trainer.rank_protocol.placement import Placement
 
 
 @dataclass(slots=True, kw_only=True)
-class Reporter:
+class RunReporter:
     """Mutable figures of one rank's run."""
 
     config: TrainerConfig
     placement: Placement
-    pulse: Pulse | None
+    heartbeats: HeartbeatSender | None
     """Takes heartbeats and events."""
     write: Callable[[str], None]
     """Receives lines for people; called on the ranks that print."""
@@ -53,7 +53,7 @@ class Reporter:
     tokens_per_second: float | None = None
     step_seconds: float | None = None
     step_parts: dict[str, float] | None = None
-    memory: Memory | None = None
+    memory: MemoryUsage | None = None
     learning_rate: float | None = None
     skipped_steps: int = 0
     staleness: Staleness | None = None
@@ -76,15 +76,15 @@ class Reporter:
     _mark: bool = True
     """The next heartbeat dates something: joined, restored, or the first step done."""
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """A line for people, from the ranks that print."""
         if self._prints:
             self.write(line)
 
-    def tell(self, word: RankMessage) -> None:
+    def send_event(self, word: RankMessage) -> None:
         """Send an event."""
-        if self.pulse is not None:
-            self.pulse.tell(word)
+        if self.heartbeats is not None:
+            self.heartbeats.send_event(word)
 
     def rejoin(self, placement: Placement) -> None:
         """Go on under another placement; what was not written down belongs to abandoned steps."""
@@ -126,8 +126,8 @@ class Reporter:
         self, layout: Layout, *, stages: Iterable[nn.Module], state: Iterable[Tensor]
     ) -> None:
         """What is trained, with whom, and all that the optimizer keeps: their bytes are counted."""
-        self.instruments.work_together(layout, rank=self.placement.rank)
-        self.instruments.memory.hold(stages, state=state)
+        self.instruments.set_groups(layout, rank=self.placement.rank)
+        self.instruments.memory.count_state(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
         """Count their bytes, of the steps that are reported; before they are freed."""
@@ -155,7 +155,7 @@ class Reporter:
         self.staleness = staleness or self.staleness
         self.micro_batch = 0
         self.unwritten.update(losses)
-        self.instruments.stepped(step)
+        self.instruments.finish_step(step)
         if self._reports(step):
             self._report()
 
@@ -167,7 +167,7 @@ class Reporter:
         self._beat(Phase.CHECKPOINT if seconds is not None else Phase.RESTORING, now=True)
 
     @contextmanager
-    def standing_still(self) -> Generator[None]:
+    def excluded_from_step_time(self) -> Generator[None]:
         """Around what is done for checkpoints: it counts for no step."""
         began = time.monotonic()
         yield
@@ -182,9 +182,9 @@ class Reporter:
         self._beat(Phase.DONE, now=True)
         self.instruments.enter(Phase.DONE)
         if any(self.instruments.totals.values()):
-            self.say(f"verdict: {self._judge(self.instruments.totals).sentence}")
-        if self.instruments.written:
-            self.say(f"figures: {self.instruments.folder}")
+            self.print_line(f"verdict: {self._judge(self.instruments.totals).sentence}")
+        if self.instruments.writes_metrics:
+            self.print_line(f"figures: {self.instruments.folder}")
 
     def flush_losses(self) -> None:
         """Write down the losses."""
@@ -208,8 +208,8 @@ class Reporter:
         self._window_first = self.step
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         self.tokens_per_second = batch_tokens / self.step_seconds
-        self.step_parts, self.memory = self.instruments.take(steps=steps)
-        usual = self._usual_seconds if self.instruments.settled else None  # not the first ones
+        self.step_parts, self.memory = self.instruments.collect(steps=steps)
+        usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first ones
         self._usual_seconds = smoothed(usual, self.step_seconds)
         self._publish()
         if self._prints:
@@ -253,24 +253,24 @@ class Reporter:
 
     def _say_what_limits(self) -> None:
         """While the run goes on: whenever it is something else than before."""
-        if not self.instruments.settled or self.step == self.config.steps:
+        if not self.instruments.warmed_up or self.step == self.config.steps:
             return
         verdict = self._judge(self.instruments.totals)
         if verdict.bound != self._said_bound:
             self._said_bound = verdict.bound
-            self.say(f"so far {verdict.sentence}")
+            self.print_line(f"so far {verdict.sentence}")
 
-    def _judge(self, parts: Mapping[str, float]) -> Verdict:
-        return judge(
+    def _judge(self, parts: Mapping[str, float]) -> BottleneckDiagnosis:
+        return diagnose(
             parts,
             mfu=self._mfu(),
-            memory_share=None if self.memory is None else self.memory.share,
+            memory_share=None if self.memory is None else self.memory.used_share,
         )
 
     def _beat(self, phase: Phase, *, now: bool) -> None:
-        if self.pulse is None:
+        if self.heartbeats is None:
             return
-        self.pulse.beat(
+        self.heartbeats.send(
             Heartbeat(
                 generation=self.placement.generation,
                 attempt=self.placement.attempt,

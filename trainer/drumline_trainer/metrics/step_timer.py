@@ -3,7 +3,7 @@
 The loop's phases are the ground: each lasts until the next begins. Code inside them that waits for
 other ranks says so with `part`, which takes its time out of the phase around it:
 
-    with part("all_reduce", Axis.TENSOR):
+    with step_part("all_reduce", Axis.TENSOR):
         work.wait()
 
 On a GPU the marks between parts are events on the current stream (`cuda_clock`), read once they
@@ -134,8 +134,8 @@ def observe(*observers: Observer) -> None:
     _observers = observers
 
 
-class part:  # noqa: N801 - reads as the statement it is part of
-    """`with part("all_gather", Axis.FSDP):` around whatever waits for other ranks.
+class step_part:  # noqa: N801 - reads as the statement it is part of
+    """`with step_part("all_gather", Axis.FSDP):` around whatever waits for other ranks.
 
     Args:
         operation: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send or recv.

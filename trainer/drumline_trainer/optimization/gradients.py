@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.sharding.slices import Slice
 from drumline_trainer.sharding.world import World
 
@@ -74,7 +74,7 @@ def clip_gradients(
     ]
     sums = torch.stack(own)
     if world.layout.world_size > 1:
-        with part("all_reduce", "world"):  # where the slowest rank is waited for
+        with step_part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)
     factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
     if held:  # in host memory, where weights are offloaded

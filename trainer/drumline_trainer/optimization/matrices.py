@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.config import DataParallel
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Slice
 from drumline_trainer.sharding.world import World
@@ -44,7 +44,7 @@ class Joining:
         row = own.new_zeros(max(box.elements for box in self.boxes))
         row[: own.numel()] = own.flatten()
         rows = row.new_empty(len(self.boxes), row.numel())
-        with part("all_gather", self.axis):
+        with step_part("all_gather", self.axis):
             dist.all_gather_into_tensor(rows.view(-1), row, group=self.group)
         whole = own.new_zeros(self.whole.shape)
         for box, brought in zip(self.boxes, rows, strict=True):

@@ -65,7 +65,7 @@ class Share:
         For another thread than the one that trains. What is far away of the step after that is
         asked for as well.
         """
-        self.dataset.ahead(self._samples(cursor + self.batch))
+        self.dataset.prefetch(self._samples(cursor + self.batch))
         micro_batches = self.dataset.micro_batches(
             cursor, batch=self.batch, rank=self.part, world_size=self.parts, size=self.micro_batch
         )

@@ -27,7 +27,7 @@ PIPELINE = Axis.PIPELINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class RankState:
     """Where one rank stood when it was asked."""
 
     rank: int
@@ -45,7 +45,7 @@ class Stand:
     peers: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
 
     @classmethod
-    def of(cls, dump: Mapping[str, Any]) -> Stand:
+    def of(cls, dump: Mapping[str, Any]) -> RankState:
         """Read a dump. Raises KeyError, TypeError or ValueError for anything else."""
         opened = dump["open"] or [{"name": "nothing", "number": 0, "began": dump["written"]}]
         inner = opened[-1]
@@ -63,7 +63,7 @@ class Stand:
         )
 
     @property
-    def place(self) -> str:
+    def description(self) -> str:
         """In words."""
         if self.waits_in:
             operation, _, axis = self.waits_in.partition("/")
@@ -75,7 +75,7 @@ class Stand:
         return self.peers.get(axis, range(self.world_size))
 
 
-def culprits(stands: Iterable[Stand]) -> set[int]:
+def root_cause_ranks(stands: Iterable[RankState]) -> set[int]:
     """Ranks that all waiting comes down to; empty where nobody is behind."""
     by_rank = {stand.rank: stand for stand in stands}
     waits_for = {stand.rank: _waited_for(stand, by_rank) for stand in by_rank.values()}
@@ -89,14 +89,14 @@ def culprits(stands: Iterable[Stand]) -> set[int]:
     return behind if len(behind) < len(by_rank) else set()
 
 
-def summary(stands: Sequence[Stand]) -> list[str]:
+def summary(stands: Sequence[RankState]) -> list[str]:
     """Lines for people: first who is to blame, then where everybody stands."""
     if not stands:
         return ["no rank left anything behind"]
-    blamed = culprits(stands)
-    together: dict[str, list[Stand]] = defaultdict(list)
+    blamed = root_cause_ranks(stands)
+    together: dict[str, list[RankState]] = defaultdict(list)
     for stand in sorted(stands, key=lambda one: (one.rank not in blamed, one.rank)):
-        together[stand.place].append(stand)
+        together[stand.description].append(stand)
     lines = [
         f"{_ranks(one.rank for one in here)} {place} for {max(one.seconds for one in here):.1f} s"
         for place, here in together.items()
@@ -112,13 +112,13 @@ def summary(stands: Sequence[Stand]) -> list[str]:
     return [verdict, *lines]
 
 
-def read_dumps(folder: Path) -> list[Stand]:
+def read_dumps(folder: Path) -> list[RankState]:
     """All ranks' dumps of one membership, by rank.
 
     Raises:
         KeyError, TypeError, ValueError: a file is no dump.
     """
-    found = [Stand.of(json.loads(path.read_bytes())) for path in folder.glob("rank-*.json")]
+    found = [RankState.of(json.loads(path.read_bytes())) for path in folder.glob("rank-*.json")]
     return sorted(found, key=lambda stand: stand.rank)
 
 
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if stands else 1
 
 
-def _waited_for(stand: Stand, by_rank: Mapping[int, Stand]) -> set[int]:
+def _waited_for(stand: RankState, by_rank: Mapping[int, RankState]) -> set[int]:
     """Ranks that have not begun the collective this one is in; who left no dump is among them."""
     if not stand.waits_in:
         return set()

@@ -17,8 +17,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from drumline_trainer.config import ProfileConfig
-from drumline_trainer.profiling.ranges import Ranges
-from drumline_trainer.profiling.window import Turn, Window
+from drumline_trainer.profiling.ranges import TraceRanges
+from drumline_trainer.profiling.window import Window, WindowEvent
 
 MOST_MEMORY_EVENTS = 100_000
 
@@ -42,19 +42,19 @@ class Profiler:
         self._for_nsys = config.nvtx
         self._profile: profile | None = None
         self._began = 0
-        self.ranges = Ranges(nvtx=True)
+        self.ranges = TraceRanges(nvtx=True)
         self.ranges.switch(on=config.nvtx)
 
     def boundary(self, step: int, *, rank: int) -> None:
         """After every step, and once before the first."""
         match self._window.at(step):
-            case Turn.BEGIN if self._for_nsys:
+            case WindowEvent.BEGIN if self._for_nsys:
                 self._tell_nsys(begin=True)
-            case Turn.END if self._for_nsys:
+            case WindowEvent.END if self._for_nsys:
                 self._tell_nsys(begin=False)
-            case Turn.BEGIN if self._folder is not None:
+            case WindowEvent.BEGIN if self._folder is not None:
                 self._begin(step)
-            case Turn.END if self._profile is not None:
+            case WindowEvent.END if self._profile is not None:
                 self._write(rank=rank)
             case _:
                 pass

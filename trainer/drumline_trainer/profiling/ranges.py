@@ -8,7 +8,7 @@ import torch
 from torch.profiler import record_function
 
 
-class Ranges:
+class TraceRanges:
     """An observer (`metrics.step_timer`) that does nothing until it is switched on.
 
     Args:

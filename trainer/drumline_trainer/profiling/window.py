@@ -15,7 +15,7 @@ from drumline_trainer.config import ProfileConfig
 REQUEST_FILE = "profile-now"
 
 
-class Turn(StrEnum):
+class WindowEvent(StrEnum):
     """What happens at a step boundary."""
 
     NONE = "none"
@@ -35,18 +35,18 @@ class Window:
         self._ends: int | None = None
         """Finished steps when the open window ends."""
 
-    def at(self, step: int) -> Turn:
+    def at(self, step: int) -> WindowEvent:
         """To be asked after every step, and once before the first."""
         asked = step % self._look_every == 0 and self._asked()
         if self._ends is not None:
             if step < self._ends:
-                return Turn.NONE
+                return WindowEvent.NONE
             self._ends = None
-            return Turn.END
+            return WindowEvent.END
         if asked or self._configured(step):
             self._ends = step + self._steps
-            return Turn.BEGIN
-        return Turn.NONE
+            return WindowEvent.BEGIN
+        return WindowEvent.NONE
 
     def _configured(self, step: int) -> bool:
         """Once; a run that goes on from within the window profiles as many steps."""

@@ -28,10 +28,10 @@ from drumline_trainer.host.cpus import threads_per_rank
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.flops import peak_flops
-from drumline_trainer.metrics.heartbeat_sender import Pulse
+from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank_protocol.control import Control
@@ -74,10 +74,12 @@ def run_rank(
         losses_file = placement.checkpoint_folder / LOSSES_FILE
     instruments = Instruments.open(config, placement=placement, device=device)
     console = _console(config, placement=placement, tagged=control is None)
-    reporter = Reporter(
+    reporter = RunReporter(
         config=config,
         placement=placement,
-        pulse=None if heartbeat is None else Pulse(heartbeat, seconds=config.heartbeat_seconds),
+        heartbeats=None
+        if heartbeat is None
+        else HeartbeatSender(heartbeat, seconds=config.heartbeat_seconds),
         write=write or console.line,
         show=write or console.progress,
         losses_file=losses_file,
@@ -95,19 +97,19 @@ def run_rank(
         return
 
     def break_off(late: float) -> None:
-        with instruments.last_words():
+        with instruments.dump_around():
             abort_collectives(device, force=late >= PATIENCE_SECONDS)
 
     control.on_interrupt = break_off
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave_membership(device)
-        reporter.tell(parked)
+        reporter.send_event(parked)
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
 
 
 def _train_until_parked(
-    config: TrainerConfig, *, reporter: Reporter, device: torch.device, control: Control
+    config: TrainerConfig, *, reporter: RunReporter, device: torch.device, control: Control
 ) -> Quiesced | None:
     """Train to the end of the run (None) or of the gang. All other errors are raised."""
     placement = reporter.placement
@@ -128,7 +130,7 @@ def _train_until_parked(
 def _train(
     config: TrainerConfig,
     *,
-    reporter: Reporter,
+    reporter: RunReporter,
     device: torch.device,
     control: Control | None = None,
 ) -> None:

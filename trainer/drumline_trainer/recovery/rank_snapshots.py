@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.checkpoint.background_save import in_thread
+from drumline_trainer.checkpoint.background_save import run_in_thread
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
@@ -104,7 +104,7 @@ class RankSnapshots:
         if self._buffer.is_pinned():
             torch.cuda.current_stream().synchronize()
         seconds = time.monotonic() - started
-        self._writing = in_thread(
+        self._writing = run_in_thread(
             lambda: self._write(step, trainer=trainer, seconds=seconds), name="snapshot"
         )
         return seconds

@@ -29,10 +29,10 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
-from drumline_trainer.checkpoint.commit import Saved
+from drumline_trainer.checkpoint.commit import SavedCheckpoint
 from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import NoticeSaved, Phase
 from drumline_trainer.rank_protocol.orders import SaveNotice
@@ -74,7 +74,7 @@ class TieredCheckpointer:
     config: TrainerConfig
     placement: Placement
     device: torch.device
-    reporter: Reporter
+    reporter: RunReporter
     control: Control | None = None
     _slices: Sequence[Slice] = ()
     _checkpoints: Checkpointer | None = None
@@ -85,7 +85,7 @@ class TieredCheckpointer:
     """Agreed on at the present step boundary."""
     _all_ready: bool = False
     """To go on with the save under way."""
-    _saved: Saved | None = None
+    _saved: SavedCheckpoint | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class TieredCheckpointer:
     ) -> None:
         """Let a snapshot under way become whole: the next membership may go on from it."""
         if self._checkpoints is not None:
-            self._checkpoints.call_off()
+            self._checkpoints.cancel()
         if self._snapshots is not None:
             with suppress(OSError):
                 self._snapshots.finish()
@@ -119,7 +119,7 @@ class TieredCheckpointer:
                 config=self.config,
                 placement=self.placement,
                 device=self.device,
-                tell=self.reporter.tell,
+                tell=self.reporter.send_event,
             )
         start = self._from_snapshot() or self._from_checkpoint() or FROM_NOTHING
         if self._snapshots is not None:
@@ -163,7 +163,7 @@ class TieredCheckpointer:
         """
         if self._snapshot_due(step):
             self._take_snapshot(step, trainer=trainer)
-        with self.reporter.standing_still():
+        with self.reporter.excluded_from_step_time():
             if self._all_ready:
                 self.reporter.enter(Phase.CHECKPOINT)
                 self._go_on()
@@ -179,7 +179,7 @@ class TieredCheckpointer:
             return None
         found = self._snapshots.restore(step, agree=lambda no: agree(no, device=self.device))
         if isinstance(found, str):
-            self.reporter.say(f"snapshot of step {step} is not used: {found}")
+            self.reporter.print_line(f"snapshot of step {step} is not used: {found}")
             return None
         return StartingPoint(step=found.step, tier=RestoreTier.MEMORY, trainer=found.trainer)
 
@@ -254,23 +254,23 @@ class TieredCheckpointer:
     def _finish(self) -> None:
         """Wait for the save under way, if any."""
         assert self._checkpoints is not None  # noqa: S101 - one is due
-        if self._checkpoints.under_way is not None and self._notice is None:
-            self.reporter.say(
-                f"the checkpoint of step {self._checkpoints.under_way} is still being written,"
+        if self._checkpoints.pending_step is not None and self._notice is None:
+            self.reporter.print_line(
+                f"the checkpoint of step {self._checkpoints.pending_step} is still being written,"
                 " training waits for it: checkpoint.every_steps may be too small"
             )
-        while self._checkpoints.under_way is not None:
+        while self._checkpoints.pending_step is not None:
             self._go_on()
 
     def _go_on(self) -> None:
         assert self._checkpoints is not None  # noqa: S101 - a save is under way
-        if made := self._checkpoints.go_on():
+        if made := self._checkpoints.advance():
             self._committed(made)
 
-    def _committed(self, saved: Saved) -> None:
+    def _committed(self, saved: SavedCheckpoint) -> None:
         self._saved = saved
         self.reporter.checkpointed(step=saved.step, digest=saved.digest, seconds=saved.seconds)
-        self.reporter.say(
+        self.reporter.print_line(
             f"checkpoint of step {saved.step}: {saved.size_bytes / 1e6:,.0f} MB written in"
             f" {saved.write_seconds:.2f} s, training stood still for {saved.seconds:.3f} s"
         )
@@ -292,13 +292,13 @@ class TieredCheckpointer:
         self.control.clear_notice(notice.id)
         if self._checkpoints is None or self._saved is None:
             no_folder = "the job has no checkpoint folder"
-            self.reporter.tell(NoticeSaved(notice=notice.id, error=no_folder))
+            self.reporter.send_event(NoticeSaved(notice=notice.id, error=no_folder))
             return
         error = self._checkpoints.read_back(self._saved)
         if error:
-            self.reporter.tell(NoticeSaved(notice=notice.id, error=error[:1024]))
+            self.reporter.send_event(NoticeSaved(notice=notice.id, error=error[:1024]))
             return
-        self.reporter.tell(
+        self.reporter.send_event(
             NoticeSaved(notice=notice.id, step=self._saved.step, digest=self._saved.digest)
         )
         if notice.leave:

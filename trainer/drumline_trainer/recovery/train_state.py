@@ -13,7 +13,7 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import Totals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
@@ -63,7 +63,7 @@ def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
 
 
 def report_start(
-    start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: Reporter
+    start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: RunReporter
 ) -> None:
     """Say where training goes on, and whether the samples still mean the same text."""
     saved = start.trainer
@@ -77,7 +77,7 @@ def report_start(
         return
     if start.tier is RestoreTier.STORAGE:
         reporter.checkpointed(step=start.step, digest=start.digest, seconds=None)
-    reporter.say(f"restored step {start.step} ({start.digest[:12] or start.tier})")
+    reporter.print_line(f"restored step {start.step} ({start.digest[:12] or start.tier})")
     same_text = saved.get("data") == dataset.fingerprint()
     if saved.get("seed") != config.seed or not same_text:
-        reporter.say("the text or the seed changed: samples before and after may overlap")
+        reporter.print_line("the text or the seed changed: samples before and after may overlap")

@@ -12,13 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from drumline_trainer.checkpoint.background_save import CalledOffError
+from drumline_trainer.checkpoint.background_save import SaveCanceledError
 from drumline_trainer.checkpoint.commit import commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import Manifest
-from drumline_trainer.checkpoint.rank_writer import PartWriter, own_parts
+from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.shard_file import verify_file
-from drumline_trainer.checkpoint.staging import HostCopy
+from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.config import Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.tied import tied_copies
@@ -40,13 +40,13 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.folder = CheckpointFolder(path=path, owner="job", membership=(1, 0))
         self.folder.claim()
-        self.writer = PartWriter(folder=self.folder, rank=0, world_size=1)
+        self.writer = RankWriter(folder=self.folder, rank=0, world_size=1)
         self.frozen, self.trained = torch.rand(40_000), torch.rand(3, 4)
 
     def save(self, step: int) -> Path:
         """Commit it; its folder."""
         self.trained += 1.0
-        parts = own_parts([whole("frozen", self.frozen), whole("trained", self.trained)])
+        parts = slices_to_write([whole("frozen", self.frozen), whole("trained", self.trained)])
         report = self.writer.write(step, parts)
         verdict: dict[str, Any] = json.loads(
             commit(self.folder, step=step, trainer={}, reports=[report])
@@ -139,8 +139,8 @@ def test_both_ends_of_a_pipeline_on_one_rank_are_written_once(
         end = replace(whole("embedding.weight", weight), copies=replicas, copy=rank)
         between = replace(whole("layers.0.w", torch.rand(4)), copies=replicas, copy=rank)
         held = tied_copies([end, between, end], layout=layout, pipeline=0)
-        writer = PartWriter(folder=folder, rank=rank, world_size=2 * replicas)
-        reports.append(writer.write(1, own_parts(held)))
+        writer = RankWriter(folder=folder, rank=rank, world_size=2 * replicas)
+        reports.append(writer.write(1, slices_to_write(held)))
     assert "digest" in json.loads(commit(folder, step=1, trainer={}, reports=reports))
     stored = whole_tensors(folder.step_folder(1))
     assert torch.equal(torch.from_numpy(stored["embedding.weight"]), weight)
@@ -152,13 +152,13 @@ def test_a_copy_does_not_follow_its_source() -> None:
         whole("b", torch.arange(6, dtype=torch.bfloat16).view(2, 3).t()),
         whole("c", torch.tensor(7)),
     ]
-    copy = HostCopy(sources)
-    copy.take()
+    copy = StagingBuffer(sources)
+    copy.stage()
     before = [one.tensor.clone() for one in sources]
     for one in sources:
         one.tensor.zero_()
     assert all(torch.equal(c.tensor, b) for c, b in zip(copy.parts, before, strict=True))
-    copy.take()
+    copy.stage()
     assert not any(part.tensor.any() for part in copy.parts)
 
 
@@ -168,8 +168,8 @@ def test_a_save_that_is_called_off_ends_within_a_chunk(run: Run) -> None:
     def check() -> None:
         calls.append(1)
         if len(calls) == 2:
-            raise CalledOffError
+            raise SaveCanceledError
 
-    with pytest.raises(CalledOffError):
+    with pytest.raises(SaveCanceledError):
         run.writer.write(1, [whole("frozen", run.frozen)], check=check)
     assert run.folder.steps() == []

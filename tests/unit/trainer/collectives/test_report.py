@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 
-from drumline_trainer.collectives.measurements import Collective, Row
+from drumline_trainer.collectives.measurements import Collective, Measurement
 from drumline_trainer.collectives.report import as_json, table
 
 ROWS = [
-    Row(axis="tp", ranks=2, collective=collective, by=by, bytes=size, seconds=1e-4 + size / 1e9)
+    Measurement(
+        axis="tp", ranks=2, collective=collective, by=by, bytes=size, seconds=1e-4 + size / 1e9
+    )
     for size in (1024, 4 * 1024**2)
     for collective, by in ((Collective.ALL_REDUCE, "torch"), (Collective.ALL_REDUCE, "ring"))
 ]

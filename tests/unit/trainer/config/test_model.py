@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
-from drumline_trainer.config.decoding import build
+from drumline_trainer.config.decoding import decode
 from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.models.build import build_on_meta
 
@@ -45,7 +45,7 @@ def test_a_shape_that_cannot_be_is_refused_with_a_sentence(
     wrong: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        build(ModelConfig, wrong, path="model.")
+        decode(ModelConfig, wrong, path="model.")
     assert sentence in str(refused.value)
 
 
@@ -53,12 +53,12 @@ def test_a_shape_that_cannot_be_is_refused_with_a_sentence(
     "odd", [{"family": "gpt2", "hidden_size": 60}, {"head_size": 32}, {"family": "vit"}]
 )
 def test_what_a_family_does_not_ask_for_is_not_refused(odd: dict[str, Any]) -> None:
-    build(ModelConfig, odd, path="model.")
+    decode(ModelConfig, odd, path="model.")
 
 
 def test_a_shape_is_the_same_after_its_way_through_json() -> None:
     config = ModelConfig(rope_scaling=RopeScaling(factor=8.0), experts=2, head_size=8)
-    assert build(ModelConfig, json.loads(json.dumps(asdict(config))), path="model.") == config
+    assert decode(ModelConfig, json.loads(json.dumps(asdict(config))), path="model.") == config
 
 
 VIT_CLASS_TOKEN = 2 * 768

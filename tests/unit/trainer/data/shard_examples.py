@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from drumline_trainer.data.tokenize import Order
+from drumline_trainer.data.tokenize import TokenizeOptions
 
 END = "<|end|>"
 WORDS = [
@@ -54,9 +54,11 @@ def write_tokenizer(file: Path) -> Path:
     return file
 
 
-def order(folder: Path, *, files: int = 40, shard_tokens: int = 100, **others: object) -> Order:
+def order(
+    folder: Path, *, files: int = 40, shard_tokens: int = 100, **others: object
+) -> TokenizeOptions:
     """What turns `files` texts below `folder` into `folder / shards`."""
-    return Order(
+    return TokenizeOptions(
         source=write_text(folder / "text", files=files),
         pattern="*.txt",
         tokenizer=write_tokenizer(folder / "tokenizer.json"),

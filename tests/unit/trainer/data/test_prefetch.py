@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from drumline_trainer.data.prefetch import Prefetch
+from drumline_trainer.data.prefetch import Prefetcher
 
 
 def prefetching() -> list[threading.Thread]:
@@ -13,7 +13,7 @@ def prefetching() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_the_order_is_that_of_the_keys(depth: int) -> None:
-    with Prefetch(lambda key: key * key, range(50), depth=depth) as squares:
+    with Prefetcher(lambda key: key * key, range(50), depth=depth) as squares:
         assert list(squares) == [key * key for key in range(50)]
     assert not prefetching()
 
@@ -27,7 +27,7 @@ def test_the_next_is_prepared_while_one_is_in_use_and_no_more() -> None:
         {1: second, 2: third}.get(key, threading.Event()).set()
         return key
 
-    with Prefetch(prepare, range(9)) as keys:
+    with Prefetcher(prepare, range(9)) as keys:
         assert next(keys) == 0
         assert second.wait(10)  # nobody has asked for it yet
         assert begun == [0, 1]
@@ -42,7 +42,7 @@ def test_an_error_is_raised_where_its_turn_comes() -> None:
             raise ValueError("damaged")
         return key
 
-    with Prefetch(prepare, range(9), depth=5) as keys:
+    with Prefetcher(prepare, range(9), depth=5) as keys:
         assert [next(keys), next(keys)] == [0, 1]
         with pytest.raises(ValueError, match="damaged"):
             next(keys)
@@ -51,7 +51,7 @@ def test_an_error_is_raised_where_its_turn_comes() -> None:
 
 def test_an_interrupt_leaves_no_thread() -> None:
     def interrupted() -> None:
-        with Prefetch(lambda key: key, range(1000)) as keys:
+        with Prefetcher(lambda key: key, range(1000)) as keys:
             next(keys)
             raise KeyboardInterrupt
 
@@ -76,7 +76,7 @@ def test_what_is_closed_first_lets_a_waiting_thread_go() -> None:
         def __exit__(self, *_: object) -> None:
             closed.set()
 
-    with Prefetch(prepare, range(9)) as keys, Source():
+    with Prefetcher(prepare, range(9)) as keys, Source():
         assert next(keys) == 0
         assert waiting.wait(10)
     assert not prefetching()

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data import tokenize as module
-from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.text import open_shards
-from drumline_trainer.data.tokenize import Order, main, tokenize
+from drumline_trainer.data.tokenize import TokenizeOptions, main, tokenize
 from tests.unit.trainer.data.shard_examples import END, order, text_of
 
 
@@ -34,7 +34,7 @@ def test_the_shards_are_the_documents_in_order_each_with_its_end(tmp_path: Path)
     tokenizer = Tokenizer.from_file(str(asked.tokenizer))
     end = tokenizer.token_to_id(END)
     assert index.end_of_text == end
-    text = open_shards(ShardFolder(asked.output))
+    text = open_shards(FolderShardStore(asked.output))
     tokens = text.tokens(0, text.size)
     starts = text.document_starts(0, text.size).tolist()
     pieces = np.split(tokens, starts[1:])
@@ -53,7 +53,7 @@ def test_every_file_has_the_size_and_the_digest_of_the_index(tmp_path: Path) -> 
     assert (raw["documents"], raw["tokens"]) == (index.documents, index.tokens)
 
 
-def refused(asked: Order) -> str:
+def refused(asked: TokenizeOptions) -> str:
     with pytest.raises(ConfigError) as caught:
         tokenize(asked, say=silent)
     return str(caught.value)

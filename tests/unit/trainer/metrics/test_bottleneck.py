@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from drumline_trainer.metrics.bottleneck import Bound, judge
+from drumline_trainer.metrics.bottleneck import Bottleneck, diagnose
 
 STEP = {
     "data": 0.002,
@@ -23,74 +23,74 @@ DELAY = 0.05
 @pytest.mark.parametrize(
     ("delayed", "bound", "word"),
     [
-        ("data", Bound.DATA, "samples"),
-        ("all_reduce/dp", Bound.NETWORK, "all_reduce over dp"),
-        ("all_gather/fsdp", Bound.NETWORK, "all_gather over fsdp"),
-        ("all_to_all/ep", Bound.NETWORK, "all_to_all over ep"),
-        ("all_gather/pp", Bound.NETWORK, "all_gather over pp"),
-        ("recv/pp", Bound.BUBBLE, "stages"),
-        ("send/pp", Bound.BUBBLE, "stages"),
-        ("optimizer", Bound.MEMORY, "moves weights"),
-        ("checkpoint", Bound.SAVING, "for a checkpoint"),
-        ("snapshot", Bound.SAVING, "for a snapshot"),
-        ("other", Bound.HOST, "between the phases"),
-        ("forward", Bound.COMPUTE, "computes"),
-        ("backward", Bound.COMPUTE, "computes"),
+        ("data", Bottleneck.DATA, "samples"),
+        ("all_reduce/dp", Bottleneck.NETWORK, "all_reduce over dp"),
+        ("all_gather/fsdp", Bottleneck.NETWORK, "all_gather over fsdp"),
+        ("all_to_all/ep", Bottleneck.NETWORK, "all_to_all over ep"),
+        ("all_gather/pp", Bottleneck.NETWORK, "all_gather over pp"),
+        ("recv/pp", Bottleneck.BUBBLE, "stages"),
+        ("send/pp", Bottleneck.BUBBLE, "stages"),
+        ("optimizer", Bottleneck.MEMORY, "moves weights"),
+        ("checkpoint", Bottleneck.SAVING, "for a checkpoint"),
+        ("snapshot", Bottleneck.SAVING, "for a snapshot"),
+        ("other", Bottleneck.HOST, "between the phases"),
+        ("forward", Bottleneck.COMPUTE, "computes"),
+        ("backward", Bottleneck.COMPUTE, "computes"),
     ],
 )
-def test_a_delay_of_each_kind_is_named(delayed: str, bound: Bound, word: str) -> None:
+def test_a_delay_of_each_kind_is_named(delayed: str, bound: Bottleneck, word: str) -> None:
     parts = {**STEP, delayed: STEP.get(delayed, 0.0) + DELAY}
-    verdict = judge(parts)
+    verdict = diagnose(parts)
     assert verdict.bound is bound
-    assert word in verdict.because
+    assert word in verdict.evidence
     assert f"{verdict.share:.0%}" in verdict.sentence
 
 
 def test_without_a_delay_it_computes() -> None:
-    verdict = judge(STEP, mfu=0.41, memory_share=0.95)
-    assert verdict.bound is Bound.COMPUTE
+    verdict = diagnose(STEP, mfu=0.41, memory_share=0.95)
+    assert verdict.bound is Bottleneck.COMPUTE
     assert verdict.sentence.startswith("compute-bound: 86% of a step computes at 41% MFU; ")
 
 
 def test_what_the_schedule_leaves_idle_is_a_bubble() -> None:
-    verdict = judge({"forward": 0.3, "backward": 0.3, "recv/pp": 0.4})
-    assert (verdict.bound, verdict.share) == (Bound.BUBBLE, pytest.approx(0.4))
+    verdict = diagnose({"forward": 0.3, "backward": 0.3, "recv/pp": 0.4})
+    assert (verdict.bound, verdict.share) == (Bottleneck.BUBBLE, pytest.approx(0.4))
 
 
 @pytest.mark.parametrize(
     ("mfu", "memory_share", "bound"),
     [
-        (0.20, 0.95, Bound.MEMORY),
-        (None, 0.95, Bound.MEMORY),
-        (0.50, 0.95, Bound.COMPUTE),
-        (0.20, 0.50, Bound.COMPUTE),
-        (0.20, None, Bound.COMPUTE),
+        (0.20, 0.95, Bottleneck.MEMORY),
+        (None, 0.95, Bottleneck.MEMORY),
+        (0.50, 0.95, Bottleneck.COMPUTE),
+        (0.20, 0.50, Bottleneck.COMPUTE),
+        (0.20, None, Bottleneck.COMPUTE),
     ],
 )
 def test_full_memory_binds_where_the_device_is_not_busy(
-    mfu: float | None, memory_share: float | None, bound: Bound
+    mfu: float | None, memory_share: float | None, bound: Bottleneck
 ) -> None:
-    assert judge(STEP, mfu=mfu, memory_share=memory_share).bound is bound
+    assert diagnose(STEP, mfu=mfu, memory_share=memory_share).bound is bound
 
 
 def test_equal_losses_are_named_in_the_order_of_their_remedies() -> None:
     order = {
-        "data": Bound.DATA,
-        "checkpoint": Bound.SAVING,
-        "recv/pp": Bound.BUBBLE,
-        "all_reduce/dp": Bound.NETWORK,
-        "other": Bound.HOST,
-        "optimizer": Bound.MEMORY,
+        "data": Bottleneck.DATA,
+        "checkpoint": Bottleneck.SAVING,
+        "recv/pp": Bottleneck.BUBBLE,
+        "all_reduce/dp": Bottleneck.NETWORK,
+        "other": Bottleneck.HOST,
+        "optimizer": Bottleneck.MEMORY,
     }
-    for (first, named), second in pairwise([*order.items(), ("", Bound.COMPUTE)]):
-        assert judge({second[0]: 0.1, first: 0.1} if second[0] else {first: 0.1}).bound is named
+    for (first, named), second in pairwise([*order.items(), ("", Bottleneck.COMPUTE)]):
+        assert diagnose({second[0]: 0.1, first: 0.1} if second[0] else {first: 0.1}).bound is named
 
 
 def test_the_share_that_makes_a_verdict() -> None:
-    assert judge({"forward": 3.0, "data": 1.0}).bound is Bound.DATA
-    assert judge({"forward": 3.1, "data": 1.0}).bound is Bound.COMPUTE
+    assert diagnose({"forward": 3.0, "data": 1.0}).bound is Bottleneck.DATA
+    assert diagnose({"forward": 3.1, "data": 1.0}).bound is Bottleneck.COMPUTE
 
 
 def test_no_time_no_verdict() -> None:
     with pytest.raises(ValueError, match="no verdict"):
-        judge({"forward": 0.0})
+        diagnose({"forward": 0.0})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import queue
 import time
 
-from drumline_trainer.metrics.heartbeat_sender import Pulse
+from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Quiesced, RankMessage
 
 HOURS = 3600.0
@@ -24,10 +24,10 @@ def beat(phase: Phase) -> Heartbeat:
 def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
     """A rank that waits in a collective is last heard where it waits."""
     heard: queue.SimpleQueue[RankMessage] = queue.SimpleQueue()
-    pulse = Pulse(heard.put, seconds=0.2)
+    sender = HeartbeatSender(heard.put, seconds=0.2)
     beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
     for each in beats:
-        pulse.beat(each)
+        sender.send(each)
     told = [heard.get()]
     while told[-1] != beats[-1]:  # those before it are left out, unless this machine is slow
         told.append(heard.get(timeout=60))
@@ -37,29 +37,29 @@ def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
 
 def test_beats_between_two_are_left_out() -> None:
     heard: list[RankMessage] = []
-    pulse = Pulse(heard.append, seconds=HOURS)
+    sender = HeartbeatSender(heard.append, seconds=HOURS)
     first = beat(Phase.DATA)
-    pulse.beat(first)
+    sender.send(first)
     for phase in (Phase.FORWARD, Phase.BACKWARD):
-        pulse.beat(beat(phase))
+        sender.send(beat(phase))
     assert heard == [first]
 
 
 def test_a_beat_that_dates_something_is_never_left_out() -> None:
     heard: list[RankMessage] = []
-    pulse = Pulse(heard.append, seconds=HOURS)
+    sender = HeartbeatSender(heard.append, seconds=HOURS)
     beats = [beat(phase) for phase in (Phase.STARTING, Phase.RESTORING, Phase.DATA)]
     for each in beats:
-        pulse.beat(each, now=True)
+        sender.send(each, now=True)
     assert heard == beats
 
 
 def test_an_event_comes_after_the_beat_before_it() -> None:
     heard: list[RankMessage] = []
-    pulse = Pulse(heard.append, seconds=HOURS)
+    sender = HeartbeatSender(heard.append, seconds=HOURS)
     beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
     for each in beats:
-        pulse.beat(each)
+        sender.send(each)
     parked = Quiesced(generation=1, attempt=0, step=1, reason="")
-    pulse.tell(parked)
+    sender.send_event(parked)
     assert heard == [beats[0], beats[2], parked]

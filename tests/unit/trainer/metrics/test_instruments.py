@@ -11,7 +11,7 @@ import torch
 
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.metrics.instruments import Instruments
-from drumline_trainer.metrics.step_timer import StepTimer, observe, part
+from drumline_trainer.metrics.step_timer import StepTimer, observe, step_part
 from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.trainer.metrics.test_sinks import record
@@ -69,10 +69,10 @@ def test_last_words_say_where_it_waited_and_not_how_it_left(tmp_path: Path) -> N
     instruments = opened(tmp_path)
     instruments.begin(7)
     instruments.enter(Phase.BACKWARD)
-    wait = part("all_reduce", "dp")
+    wait = step_part("all_reduce", "dp")
     wait.__enter__()
     for _ in range(2):
-        with instruments.last_words():
+        with instruments.dump_around():
             wait.__exit__()
     for thread in threading.enumerate():
         if thread.name == "last words":
@@ -89,7 +89,7 @@ def test_a_run_has_one_trace_of_each_rank(tmp_path: Path) -> None:
     instruments.begin(0)
     for step in (1, 2, 3):
         instruments.enter(Phase.FORWARD)
-        instruments.stepped(step)
+        instruments.finish_step(step)
     instruments.close()
     traces = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")]
     assert traces == ["metrics/traces/step-00000001/rank-1.json"]
@@ -101,5 +101,5 @@ def test_the_verdict_of_a_run_leaves_out_its_first_window() -> None:
     instruments.begin(0)
     for seconds in (100.0, 2.0, 3.0):
         clock.now += seconds
-        instruments.take(steps=1)
+        instruments.collect(steps=1)
     assert instruments.totals == {"other": 5.0}

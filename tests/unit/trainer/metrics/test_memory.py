@@ -3,12 +3,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from drumline_trainer.metrics.memory import Memory, MemoryMeter, bytes_of, split
+from drumline_trainer.metrics.memory import MemoryMeter, MemoryUsage, bytes_of, split
 
 
-def counted(model: nn.Module, state: dict[str, torch.Tensor]) -> Memory:
+def counted(model: nn.Module, state: dict[str, torch.Tensor]) -> MemoryUsage:
     meter = MemoryMeter(device=torch.device("cpu"))
-    meter.hold([model], state=state.values())
+    meter.count_state([model], state=state.values())
     meter.count_gradients(p.grad for p in model.parameters() if p.grad is not None)
     return meter.take()
 
@@ -27,7 +27,7 @@ def test_weights_gradients_and_optimizer_state_to_the_byte() -> None:
         "peak": taken.peak,
     }
     assert taken.peak > 10 << 20
-    assert taken.share is None
+    assert taken.used_share is None
 
 
 def test_tied_weights_and_slices_of_one_buffer_count_once() -> None:
@@ -45,7 +45,7 @@ def test_what_nobody_counted_is_not_there() -> None:
 
 def test_the_allocator_s_peak_by_category() -> None:
     memory = split(weights=10, gradients=5, optimizer=20, activations=40, peak=100, capacity=200)
-    assert memory == Memory(
+    assert memory == MemoryUsage(
         weights=10,
         gradients=5,
         optimizer=20,
@@ -54,7 +54,7 @@ def test_the_allocator_s_peak_by_category() -> None:
         peak=100,
         capacity=200,
     )
-    assert memory.share == 0.5
+    assert memory.used_share == 0.5
     offloaded = split(
         weights=10, gradients=5, optimizer=900, activations=40, peak=100, capacity=200
     )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.metrics.progress import clock, progress_line, short_count, smoothed
+from drumline_trainer.metrics.progress import format_duration, progress_line, short_count, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 
 
@@ -56,7 +56,7 @@ def test_counts(value: float, text: str) -> None:
     ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (725, "12:05"), (10_800, "3:00:00")]
 )
 def test_clock(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_one_slow_window_does_not_turn_the_rest_of_a_run_around() -> None:

@@ -10,9 +10,9 @@ from torch import nn
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.layout import Layout
-from drumline_trainer.metrics.heartbeat_sender import Pulse
+from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
-from drumline_trainer.metrics.reporter import Reporter
+from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, parse_rank_message
 from drumline_trainer.rank_protocol.placement import Placement
@@ -27,10 +27,10 @@ def test_step_seconds_count_the_steps_since_the_last_report(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     beats: list[Heartbeat] = []
     lines: list[str] = []
-    reporter = Reporter(
+    reporter = RunReporter(
         config=TrainerConfig(steps=25, log_every_steps=10),
         placement=Placement(rank=0, world_size=1),
-        pulse=Pulse(beats.append, seconds=1e-9),
+        heartbeats=HeartbeatSender(beats.append, seconds=1e-9),
         write=lines.append,
         losses_file=None,
         peak_flops=None,
@@ -40,7 +40,7 @@ def test_step_seconds_count_the_steps_since_the_last_report(
         now += 2.0
         reporter.finish_step(step, losses={step: 1.5}, gradient_norm=0.5)
         if step == 9:
-            with reporter.standing_still():
+            with reporter.excluded_from_step_time():
                 now += 60.0
         if step == 13:  # committed in another window than it was copied in
             reporter.checkpointed(step=9, digest="d", seconds=60.0)
@@ -61,10 +61,10 @@ def trained(
     lines: list[str] = []
     clock = Clock()
     config = {"steps": 2, "log_every_steps": 1, "metrics": {"log_ranks": log_ranks}}
-    reporter = Reporter(
+    reporter = RunReporter(
         config=TrainerConfig.from_dict(config),
         placement=Placement(rank=rank, world_size=4),
-        pulse=Pulse(beats.append, seconds=1e-9),
+        heartbeats=HeartbeatSender(beats.append, seconds=1e-9),
         write=lines.append,
         show=show,
         losses_file=None,
@@ -118,10 +118,10 @@ def test_progress_goes_where_it_is_shown() -> None:
 def test_what_limits_a_run_is_said_while_it_goes_on_and_when_that_changes() -> None:
     lines: list[str] = []
     clock = Clock()
-    reporter = Reporter(
+    reporter = RunReporter(
         config=TrainerConfig(steps=9, log_every_steps=1),
         placement=Placement(rank=0, world_size=1),
-        pulse=None,
+        heartbeats=None,
         write=lines.append,
         show=lambda _: None,
         losses_file=None,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import StepTimer, observe, part, per_step
+from drumline_trainer.metrics.step_timer import StepTimer, observe, per_step, step_part
 
 
 class Clock:
@@ -47,15 +47,15 @@ def test_parts_sum_to_the_step_and_a_collective_is_taken_out_of_its_phase(
         clock.now += 1
         timer.enter("forward")
         clock.now += 2
-        with part("all_gather", Axis.FSDP):
+        with step_part("all_gather", Axis.FSDP):
             clock.now += 0.5
-            with part("all_reduce", Axis.TENSOR):
+            with step_part("all_reduce", Axis.TENSOR):
                 clock.now += 0.125
         clock.now += 2
         timer.enter("backward")
         clock.now += 8
         timer.enter("optimizer")
-        with part("all_reduce", Axis.TENSOR):
+        with step_part("all_reduce", Axis.TENSOR):
             clock.now += 0.125
         clock.now += 1
         timer.enter("other")
@@ -85,7 +85,7 @@ def test_what_is_not_known_yet_counts_in_the_next_window(clock: Clock, timer: St
 
 def test_a_collective_that_fails_is_over(clock: Clock, timer: StepTimer) -> None:
     timer.enter("backward")
-    with suppress(ConnectionError), part("all_reduce", "dp"):
+    with suppress(ConnectionError), step_part("all_reduce", "dp"):
         clock.now += 1
         raise ConnectionError
     clock.now += 2
@@ -102,7 +102,7 @@ def test_marks_are_read_as_they_become_many(clock: Clock, timer: StepTimer) -> N
 
 def test_nothing_is_told_while_a_block_is_compiled(clock: Clock, timer: StepTimer) -> None:
     def block(x: torch.Tensor) -> torch.Tensor:
-        with part("all_reduce", "tp"):
+        with step_part("all_reduce", "tp"):
             return x * 2
 
     compiled = torch.compile(block, backend="eager", fullgraph=True)
@@ -112,5 +112,5 @@ def test_nothing_is_told_while_a_block_is_compiled(clock: Clock, timer: StepTime
 
 
 def test_without_an_observer_a_part_is_nothing() -> None:
-    with part("all_reduce", "tp"):
+    with step_part("all_reduce", "tp"):
         pass

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.profiling.flight_recorder import KEPT, FlightRecorder, write_dump
-from drumline_trainer.profiling.hang import culprits, main, read_dumps, summary
+from drumline_trainer.profiling.hang import main, read_dumps, root_cause_ranks, summary
 from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -104,7 +104,7 @@ def test_where_all_stand_together_nobody_is_to_blame(tmp_path: Path) -> None:
     run.all_do("backward")
     run.waits(0, 1, name="all_reduce/dp")
     assert run.told()[0].startswith("nobody is behind")
-    assert culprits(run.stands) == set()
+    assert root_cause_ranks(run.stands) == set()
 
 
 def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

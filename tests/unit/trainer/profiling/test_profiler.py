@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from drumline_trainer.config import ProfileConfig
-from drumline_trainer.metrics.step_timer import observe, part
+from drumline_trainer.metrics.step_timer import observe, step_part
 from drumline_trainer.profiling.profiler import Profiler
 
 
@@ -20,7 +20,7 @@ def train(profiler: Profiler, *, steps: int) -> None:
     for step in range(1, steps + 1):
         for phase in ("forward", "backward"):
             profiler.ranges.enter(phase)
-            with part("all_reduce", "tp"):
+            with step_part("all_reduce", "tp"):
                 torch.ones(8, 8) @ torch.ones(8, 8)
         profiler.ranges.enter("other")
         profiler.boundary(step, rank=3)

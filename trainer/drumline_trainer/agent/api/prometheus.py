@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drumline_trainer.metrics.bottleneck import judge
+from drumline_trainer.metrics.bottleneck import diagnose
 from drumline_trainer.metrics.step_record import MFU_FORMULA
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _verdict(newest: Heartbeat) -> list[str]:
         return []
     memory = newest.memory_bytes or {}
     full = memory["peak"] / memory["capacity"] if memory.get("capacity") else None
-    verdict = judge(newest.step_parts, mfu=newest.mfu, memory_share=full)
+    verdict = diagnose(newest.step_parts, mfu=newest.mfu, memory_share=full)
     return [
         "# HELP drumline_trainer_bound_share By what the rank is limited, and the share of a step.",
         "# TYPE drumline_trainer_bound_share gauge",

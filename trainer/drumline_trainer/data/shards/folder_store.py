@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.data.shards.text import Block
+from drumline_trainer.data.shards.text import ShardBlock
 
 _OPEN_FILES = 64
 """Each mapped file holds a descriptor."""
 
 
-class ShardFolder:
+class FolderShardStore:
     """A `ShardStore` of local files."""
 
     def __init__(self, folder: Path) -> None:
@@ -28,11 +28,11 @@ class ShardFolder:
         """One byte for each block of a file: whether it was compared with its digest."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The folder."""
         return str(self._folder)
 
-    def whole(self, name: str, *, limit: int) -> bytes:
+    def read_file(self, name: str, *, limit: int) -> bytes:
         """A small file."""
         path = self._folder / name
         try:
@@ -48,17 +48,17 @@ class ShardFolder:
         """Bytes of each file there is."""
         return {path.name: path.stat().st_size for path in self._folder.iterdir()}
 
-    def block(self, block: Block) -> memoryview:
+    def block(self, block: ShardBlock) -> memoryview:
         """The content, without a copy; verified when it is read for the first time."""
         content = self._map(block.file)[block.start : block.stop]
         verified = self._verified.setdefault(block.file, bytearray())
         verified.extend(bytes(max(0, block.number + 1 - len(verified))))
         if not verified[block.number]:
-            block.check(content, where=self.where)
+            block.check(content, where=self.location)
             verified[block.number] = 1
         return content
 
-    def ahead(self, blocks: Iterable[Block]) -> None:
+    def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
         """Nothing: the operating system reads ahead."""
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileRecord:
+class ShardFile:
     """A file and what it must be."""
 
     name: str
@@ -50,12 +50,12 @@ class FileRecord:
 class ShardRecord:
     """The three files of a shard."""
 
-    tokens: FileRecord
-    ends: FileRecord
-    sums: FileRecord
+    tokens: ShardFile
+    ends: ShardFile
+    sums: ShardFile
 
     @property
-    def files(self) -> tuple[FileRecord, FileRecord, FileRecord]:
+    def files(self) -> tuple[ShardFile, ShardFile, ShardFile]:
         """All of them."""
         return self.tokens, self.ends, self.sums
 
@@ -110,14 +110,14 @@ class ShardIndex:
         """In all shards."""
         return sum(shard.ends.bytes for shard in self.shards) // END_BYTES
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """As JSON. The totals are for people: reading computes them again."""
         totals = {"format": FORMAT, "tokens": self.tokens, "documents": self.documents}
         return json.dumps({**totals, **asdict(self)}, indent=1).encode() + b"\n"
 
 
-def parsed(encoded: bytes, *, where: str) -> ShardIndex:
-    """The index that `encoded` returned.
+def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
+    """The index that `ShardIndex.encode` returned.
 
     Raises:
         ConfigError: not such an index, or one that contradicts itself.
@@ -156,8 +156,8 @@ def _index(raw: Mapping[str, Any]) -> ShardIndex:
     return index
 
 
-def _file(raw: Mapping[str, Any]) -> FileRecord:
-    return FileRecord(name=raw["name"], bytes=_whole(raw["bytes"]), sha256=raw["sha256"])
+def _file(raw: Mapping[str, Any]) -> ShardFile:
+    return ShardFile(name=raw["name"], bytes=_whole(raw["bytes"]), sha256=raw["sha256"])
 
 
 def _whole(value: object) -> int:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.config.data import S3_SCHEME
-from drumline_trainer.data.shards.text import Block
+from drumline_trainer.data.shards.text import ShardBlock
 
 _READERS = 8
 _ATTEMPTS = 5
@@ -39,7 +39,7 @@ class StoreUnreachableError(RuntimeError):
     """The store did not answer, or not with what was asked for: trying again later may help."""
 
 
-class ShardBucket:
+class S3ShardStore:
     """A `ShardStore` of the objects under a prefix."""
 
     def __init__(self, source: str, *, cache_bytes: int) -> None:
@@ -51,20 +51,20 @@ class ShardBucket:
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="shards")
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._cache: OrderedDict[Block, Future[bytes]] = OrderedDict()
+        self._cache: OrderedDict[ShardBlock, Future[bytes]] = OrderedDict()
         """Blocks being fetched or there, the one used longest ago first."""
         self._held_bytes = 0
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """Bucket and prefix."""
         return f"{S3_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
 
-    def whole(self, name: str, *, limit: int) -> bytes:
+    def read_file(self, name: str, *, limit: int) -> bytes:
         """A small object."""
         content = self._get(name, f"bytes=0-{limit}")
         if len(content) > limit:
-            raise ConfigError(f"data.source: {self.where}/{name} is longer than {limit} bytes")
+            raise ConfigError(f"data.source: {self.location}/{name} is longer than {limit} bytes")
         return content
 
     def sizes(self) -> dict[str, int]:
@@ -80,20 +80,20 @@ class ShardBucket:
 
         return self._again(listed, name="")
 
-    def block(self, block: Block) -> bytes:
+    def block(self, block: ShardBlock) -> bytes:
         """The content, from the cache or fetched."""
         future = self._asked(block)
         try:
             return future.result()
         except CancelledError:
-            raise StoreUnreachableError(f"data.source: {self.where} was closed") from None
+            raise StoreUnreachableError(f"data.source: {self.location} was closed") from None
         except BaseException:
             with self._lock:
                 if self._cache.get(block) is future:  # asked for again, it is fetched again
                     self._forget(block)
             raise
 
-    def ahead(self, blocks: Iterable[Block]) -> None:
+    def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
         """Fetch these in threads, as many as half the cache holds: none pushes out another."""
         room = self._cache_bytes // 2
         for block in dict.fromkeys(blocks):
@@ -108,14 +108,16 @@ class ShardBucket:
         self._pool.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _asked(self, block: Block) -> Future[bytes]:
+    def _asked(self, block: ShardBlock) -> Future[bytes]:
         with self._lock:
             future = self._cache.get(block)
             if future is None:
                 try:
                     future = self._pool.submit(self._fetch, block)
                 except RuntimeError:
-                    raise StoreUnreachableError(f"data.source: {self.where} was closed") from None
+                    raise StoreUnreachableError(
+                        f"data.source: {self.location} was closed"
+                    ) from None
                 self._cache[block] = future
                 self._held_bytes += block.stop - block.start
                 self._forget_oldest()
@@ -130,13 +132,13 @@ class ShardBucket:
             if future.done():
                 self._forget(block)
 
-    def _forget(self, block: Block) -> None:
+    def _forget(self, block: ShardBlock) -> None:
         del self._cache[block]
         self._held_bytes -= block.stop - block.start
 
-    def _fetch(self, block: Block) -> bytes:
+    def _fetch(self, block: ShardBlock) -> bytes:
         content = self._get(block.file, f"bytes={block.start}-{block.stop - 1}")
-        block.check(content, where=self.where)
+        block.check(content, where=self.location)
         return content
 
     def _get(self, name: str, wanted: str) -> bytes:
@@ -152,7 +154,7 @@ class ShardBucket:
 
     def _again(self, read: Callable[[], T], *, name: str) -> T:
         """Try as often as may help; then the library's error as ours, without its words."""
-        where = f"data.source: {self.where}/{name}".rstrip("/")
+        where = f"data.source: {self.location}/{name}".rstrip("/")
         pause = _FIRST_PAUSE_SECONDS
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -162,7 +164,7 @@ class ShardBucket:
                     raise self._failures.named(error, where=where) from None
             # ranks that failed together come back apart
             if self._closed.wait(pause * random.uniform(0.5, 1.0)):  # noqa: S311
-                raise StoreUnreachableError(f"data.source: {self.where} was closed")
+                raise StoreUnreachableError(f"data.source: {self.location} was closed")
             pause *= 2
         try:
             return read()

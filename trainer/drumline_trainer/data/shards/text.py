@@ -23,10 +23,10 @@ from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     INDEX_LIMIT_BYTES,
     SUM_BYTES,
-    FileRecord,
+    ShardFile,
     ShardIndex,
     ShardRecord,
-    parsed,
+    parse_index,
 )
 
 _END_TYPE = np.dtype("<u4")
@@ -37,7 +37,7 @@ class ShardMismatchError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ShardBlock:
     """A piece of a file, and the SHA-256 it must have."""
 
     file: str
@@ -60,11 +60,11 @@ class ShardStore(Protocol):
     """Where the files of shards lie. Content that it returns as a block has been verified."""
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """For messages; without a secret."""
         ...
 
-    def whole(self, name: str, *, limit: int) -> bytes:
+    def read_file(self, name: str, *, limit: int) -> bytes:
         """A small file. Raises ConfigError where it is absent or longer than `limit`."""
         ...
 
@@ -72,11 +72,11 @@ class ShardStore(Protocol):
         """Bytes of each file there is."""
         ...
 
-    def block(self, block: Block) -> bytes | memoryview:
+    def block(self, block: ShardBlock) -> bytes | memoryview:
         """The content. Raises ShardMismatchError."""
         ...
 
-    def ahead(self, blocks: Iterable[Block]) -> None:
+    def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
         """Begin to fetch these: they are asked for soon."""
         ...
 
@@ -87,7 +87,7 @@ class ShardStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardText:
-    """The shards of an index as `data.text_dataset.Text`."""
+    """The shards of an index as `data.text_dataset.TokenStream`."""
 
     index: ShardIndex
     store: ShardStore
@@ -121,8 +121,8 @@ class ShardText:
         tokens = np.frombuffer(raw, dtype=f"<u{self.index.token_bytes}").astype(np.int64)
         if tokens.max() >= self.index.vocabulary:
             raise ShardMismatchError(
-                f"data.source: {self.store.where} holds token {tokens.max()} at {start} or after,"
-                f" beyond its vocabulary of {self.index.vocabulary}; tokenize the text again"
+                f"data.source: {self.store.location} holds token {tokens.max()} at {start} or"
+                f" after, beyond its vocabulary of {self.index.vocabulary}; tokenize the text again"
             )
         return tokens
 
@@ -146,9 +146,9 @@ class ShardText:
         listing = "".join(f"{s.tokens.sha256}\n" for s in self.index.shards)
         return hashlib.sha256(listing.encode()).hexdigest()[:32]
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Begin to fetch the blocks of these (start, length)."""
-        self.store.ahead(
+        self.store.prefetch(
             block
             for start, length in ranges
             for shard, first, last in self._parts(start, start + length)
@@ -171,11 +171,11 @@ class ShardText:
             yield self.index.shards[number], (start - begin) * width, (until - begin) * width
             start, number = until, number + 1
 
-    def _blocks(self, shard: ShardRecord, first: int, last: int) -> Iterator[Block]:
+    def _blocks(self, shard: ShardRecord, first: int, last: int) -> Iterator[ShardBlock]:
         size = self.index.block_bytes
         sums = self._sums_of(shard)
         for number in range(first // size, -(-last // size)):
-            yield Block(
+            yield ShardBlock(
                 file=shard.tokens.name,
                 number=number,
                 start=number * size,
@@ -194,10 +194,12 @@ class ShardText:
             self._ends[shard.ends.name] = np.frombuffer(content, dtype=_END_TYPE)
         return self._ends[shard.ends.name]
 
-    def _verified(self, record: FileRecord) -> bytes:
-        content = self.store.whole(record.name, limit=record.bytes)
-        whole = Block(file=record.name, number=0, start=0, stop=record.bytes, sha256=record.sha256)
-        whole.check(content, where=self.store.where)
+    def _verified(self, record: ShardFile) -> bytes:
+        content = self.store.read_file(record.name, limit=record.bytes)
+        whole = ShardBlock(
+            file=record.name, number=0, start=0, stop=record.bytes, sha256=record.sha256
+        )
+        whole.check(content, where=self.store.location)
         return content
 
 
@@ -209,10 +211,12 @@ def open_shards(store: ShardStore) -> ShardText:
         ShardMismatchError: a file is absent or of another size.
     """
     try:
-        index = parsed(store.whole(INDEX_FILE, limit=INDEX_LIMIT_BYTES), where=store.where)
+        index = parse_index(
+            store.read_file(INDEX_FILE, limit=INDEX_LIMIT_BYTES), where=store.location
+        )
         sizes = store.sizes()
         for record in (record for shard in index.shards for record in shard.files):
-            _check_size(record, sizes.get(record.name), where=store.where)
+            _check_size(record, sizes.get(record.name), where=store.location)
     except BaseException:
         store.close()
         raise
@@ -220,7 +224,7 @@ def open_shards(store: ShardStore) -> ShardText:
     return ShardText(index=index, store=store, stops=tuple(accumulate(tokens)))
 
 
-def _check_size(record: FileRecord, found: int | None, *, where: str) -> None:
+def _check_size(record: ShardFile, found: int | None, *, where: str) -> None:
     if found != record.bytes:
         what = "is absent" if found is None else f"has {found} bytes"
         raise ShardMismatchError(

@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from drumline_trainer.data.shards.index import TOKEN_TYPES, FileRecord, ShardRecord
+from drumline_trainer.data.shards.index import TOKEN_TYPES, ShardFile, ShardRecord
 
 BLOCK_BYTES = 256 * 1024
 PARTIAL = ".partial"
@@ -70,7 +70,7 @@ class ShardWriter:
         sums = self._sidecar("sums", b"".join(self._sums))
         name = f"{self._stem}.bin"
         (self._folder / f"{name}{PARTIAL}").rename(self._folder / name)
-        tokens = FileRecord(
+        tokens = ShardFile(
             name=name,
             bytes=self.tokens * TOKEN_TYPES[self._type.name],
             sha256=self._whole.hexdigest(),
@@ -82,10 +82,10 @@ class ShardWriter:
         self._whole.update(block)
         self._sums.append(hashlib.sha256(block).digest())
 
-    def _sidecar(self, suffix: str, content: bytes) -> FileRecord:
+    def _sidecar(self, suffix: str, content: bytes) -> ShardFile:
         name = f"{self._stem}.{suffix}"
         write_durably(self._folder / name, content)
-        return FileRecord(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        return ShardFile(name=name, bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def write_durably(path: Path, content: bytes) -> None:

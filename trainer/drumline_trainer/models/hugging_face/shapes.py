@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drumline_trainer.config import ConfigError, Family, ModelConfig
-from drumline_trainer.config.decoding import build
+from drumline_trainer.config.decoding import decode
 from drumline_trainer.models.hugging_face.errors import HuggingFaceError
 
 _MISSING: Any = object()
@@ -189,7 +189,7 @@ def to_ours(raw: Mapping[str, Any]) -> ModelConfig:
             values["head_size"] = None
         values |= _rope_to_ours(raw)
     try:
-        return build(ModelConfig, values, path="")
+        return decode(ModelConfig, values, path="")
     except (ConfigError, TypeError) as error:
         raise HuggingFaceError(f"config.json: {error}") from error
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import Mixture
 from drumline_trainer.models.replaceable import Attend
@@ -89,6 +89,6 @@ class SummedCounts(nn.Module):
     def forward(self, counts_BX: Tensor) -> Tensor:
         """Counts of the whole sequences, the same on all ranks of the group."""
         summed_BX = counts_BX.clone()
-        with part("all_reduce", Axis.CONTEXT):
+        with step_part("all_reduce", Axis.CONTEXT):
             dist.all_reduce(summed_BX, group=self.group)
         return summed_BX

@@ -34,7 +34,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import Documents, Ids, meetings
 from drumline_trainer.parallelism.context_parallel.attention_blocks import (
     Block,
@@ -198,7 +198,7 @@ class _Hop:
 
     def wait(self) -> Tensor:
         """The previous rank's tensor, once ours has left too."""
-        with part("recv", Axis.CONTEXT):
+        with step_part("recv", Axis.CONTEXT):
             for work in self.works:
                 work.wait()
         return self.received

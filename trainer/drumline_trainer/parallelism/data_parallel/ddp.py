@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES, InOrder, buckets_of
 from drumline_trainer.parallelism.data_parallel.weights import MasterHome, Weight, masters
 
@@ -66,7 +66,7 @@ class Replicas:
         self._order.finish()
         summed = {p: p.grad for p in self._parameters if p.grad is not None}  # of one rank
         for bucket, (row, work) in zip(self._buckets, self._sums, strict=True):
-            with part("all_reduce", self._axis):
+            with step_part("all_reduce", self._axis):
                 work.wait()
             summed.update(zip(bucket.parameters, bucket.pieces(row, index=0), strict=True))
         return [

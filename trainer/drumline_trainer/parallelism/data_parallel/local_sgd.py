@@ -31,7 +31,7 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.assembly.optimizer import Optimizer
 from drumline_trainer.config import LocalSgdConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
 from drumline_trainer.parallelism.pipeline_parallel.tied import TIED
 from drumline_trainer.sharding.slices import Slice
@@ -102,7 +102,7 @@ class LocalSgd:
             moved = [self._common[p] - self._weights[p].tensor for p in places]
             if self._copies is not None:
                 row = torch.cat([each.view(-1) for each in moved])
-                with part("all_reduce", Axis.REPLICATE):
+                with step_part("all_reduce", Axis.REPLICATE):
                     dist.all_reduce(row, group=self._copies)
                 row /= self._copies.size()
                 means = row.split([each.numel() for each in moved])

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.buckets import (
     BUCKET_BYTES,
     InOrder,
@@ -124,7 +124,7 @@ class SharedUpdates:
     @torch.no_grad()
     def _land(self) -> None:
         number, row, _, work = self._flying.popleft()
-        with part("reduce_scatter", self._axis):
+        with step_part("reduce_scatter", self._axis):
             work.wait()
         if number in self._sums:
             self._sums[number].add_(row)
@@ -147,7 +147,7 @@ class SharedUpdates:
         return number, matrix, row, work
 
     def _take(self, number: int, matrix: Tensor, _row: Tensor, work: dist.Work) -> None:
-        with part("all_gather", self._axis):
+        with step_part("all_gather", self._axis):
             work.wait()
         self._buckets[number].unpack(matrix)
 

@@ -25,7 +25,7 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 
 
 class RemoteDispatch(nn.Module):
@@ -54,7 +54,7 @@ class RemoteDispatch(nn.Module):
         """Rows by rank and by expert of that rank that we send, and by rank and our expert, get."""
         sent = counts_X.view(dist.get_world_size(self.group), -1)
         received = torch.empty_like(sent)
-        with part("all_to_all", Axis.EXPERT):
+        with step_part("all_to_all", Axis.EXPERT):
             dist.all_to_all_single(received, sent, group=self.group)
         sent, received = torch.stack((sent, received)).tolist()
         return sent, received
@@ -86,6 +86,6 @@ def _exchanged(
     rows: Tensor, sending: list[int], receiving: list[int], group: ProcessGroup
 ) -> Tensor:
     received = rows.new_empty((sum(receiving), *rows.shape[1:]))
-    with part("all_to_all", Axis.EXPERT):
+    with step_part("all_to_all", Axis.EXPERT):
         dist.all_to_all_single(received, rows.contiguous(), receiving, sending, group=group)
     return received

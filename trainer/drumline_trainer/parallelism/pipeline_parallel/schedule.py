@@ -33,7 +33,7 @@ from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.step_timer import StepTimer, part
+from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.pipeline_parallel.partition import Partition
 from drumline_trainer.parallelism.pipeline_parallel.stage import MicroBatches, Stage, working
@@ -140,7 +140,7 @@ class Pipeline:
         losses: list[Tensor] = []
         for stage in self._stages:
             stage.documents = documents
-        with part("recv", Axis.PIPELINE):  # whenever no stage of this rank computes
+        with step_part("recv", Axis.PIPELINE):  # whenever no stage of this rank computes
             self._schedule.step(
                 *((torch.cat(list(inputs)),) if self._has_first else ()),
                 target=torch.cat(list(targets)) if self._has_last else None,

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import StepTimer, part
+from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.replaceable import Through
 from drumline_trainer.sharding.world import World
@@ -117,7 +117,7 @@ class Stage(PipelineStage):
 @contextmanager
 def working(what: str, *, clock: StepTimer | None, stage: int) -> Iterator[None]:
     """Around what a stage computes: a part of the step, and of what the stage takes."""
-    with part(what):
+    with step_part(what):
         if clock is None:
             yield
             return

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.sharding.slices import Slice
 from drumline_trainer.sharding.world import World
 
@@ -83,7 +83,7 @@ def sum_tied_gradients(
         last.copy_(first)
     elif mine and ends is not None and mine[0].numel():
         total = mine[0].to(ends.device)
-        with part("all_reduce", "tied"):
+        with step_part("all_reduce", "tied"):
             dist.all_reduce(total, group=ends.group)
         if total is not mine[0]:  # the weights lie in the host's memory
             mine[0].copy_(total)

@@ -29,7 +29,7 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup, Work
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 
 
 def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
@@ -139,7 +139,7 @@ class _SharedGradient(Function):
 def summed(x: Tensor, group: ProcessGroup) -> Tensor:
     """A new tensor, the sum over the ranks. No gradient."""
     result, work = start_sum(x, group)
-    with part("all_reduce", Axis.TENSOR):
+    with step_part("all_reduce", Axis.TENSOR):
         work.wait()
     return result
 
@@ -153,7 +153,7 @@ def start_sum(x: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
 def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """The ranks' positions one after the other. No gradient."""
     parts = x_BSD.new_empty((group.size(), *x_BSD.shape))
-    with part("all_gather", Axis.TENSOR):
+    with step_part("all_gather", Axis.TENSOR):
         dist.all_gather_into_tensor(parts.flatten(0, 1), x_BSD.contiguous(), group=group)
     return parts.movedim(0, -3).flatten(-3, -2)
 
@@ -161,7 +161,7 @@ def all_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's positions of the sum over the ranks. No gradient."""
     result, work = start_scattered_sum(x_BSD, group)
-    with part("reduce_scatter", Axis.TENSOR):
+    with step_part("reduce_scatter", Axis.TENSOR):
         work.wait()
     return result
 

@@ -23,7 +23,7 @@ from torch.autograd import Function
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.tensor_parallel.collectives import (
     all_positions,
     start_scattered_sum,
@@ -79,7 +79,7 @@ class _Enter(Function):
         x_TI = ctx.saved_tensors[0].flatten(0, -2)
         of_weights = [None if g is None else g.flatten(0, -2).mT @ x_TI for g in of_outputs]
         if work is not None:
-            with part("reduce_scatter" if ctx.by_position else "all_reduce", Axis.TENSOR):
+            with step_part("reduce_scatter" if ctx.by_position else "all_reduce", Axis.TENSOR):
                 work.wait()
         return (summed, None, None, *of_weights)
 

@@ -20,7 +20,7 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piece
 
 
@@ -81,12 +81,12 @@ class _CrossEntropySum(Function):
     ) -> Tensor:
         rows_N, here_N = rows_of(targets_N, words)
         largest_N = logits_NV.amax(dim=-1).float()
-        with part("all_reduce", Axis.TENSOR):
+        with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(largest_N, op=dist.ReduceOp.MAX, group=group)
         shifted_NV = logits_NV.float() - largest_N.unsqueeze(-1)
         of_target_N = shifted_NV.gather(-1, rows_N.unsqueeze(-1)).squeeze(-1)
         sums_2N = torch.stack((shifted_NV.exp_().sum(dim=-1), of_target_N.masked_fill(~here_N, 0)))
-        with part("all_reduce", Axis.TENSOR):
+        with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(sums_2N, group=group)
         log_sum_N = sums_2N[0].log()
         counted_N = targets_N != IGNORED

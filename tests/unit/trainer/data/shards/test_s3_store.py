@@ -21,9 +21,9 @@ from moto.server import ThreadedMotoServer
 
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.data.dataset import Batch, Dataset
-from drumline_trainer.data.prefetch import Prefetch
+from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.shards import s3_store
-from drumline_trainer.data.shards.s3_store import ShardBucket, StoreUnreachableError
+from drumline_trainer.data.shards.s3_store import S3ShardStore, StoreUnreachableError
 from drumline_trainer.data.shards.text import ShardMismatchError
 from drumline_trainer.data.sources import open_dataset
 from tests.unit.trainer.data.shards.test_text import BLOCK_BYTES, write
@@ -196,7 +196,7 @@ def _steps(cursor: int, *, batch: int, rank: int, world_size: int, steps: int) -
     dataset = opened()
     cursors = range(cursor, cursor + batch * steps, batch)
     with (
-        Prefetch(
+        Prefetcher(
             lambda at: prepared(dataset, at, batch=batch, rank=rank, world_size=world_size),
             cursors,
         ) as by_step,
@@ -208,7 +208,7 @@ def _steps(cursor: int, *, batch: int, rank: int, world_size: int, steps: int) -
 def prepared(dataset: Dataset, cursor: int, **share: int) -> list[Batch]:
     """A rank's micro-batches of the step at `cursor`, while those of the next are fetched."""
     for start in (cursor, cursor + share["batch"]):
-        dataset.ahead(dataset.rank_samples(start, **share))
+        dataset.prefetch(dataset.rank_samples(start, **share))
     return [dataset.batch(part) for part in dataset.micro_batches(cursor, **share, size=2)]
 
 
@@ -272,7 +272,7 @@ def test_closing_ends_a_pause(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> No
 
     dataset = opened()
     gate.answers.append(unavailable_for_long)
-    with Prefetch(dataset.batch, [range(1)]) as batches, closing(dataset):
+    with Prefetcher(dataset.batch, [range(1)]) as batches, closing(dataset):
         assert asked.wait(60)
     with pytest.raises(StoreUnreachableError, match="was closed"):
         next(batches)
@@ -362,6 +362,6 @@ def test_reads_after_the_end_fail_and_do_not_hang() -> None:
 
 @pytest.mark.usefixtures("gate")
 def test_the_root_of_a_bucket_is_a_prefix_too() -> None:
-    with closing(ShardBucket("s3://corpus", cache_bytes=1)) as root:
+    with closing(S3ShardStore("s3://corpus", cache_bytes=1)) as root:
         assert "small/v1/shards.json" in root.sizes()
-        assert root.where == "s3://corpus"
+        assert root.location == "s3://corpus"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.shards import index as shard_index
-from drumline_trainer.data.shards.folder_store import ShardFolder
+from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import ShardIndex
 from drumline_trainer.data.shards.text import ShardMismatchError, ShardText, open_shards
 from drumline_trainer.data.shards.writer import ShardWriter
@@ -37,11 +37,11 @@ def write(folder: Path, shards: list[list[list[int]]], *, vocabulary: int = 500)
         made_from="",
         shards=tuple(records),
     )
-    (folder / "shards.json").write_bytes(index.encoded())
+    (folder / "shards.json").write_bytes(index.encode())
 
 
 def opened(folder: Path) -> ShardText:
-    return open_shards(ShardFolder(folder))
+    return open_shards(FolderShardStore(folder))
 
 
 TOKEN = st.integers(0, 499)

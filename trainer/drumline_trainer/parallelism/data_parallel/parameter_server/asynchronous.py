@@ -23,7 +23,7 @@ from drumline_trainer.assembly.optimizer import Optimizer, build_optimizer
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.staleness import Staleness
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import Clocks
 from drumline_trainer.parallelism.data_parallel.parameter_server.servers import Rows, Servers
 from drumline_trainer.parallelism.data_parallel.parameter_server.serving import Server, Tag, What
@@ -107,7 +107,7 @@ class AsynchronousServers:
         for number, server in enumerate(who.servers):
             row = torch.empty(self._rows.size(number))
             if who.leads:
-                with part("recv", "servers"):  # where the slowest worker is waited for
+                with step_part("recv", "servers"):  # where the slowest worker is waited for
                     self._receive(row, server)
             row = row.to(self._device)
             who.give_node(row)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ServerConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.metrics.step_timer import part
+from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel
 from drumline_trainer.parallelism.data_parallel.parameter_server.servers import Rows, Servers
 from drumline_trainer.sharding.world import World
@@ -63,7 +63,7 @@ class SynchronousServers:
         total = torch.empty(0)
         if who.rank in who.servers:
             total = self._sum(rows[who.number])
-        with part("send", "servers"):
+        with step_part("send", "servers"):
             for push in pushes:
                 assert push is not None  # noqa: S101 - this rank is in the group
                 push.wait()
@@ -75,7 +75,7 @@ class SynchronousServers:
         for number, server in enumerate(who.servers):
             row = self._weights if server == who.rank else torch.empty(self._rows.size(number))
             if who.group is not None:
-                with part("broadcast", "servers"):
+                with step_part("broadcast", "servers"):
                     dist.broadcast(row, src=server, group=who.group)
             row = row.to(self._rows.slices[0].tensor.device)
             who.give_node(row)
@@ -92,7 +92,7 @@ class SynchronousServers:
         total, pushed = torch.zeros_like(own), torch.empty_like(own)
         for leader in who.leaders:
             if leader != who.rank:
-                with part("recv", "servers"):
+                with step_part("recv", "servers"):
                     dist.recv(pushed, src=leader, group=who.group)
             total += own if leader == who.rank else pushed
         return total
