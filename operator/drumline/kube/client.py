@@ -15,23 +15,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import sys
 import time
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 import aiohttp
 
 from drumline.kube import errors
+from drumline.kube.credentials import Credentials
 from drumline.kube.request import JSON, Request, Verb
 from drumline.kube.retry import RetryPolicy
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncGenerator
-    from types import TracebackType
-
-    from drumline.kube.credentials import Credentials
 
 READ_DEADLINE_SECONDS: Final = 30.0
 WRITE_DEADLINE_SECONDS: Final = 5.0

@@ -6,7 +6,8 @@ nothing of its manifest stays. Every decoder raises `Undecodable` and nothing el
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,9 +24,6 @@ from drumline.kube.views import (
     PriorityClassView,
     TaintView,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 OUR_PREFIX: Final = "drumline.dev/"
 MAX_TERMINATION_CHARS: Final = 4096

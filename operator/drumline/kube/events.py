@@ -11,19 +11,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from drumline.kube import writes
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.resources import EVENTS, Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drumline.kube.client import KubeClient
 
 WRITE_AT: Final = frozenset({1, 2, 10, 100})
 """The counts at which a series is written."""

@@ -15,24 +15,20 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from drumline.kube import errors
+from drumline.kube.client import KubeClient
 from drumline.kube.line_splitter import LineSplitter
 from drumline.kube.reads import PAGE_LIMIT, list_pages
 from drumline.kube.request import Request, Verb
+from drumline.kube.resources import Resource
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Event, Store
 from drumline.kube.views import Key, View
 from drumline.kube.watch_decoder import Decode, Intake, Quarantined
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from drumline.kube.client import KubeClient
-    from drumline.kube.resources import Resource
-
 
 V = TypeVar("V", bound=View)
 

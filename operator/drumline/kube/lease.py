@@ -20,17 +20,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.kube.lease_client import LeaseDesk, LeaseRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from drumline.kube import reads, writes
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import Malformed, NotFound
 from drumline.kube.request import Sending
 from drumline.kube.resources import LEASES
 from drumline.kube.retry import ONCE
-
-if TYPE_CHECKING:
-    from drumline.kube.client import KubeClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

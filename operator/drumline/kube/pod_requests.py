@@ -9,14 +9,10 @@ kubelet has actuated yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from drumline.kube.quantity import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drumline.kube.wire import Container, PodSpec
+from drumline.kube.wire import Container, PodSpec
 
 Amounts = dict[str, int]
 

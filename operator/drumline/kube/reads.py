@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import Gone, Malformed
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from drumline.kube.client import KubeClient
-    from drumline.kube.resources import Resource
-
+from drumline.kube.resources import Resource
 
 PAGE_LIMIT: Final = 500
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drumline.kube.resources import Resource
-    from drumline.kube.retry import RetryPolicy
+from drumline.kube.resources import Resource
+from drumline.kube.retry import RetryPolicy
 
 JSON: Final = "application/json"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drumline.kube.errors import KubeError, StatusError
-
-if TYPE_CHECKING:
-    import random
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,12 @@ Invariants, whatever a broken or restarted stream brings:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from drumline.kube.views import Key, View, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
 
 V = TypeVar("V", bound=View)
 _REMEMBERED_ARRIVALS: Final = 8192

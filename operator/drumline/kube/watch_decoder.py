@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from drumline.kube import codec, errors, wire
 from drumline.kube.line_splitter import Oversized
+from drumline.kube.resources import Resource
 from drumline.kube.store import Change, Store
 from drumline.kube.views import Key, View
-
-if TYPE_CHECKING:
-    from drumline.kube.resources import Resource
 
 V = TypeVar("V", bound=View)
 Decode = Callable[[bytes | msgspec.Raw], V]

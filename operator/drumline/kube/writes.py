@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, Malformed
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
-
-if TYPE_CHECKING:
-    from drumline.kube.client import KubeClient
-    from drumline.kube.resources import Resource
+from drumline.kube.resources import Resource
 
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -15,15 +15,11 @@ import pytest
 
 from drumline.kube import credentials, errors, writes
 from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
 from drumline.kube.resources import NAMESPACES, Resource
+from tests.cluster import Cluster
 from tests.cluster.process import Process, find, kill, spawn, wait_until
 from tests.cluster.rest import Api
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from drumline.kube.credentials import Credentials
-    from tests.cluster import Cluster
 
 SERVICE_ACCOUNTS = Resource(
     group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from typing import TYPE_CHECKING
 
 from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
 from drumline.kube.request import Request, Verb
 from drumline.kube.resources import NAMESPACES
 from tests.integration.kube.conftest import make_namespace
-
-if TYPE_CHECKING:
-    from drumline.kube.credentials import Credentials
 
 _WATCH = Request(
     verb=Verb.WATCH, resource=NAMESPACES, path=NAMESPACES.path(), query={"watch": "true"}

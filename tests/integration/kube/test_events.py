@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import WRITE_AT, EventRecorder, Happening, Regarding, Severity
 from drumline.kube.request import Verb
 from drumline.kube.resources import EVENTS, TRAINING_JOBS, TRAINING_QUEUES
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _NOTE = "needs 8 GPUs, 4 are free"
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from drumline.kube import codec, writes
+from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming, Selection
 from drumline.kube.resources import CONFIG_MAPS, PODS
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Change, Event
 from drumline.kube.views import Key, ObjectView
+from tests.cluster import Cluster
 from tests.integration.kube.conftest import Gate, compact, restart_api_server
 from tests.integration.kube.test_writes import pod
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from drumline.kube.client import KubeClient
-    from tests.cluster import Cluster
 
 _TIMING = InformerTiming(
     relist_spread_seconds=0.01, backoff=RetryPolicy(base_seconds=0.01, cap_seconds=0.1)

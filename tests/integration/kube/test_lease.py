@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,7 @@ from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.resources import CONFIG_MAPS, LEASES
-
-if TYPE_CHECKING:
-    from tests.integration.kube.conftest import Gate
+from tests.integration.kube.conftest import Gate
 
 
 class Clock:

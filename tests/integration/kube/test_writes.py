@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from drumline.kube import codec, errors, reads, writes
+from drumline.kube.client import KubeClient
 from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
-
-if TYPE_CHECKING:
-    from drumline.kube.client import KubeClient
-
 from tests.integration.kube.conftest import make_namespace
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,11 +17,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.kube.request import Sending, Verb
 from drumline.kube.resources import NODES, PODS
 from drumline.kube.retry import ONCE, RetryPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.kube.conftest import Serve
+from tests.unit.kube.conftest import Serve
 
 _POD = {"metadata": {"name": "p", "uid": "u", "resourceVersion": "5"}}
 _QUICK = RetryPolicy(attempts=3, base_seconds=0.001, cap_seconds=0.001)

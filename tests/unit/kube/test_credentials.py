@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import kopf
 import pytest
 
 from drumline.kube import credentials
 from drumline.kube.credentials import NoCredentials, Token
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

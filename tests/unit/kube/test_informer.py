@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -18,12 +19,8 @@ from drumline.kube.line_splitter import MAX_LINE_BYTES
 from drumline.kube.resources import PODS
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import Key, PodView
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from drumline.kube.watch_decoder import Quarantined
-    from tests.unit.kube.conftest import Serve
+from drumline.kube.watch_decoder import Quarantined
+from tests.unit.kube.conftest import Serve
 
 _QUICK = InformerTiming(
     silence_seconds=0.2,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Self, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 import aiohttp
 
@@ -21,9 +22,6 @@ from drumline_trainer.contract import (
     Notice,
     sign,
 )
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 MAX_STATUS_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 3.0

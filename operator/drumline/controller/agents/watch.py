@@ -21,15 +21,12 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from drumline.controller.agents.client import AgentClient, AgentError
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from drumline_trainer.contract import AgentStatus, Progress
+from drumline_trainer.contract import AgentStatus, Progress
 
 log = logs.get("drumline.controller.agents.watch")
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
@@ -44,12 +43,10 @@ from drumline.kube.events import EventRecorder
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-
-if TYPE_CHECKING:
-    from drumline.settings import Settings
 
 log = logs.get("drumline.controller.app.operator")
 

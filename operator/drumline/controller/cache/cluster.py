@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from drumline.api.base import LABEL_JOB, LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
@@ -20,14 +20,12 @@ from drumline.controller.cache.nodes import NodeBook
 from drumline.controller.conversion.admitted import Places, admitted_of, holds_places, places_of
 from drumline.controller.conversion.jobs import facts_of, gang_of, job_of, queue_of
 from drumline.controller.conversion.nodes import pool_of
+from drumline.kube.views import ObjectView, PodView, PriorityClassView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
-
-if TYPE_CHECKING:
-    from drumline.kube.views import ObjectView, PodView, PriorityClassView
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import PodFacts
-    from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0
 """How old the figure of what a job's leaving would lose may be."""

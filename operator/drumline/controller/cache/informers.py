@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from drumline.api.base import LABEL_JOB
+from drumline.controller.cache.cluster import ClusterState
 from drumline.kube import codec
+from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, Quarantined
 from drumline.kube.resources import (
     GPU_POOLS,
@@ -19,13 +21,9 @@ from drumline.kube.resources import (
     TRAINING_QUEUES,
 )
 from drumline.kube.store import Change, Event
+from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.controller.cache.cluster import ClusterState
-    from drumline.kube.client import KubeClient
-    from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
-    from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.cache.informers")
 V = TypeVar("V")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
@@ -19,12 +18,10 @@ from drumline.controller.conversion.nodes import node_facts_of, node_of, resourc
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.signals import announced_disruptions, out_of_service
+from drumline.kube.views import NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
-
-if TYPE_CHECKING:
-    from drumline.kube.views import NodeView, PodView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

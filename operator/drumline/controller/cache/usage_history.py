@@ -8,13 +8,11 @@ leader knows it: what was held in the minutes around a change of leaders may go 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.scheduling.model import Snapshot
 from drumline.scheduling.quota.fair_sharing import decay, dominant_shares
-
-if TYPE_CHECKING:
-    from drumline.scheduling.model import Snapshot
 
 WRITE_SECONDS = 600.0
 """At least this long between two writes of a queue's status that only say how time passes."""

@@ -6,21 +6,17 @@ its agents told last; nothing is remembered.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from drumline.api.conditions import DisruptionKind
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
+from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Gang
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from drumline.lifecycle.model.observed import PodFacts
-    from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline.api.load import parse
 from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.policy import SchedulingPolicy
+from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
+from drumline.kube.views import ObjectView, PodView
 from drumline.lifecycle.manifests.pods import JOIN_CONTAINER, JOIN_REQUESTS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEnd, PodFacts
@@ -34,12 +37,6 @@ from drumline.scheduling.model import (
 )
 from drumline.scheduling.resources import Resources
 from drumline_trainer.contract import pod_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from drumline.api.topology import TopologyRequest
-    from drumline.kube.views import ObjectView, PodView
 
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 

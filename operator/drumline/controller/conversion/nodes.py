@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
+from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from drumline.api.gpupool import GpuPoolSpec
-    from drumline.kube.views import NodeView
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")

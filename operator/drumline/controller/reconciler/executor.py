@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.kube import writes
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -34,6 +34,8 @@ from drumline.kube.resources import (
 from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.pods import PodSettings, pod_manifests
 from drumline.lifecycle.model.gang import reachable_agents
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -45,12 +47,7 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.kube.client import KubeClient
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import PodFacts
-    from drumline_trainer.contract import Notice
+from drumline_trainer.contract import Notice
 
 log = logs.get("drumline.controller.reconciler.executor")
 

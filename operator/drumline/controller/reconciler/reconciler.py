@@ -7,10 +7,10 @@ asks for nothing more to be written, are the actions done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from drumline.api.conditions import Phase, Reason
-from drumline.controller.agents.watch import AgentWatch, Gang, MemberAddress
+from drumline.api.trainingjob import TrainingJobStatus
+from drumline.controller.agents.watch import AgentWatch, Gang, Heard, MemberAddress
 from drumline.controller.cache.cluster import Backoff, ClusterState
 from drumline.controller.reconciler.executor import (
     UNSEEN_SECONDS,
@@ -26,18 +26,13 @@ from drumline.lifecycle.incidents.failures import refused_by_kubelet
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.api.trainingjob import TrainingJobStatus
-    from drumline.controller.agents.watch import Heard
-    from drumline.lifecycle.model.observed import PodFacts
-    from drumline.telemetry.incidents import IncidentCounters
-    from drumline.telemetry.metrics import Metrics
-    from drumline_trainer.contract import Progress
+from drumline.telemetry.incidents import IncidentCounters
+from drumline.telemetry.metrics import Metrics
+from drumline_trainer.contract import Progress
 
 log = logs.get("drumline.controller.reconciler.reconciler")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from drumline.controller.reconciler.executor import RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube.errors import Conflict, KubeError, NotLeader
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.reconciler.workers")
 

@@ -12,15 +12,12 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drumline import __version__
 from drumline.scheduling.capture import MAX_BYTES, Capture, encode
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.scheduling.decisions import Decisions
-    from drumline.scheduling.model import Gang, Policy, Snapshot
 
 log = logs.get("drumline.controller.scheduler.captures")
 

@@ -14,14 +14,15 @@ other that places are kept for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from drumline.api.conditions import DisruptionKind
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.status.job_events import Notices
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pods import PodSettings, image_of
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.eligibility import is_queued
@@ -38,13 +39,7 @@ from drumline.scheduling.decisions import (
     Victim,
 )
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job
-    from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.scheduler.committer")
 

@@ -13,15 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.usage_history import PastUse
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.scheduling.model import Policy
 
 log = logs.get("drumline.controller.scheduler.forecasts")
 

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.usage_history import PastUse
@@ -25,9 +24,7 @@ from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.scheduler.loop")
 

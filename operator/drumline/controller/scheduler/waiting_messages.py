@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.scheduler.forecasts import Forecasts
@@ -17,12 +17,10 @@ from drumline.controller.status.job_events import Notices
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.telemetry import logs
-
-if TYPE_CHECKING:
-    from drumline.lifecycle.model.job import Job
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")
 

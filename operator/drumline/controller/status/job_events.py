@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.api.conditions import Phase
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.kube.events import EventRecorder, Happening, Regarding, Severity
 from drumline.kube.resources import TRAINING_JOBS
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.job import Job
 
 
 class Notices:

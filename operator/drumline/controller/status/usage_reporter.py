@@ -8,23 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.usage_history import PastUse
 from drumline.kube import writes
+from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.kube.views import ObjectView
 from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.scheduling.model import Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import STATES
-
-if TYPE_CHECKING:
-    from drumline.kube.client import KubeClient
-    from drumline.kube.views import ObjectView
-    from drumline.scheduling.model import Snapshot
-    from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.status.usage_reporter")
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterState
 from drumline.kube import writes
+from drumline.kube.client import KubeClient
 from drumline.kube.resources import TRAINING_JOBS
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.kube.client import KubeClient
-    from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.job import Job
 
 
 class StatusWriter:
