@@ -1,7 +1,7 @@
 """Objects from files, as `kubectl get -o yaml` or `-o json` prints them: one, several, or lists.
 
-An error names the file, the line and the field, as the file's reader sees them. Lines are looked
-for only then: YAML that remembers them takes long to read.
+An error names the file, the line and the field, as the file's reader sees them. Lines are looked up
+only for an error: reading YAML with its line numbers takes several times as long.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ import yaml
 
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import plain
-from drumline.cli.report.job_input import Json
 
+Json = Mapping[str, Any]
 STANDARD_INPUT: Final = "-"
 
 
@@ -34,12 +34,13 @@ class _Loader(yaml.CSafeLoader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """One object, and where it stands."""
+class Manifest:
+    """One object, and the file it was read from."""
 
     file: str
     raw: Json
     find: Callable[[], yaml.Node]
+    """Composes the YAML node of the object, to look a line up."""
     as_of: float
     """When its file was written."""
 
@@ -55,30 +56,30 @@ class Document:
         return group if slash else ""
 
     @property
-    def place(self) -> tuple[str, str]:
+    def namespaced_name(self) -> tuple[str, str]:
         """Namespace and name, fit for a terminal."""
         metadata = self.raw.get("metadata")
-        named = cast("Json", metadata) if isinstance(metadata, dict) else {}
+        named: Json = cast("Json", metadata) if isinstance(metadata, dict) else {}
         return plain(str(named.get("namespace", "default"))), plain(str(named.get("name", "")))
 
     def blame(self, path: str, problem: str) -> BadInput:
-        """What is wrong with the field at `path`, as a refusal that says where it stands."""
+        """The error that the field at `path` is wrong, with its file and line."""
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
 
 
-def documents(names: Sequence[str]) -> list[Document]:
+def read_manifests(names: Sequence[str]) -> list[Manifest]:
     """All objects of these files; `-` is standard input.
 
     Raises:
         BadInput: a file is missing, or holds something else.
     """
-    return [document for name in names for document in _documents(name)]
+    return [manifest for name in names for manifest in _read(name)]
 
 
 def line_of(node: yaml.Node, path: str) -> int:
     """Line of the field, or of what should hold it."""
-    while path and (found := _step(node, path)) is not None:
-        node, path = found
+    while path and (step := _step(node, path)) is not None:
+        node, path = step
     return node.start_mark.line + 1
 
 
@@ -91,8 +92,8 @@ def line_in(text: str, path: str) -> int:
     return 1 if node is None else line_of(node, path)
 
 
-def contents(name: str) -> tuple[str, float]:
-    """Text and when it was written: a report of a file is a report of that moment.
+def read_text(name: str) -> tuple[str, float]:
+    """The text and the time at which it was written, in seconds since the epoch.
 
     Raises:
         BadInput: it cannot be read.
@@ -108,14 +109,14 @@ def contents(name: str) -> tuple[str, float]:
         raise BadInput(f"{name}: {error.strerror}") from None
 
 
-def shown(name: str) -> str:
+def display_name(name: str) -> str:
     """What a file is called in messages."""
     return "standard input" if name == STANDARD_INPUT else name
 
 
-def _documents(name: str) -> Iterator[Document]:
-    text, as_of = contents(name)
-    file = shown(name)
+def _read(name: str) -> Iterator[Manifest]:
+    text, as_of = read_text(name)
+    file = display_name(name)
     for number, value in enumerate(_values(text, file=file)):
         find = partial(_node, text, number)
         if value is None:
@@ -126,14 +127,14 @@ def _documents(name: str) -> Iterator[Document]:
         raw = cast("Json", value)
         items: object = raw.get("items")
         if not isinstance(items, list):
-            yield Document(file=file, raw=raw, find=find, as_of=as_of)
+            yield Manifest(file=file, raw=raw, find=find, as_of=as_of)
             continue
         for index, item in enumerate(cast("list[Any]", items)):
             find = partial(_node, text, number, index)
             if not isinstance(item, dict):
                 line = find().start_mark.line + 1
                 raise BadInput(f"{file}, line {line}: items: each must be an object")
-            yield Document(file=file, raw=cast("Json", item), find=find, as_of=as_of)
+            yield Manifest(file=file, raw=cast("Json", item), find=find, as_of=as_of)
 
 
 def _values(text: str, *, file: str) -> list[Any]:

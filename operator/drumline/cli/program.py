@@ -1,8 +1,10 @@
 """The command line: arguments in, text and an exit code out.
 
-Exit codes: 0 told; 1 the cluster was asked and did not give it, or what was compared differs; 2
-the arguments, a file or the kubeconfig are not usable. Only the standard library is loaded until a
-command is known.
+Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, or a
+replayed cycle differs; 2 the arguments, a file or the kubeconfig are not usable.
+
+A command's module is imported when it is run, here and nowhere else; the modules below import what
+they need at their top.
 """
 
 from __future__ import annotations
@@ -10,25 +12,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
-from drumline.cli.command import Output
-from drumline.cli.decide import command as decide_command
+from drumline.cli.arguments import parser
 from drumline.cli.errors import CommandError
-from drumline.cli.replay import command as replay_command
-from drumline.cli.report import command as report_command
-from drumline.cli.simulate import command as simulate_command
-
-_COMMANDS: Final = (report_command, decide_command, replay_command, simulate_command)
+from drumline.cli.output import Output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
-    chosen = _parser().parse_args(arguments)
+    chosen = parser(_program_name()).parse_args(arguments)
     try:
-        output: Output = chosen.run(chosen, os.environ)
+        output = _run(chosen, os.environ)
         sys.stdout.write(output.text)
         sys.stdout.flush()
     except CommandError as error:
@@ -40,17 +36,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return output.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=_name(), description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
-    )
-    commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for command in _COMMANDS:
-        command.add(commands)
-    return parser
+def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    match chosen.command:
+        case "report":
+            from drumline.cli.report import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
+        case "decide":
+            from drumline.cli.decide import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen)
+        case "replay":
+            from drumline.cli.replay import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen)
+        case _:
+            from drumline.cli.simulate import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen)
 
 
-def _name() -> str:
+def _program_name() -> str:
     """Kubectl calls its plugins by their file's name, and people see `kubectl drumline`."""
     called = Path(sys.argv[0]).name
     return "kubectl drumline" if called.startswith("kubectl-") else "drumline"

@@ -84,30 +84,30 @@ def without_rights(cluster: Cluster, folder: Path, namespace: str) -> Path:
     """A kubeconfig of a service account that may nothing."""
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     with Api(cluster.kubeconfig) as api:
-        api.request("POST", accounts, {"metadata": {"name": "nobody"}})
-        answer = api.request("POST", f"{accounts}/nobody/token", {"spec": {}})
+        api.request("POST", accounts, {"metadata": {"name": "viewer"}})
+        answer = api.request("POST", f"{accounts}/viewer/token", {"spec": {}})
     config = json.loads(cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": answer["status"]["token"]}
-    file = folder / "nobody"
+    file = folder / "viewer"
     file.write_text(json.dumps(config))
     return file
 
 
-def test_a_job_is_told_with_its_own_events_alone(
+def test_a_job_is_reported_with_its_own_events_alone(
     control_plane: Cluster, kube: Kube, namespace: str
 ) -> None:
     store_event(control_plane, stored_job(kube, namespace, "llama"))
     store_event(control_plane, stored_job(kube, namespace, "llama-2"))
     done = report(control_plane.kubeconfig, "llama", "-n", namespace, "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert (told["namespace"], told["name"], told["phase"]) == (namespace, "llama", "Running")
-    assert [incident["number"] for incident in told["incidents"]] == ["3.0"]
-    assert [event["reason"] for event in told["events"]] == ["MemberReplaced"]
-    assert told["remarks"] == []
+    shown = json.loads(done.stdout)
+    assert (shown["namespace"], shown["name"], shown["phase"]) == (namespace, "llama", "Running")
+    assert [incident["number"] for incident in shown["incidents"]] == ["3.0"]
+    assert [event["reason"] for event in shown["events"]] == ["MemberReplaced"]
+    assert shown["remarks"] == []
 
 
-def test_what_kubectl_prints_is_told_the_same(
+def test_what_kubectl_prints_is_reported_the_same(
     control_plane: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     stored = stored_job(kube, namespace, "llama")
@@ -137,11 +137,11 @@ def test_a_reader_without_rights(
     control_plane: Cluster, kube: Kube, namespace: str, tmp_path: Path
 ) -> None:
     stored_job(kube, namespace, "llama")
-    nobody = without_rights(control_plane, tmp_path, namespace)
-    done = report(nobody, "llama", "-n", namespace)
+    viewer = without_rights(control_plane, tmp_path, namespace)
+    done = report(viewer, "llama", "-n", namespace)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(
         f"drumline: trainingjob {namespace}/llama: not allowed to read: trainingjobs.drumline.dev"
-        f' "llama" is forbidden: User "system:serviceaccount:{namespace}:nobody" cannot get'
+        f' "llama" is forbidden: User "system:serviceaccount:{namespace}:viewer" cannot get'
     )
     assert done.stderr.count("\n") == 1

@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from drumline.cli.formatting import moment
-from drumline.cli.report.builder import tell
-from drumline.cli.report.job_input import Subject, subject
-from drumline.cli.report.model import Story
+from drumline.cli.report.builder import build_report
+from drumline.cli.report.job_input import JobInput, job_input
+from drumline.cli.report.model import JobReport
 
 AS_OF = "2026-11-21T06:55:30Z"
 
@@ -97,14 +97,14 @@ def an_event(**changes: Any) -> dict[str, Any]:
     }
 
 
-def a_subject(manifest: Any = None, *events: Any, as_of: str = AS_OF) -> Subject:
+def a_job_input(manifest: Any = None, *events: Any, as_of: str = AS_OF) -> JobInput:
     moment_of_reading = moment(as_of)
     assert moment_of_reading is not None
-    return subject(manifest or a_manifest(), events=events, as_of=moment_of_reading)
+    return job_input(manifest or a_manifest(), events=events, as_of=moment_of_reading)
 
 
-def a_story(manifest: Any = None, *events: Any, as_of: str = AS_OF) -> Story:
-    return tell(a_subject(manifest, *events, as_of=as_of))
+def a_report(manifest: Any = None, *events: Any, as_of: str = AS_OF) -> JobReport:
+    return build_report(a_job_input(manifest, *events, as_of=as_of))
 
 
 def as_yaml(*documents: Any) -> str:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli import formatting as figures
+from drumline.cli import formatting
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (-0.2, "0 ms"),
         (0.0144, "14 ms"),
@@ -21,20 +21,20 @@ from drumline.cli import formatting as figures
         (190_000, "2 d 4 h"),
     ],
 )
-def test_a_duration_has_the_figures_that_matter(seconds: float, told: str) -> None:
-    assert figures.duration(seconds) == told
+def test_a_duration_has_the_figures_that_matter(seconds: float, text: str) -> None:
+    assert formatting.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("share", "told"),
+    ("share", "text"),
     [(0, "0.0 %"), (0.0004, "< 0.1 %"), (0.5, "50.0 %"), (0.9996, "> 99.9 %"), (1, "100.0 %")],
 )
-def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, told: str) -> None:
-    assert figures.percent(share) == told
+def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, text: str) -> None:
+    assert formatting.percent(share) == text
 
 
 @pytest.mark.parametrize(
-    ("foreign", "told"),
+    ("foreign", "text"),
     [
         ("two\nlines\tand  spaces ", "two lines and spaces"),
         ("\x1b]0;title\x07\x1b[31mred", "]0;title [31mred"),
@@ -42,8 +42,8 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, told: str) 
         ("Grüße, 日本語", "Grüße, 日本語"),
     ],
 )
-def test_foreign_text_becomes_one_line_that_steers_nothing(foreign: str, told: str) -> None:
-    assert figures.plain(foreign) == told
+def test_foreign_text_becomes_a_line_that_steers_nothing(foreign: str, text: str) -> None:
+    assert formatting.plain(foreign) == text
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_foreign_text_becomes_one_line_that_steers_nothing(foreign: str, told: s
     ],
 )
 def test_a_moment_is_read_or_is_none(text: str | None, seconds: float | None) -> None:
-    assert figures.moment(text) == seconds
+    assert formatting.moment(text) == seconds

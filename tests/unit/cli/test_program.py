@@ -48,7 +48,7 @@ def api_server(folder: Path, answers: Answers) -> Iterator[tuple[Path, list[str]
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
-            code, body = answers.get(self.path.partition("?")[0], (404, not_found("page")))
+            code, body = answers.get(self.path.partition("?")[0], (404, missing("page")))
             raw = json.dumps(body).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(raw)))
@@ -83,7 +83,7 @@ def kubeconfig(folder: Path, server: str) -> Path:
     return file
 
 
-def not_found(what: str) -> dict[str, Any]:
+def missing(what: str) -> dict[str, Any]:
     return {"kind": "Status", "code": 404, "reason": "NotFound", "message": f"{what} not found"}
 
 
@@ -106,20 +106,20 @@ def test_help_needs_the_standard_library_alone() -> None:
         check=True,
         timeout=60,
     )
-    told, _, loaded = done.stdout.partition("LOADED ")
-    assert "drumline report llama -n research" in told
+    shown, _, loaded = done.stdout.partition("LOADED ")
+    assert "drumline report llama -n research" in shown
     heavy = {"pydantic", "aiohttp", "msgspec", "yaml", "kubernetes", "kopf", "asyncio", "torch"}
     assert not heavy & set(loaded.split())
 
 
-def test_a_job_of_the_cluster_is_told_with_its_events(tmp_path: Path) -> None:
+def test_a_job_of_the_cluster_is_reported_with_its_events(tmp_path: Path) -> None:
     answers = {JOB: (200, a_manifest()), EVENTS: (200, listed(an_event()))}
     with api_server(tmp_path, answers) as (config, asked):
         done = drumline("report", "llama", "--kubeconfig", str(config), "-o", "json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert (told["namespace"], told["name"], told["phase"]) == ("team", "llama", "Running")
-    assert [event["reason"] for event in told["events"]] == ["MemberReplaced"]
+    report = json.loads(done.stdout)
+    assert (report["namespace"], report["name"], report["phase"]) == ("team", "llama", "Running")
+    assert [event["reason"] for event in report["events"]] == ["MemberReplaced"]
     assert "fieldSelector=regarding.kind=TrainingJob,regarding.name=llama" in unquote(asked[1])
 
 
@@ -141,14 +141,14 @@ def test_events_that_may_not_be_read_are_missed_and_no_more(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (
-            (404, not_found('trainingjobs.drumline.dev "llama"')),
+            (404, missing('trainingjobs.drumline.dev "llama"')),
             "trainingjob 'llama' not found in namespace 'team'",
         ),
         (
-            (404, not_found("the server could not find the requested resource")),
+            (404, missing("the server could not find the requested resource")),
             "this cluster serves no TrainingJobs: Drumline's custom resources are not installed",
         ),
         (
@@ -171,12 +171,12 @@ def test_events_that_may_not_be_read_are_missed_and_no_more(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_the_cluster_does_not_give_ends_with_one_sentence(
-    tmp_path: Path, answer: tuple[int, Any], told: str
+def test_what_the_cluster_does_not_give_ends_with_a_sentence(
+    tmp_path: Path, answer: tuple[int, Any], message: str
 ) -> None:
     with api_server(tmp_path, {JOB: answer}) as (config, _):
         done = drumline("report", "llama", "--kubeconfig", str(config))
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"drumline: {told}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"drumline: {message}\n")
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("report",), "which job? drumline report JOB [-n NAMESPACE], or --file FILE"),
         (("report", "-f", "none.yaml"), "none.yaml: No such file or directory"),
@@ -208,12 +208,12 @@ def test_a_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_input_that_cannot_be_used_is_refused(
-    tmp_path: Path, arguments: tuple[str, ...], told: str
+    tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     config = str(kubeconfig(tmp_path, "http://127.0.0.1:9"))
     done = drumline(*(argument.format(config=config) for argument in arguments))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"drumline: {told}")
+    assert done.stderr.startswith(f"drumline: {message}")
     assert done.stderr.count("\n") == 1
 
 
@@ -226,7 +226,7 @@ def test_what_is_no_command_is_answered_with_the_usage(arguments: tuple[str, ...
     assert done.stderr.startswith("usage: drumline ")
 
 
-def test_a_pipe_is_read_and_one_that_is_closed_early_is_no_error() -> None:
+def test_a_pipe_is_read_and_a_closed_pipe_is_no_error() -> None:
     text = as_yaml(a_manifest())
     done = drumline("report", "-f", "-", stdin=text)
     assert (done.returncode, done.stderr) == (0, "")

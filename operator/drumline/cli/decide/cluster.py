@@ -18,8 +18,7 @@ from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
 from drumline.cli.errors import BadInput
-from drumline.cli.manifests import Document
-from drumline.cli.report.job_input import Json
+from drumline.cli.manifests import Json, Manifest
 from drumline.controller.cache.cluster import ClusterState
 from drumline.controller.cache.nodes import NodeBook
 from drumline.controller.conversion.jobs import job_of
@@ -43,37 +42,43 @@ _GROUPS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """What one cycle would be told."""
+class ClusterInput:
+    """The input of one scheduling cycle."""
 
     snapshot: Snapshot
     pending: tuple[Gang, ...]
     as_of: float
     """When the newest of the files was written."""
     remarks: tuple[str, ...] = ()
-    """Jobs that wait and that no cycle looks at, with the reason."""
+    """Waiting jobs that no cycle considers, with the reason."""
 
 
-def read(documents: Sequence[Document]) -> Cluster:
+def read(manifests: Sequence[Manifest]) -> ClusterInput:
     """The cluster that these objects make.
 
     Raises:
         BadInput: one of them is not what its kind says; names file, line and field.
     """
-    known = {(one.kind, *one.place): one for one in documents if _GROUPS.get(one.kind) == one.group}
-    as_of = max((one.as_of for one in documents), default=0.0)
+    known = {
+        (manifest.kind, *manifest.namespaced_name): manifest
+        for manifest in manifests
+        if _GROUPS.get(manifest.kind) == manifest.group
+    }
+    as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
     state = ClusterState(
         nodes=NodeBook(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
     )
-    for document in known.values():
-        _TAKE[document.kind](state, document)
+    for manifest in known.values():
+        _TAKE[manifest.kind](state, manifest)
     jobs.update((job.uid, job) for job in state.jobs())
     try:
         snapshot, pending = state.snapshot(now=as_of), tuple(state.pending())
     except ValueError as error:
         raise BadInput(f"the objects do not fit together: {error}") from None
-    return Cluster(snapshot=snapshot, pending=pending, as_of=as_of, remarks=tuple(_remarks(state)))
+    return ClusterInput(
+        snapshot=snapshot, pending=pending, as_of=as_of, remarks=tuple(_remarks(state))
+    )
 
 
 def _remarks(state: ClusterState) -> list[str]:
@@ -91,7 +96,7 @@ def _remarks(state: ClusterState) -> list[str]:
 
 
 def _progress(job: Job) -> Progress | None:
-    """What the job's status says last of its training, where no agent can be asked."""
+    """The job's last progress by its status: no agent can be asked here."""
     if job.status.step is None:
         return None
     return Progress(
@@ -101,43 +106,43 @@ def _progress(job: Job) -> Progress | None:
     )
 
 
-def _job(state: ClusterState, document: Document) -> None:
-    view = _decoded(document, codec.custom_object)
+def _job(state: ClusterState, manifest: Manifest) -> None:
+    view = _decoded(manifest, codec.custom_object)
     try:
         job_of(view)
     except ApiError as error:
-        raise document.blame(error.path, str(error)) from None
+        raise manifest.blame(error.path, str(error)) from None
     except ValueError as error:
         path = "metadata.creationTimestamp"
-        raise document.blame(path, f"{path}: {error}") from None
+        raise manifest.blame(path, f"{path}: {error}") from None
     state.on_job(None, view)
 
 
-def _queue(state: ClusterState, document: Document) -> None:
-    view = _decoded(document, codec.custom_object)
-    _check(document, TrainingQueueSpec, view.spec)
+def _queue(state: ClusterState, manifest: Manifest) -> None:
+    view = _decoded(manifest, codec.custom_object)
+    _check(manifest, TrainingQueueSpec, view.spec)
     state.on_queue(None, view)
 
 
-def _pool(state: ClusterState, document: Document) -> None:
-    view = _decoded(document, codec.custom_object)
-    _check(document, GpuPoolSpec, view.spec)
+def _pool(state: ClusterState, manifest: Manifest) -> None:
+    view = _decoded(manifest, codec.custom_object)
+    _check(manifest, GpuPoolSpec, view.spec)
     state.on_pool(None, view)
 
 
-def _node(state: ClusterState, document: Document) -> None:
-    state.nodes.on_node(None, _decoded(document, codec.node))
+def _node(state: ClusterState, manifest: Manifest) -> None:
+    state.nodes.on_node(None, _decoded(manifest, codec.node))
 
 
-def _pod(state: ClusterState, document: Document) -> None:
-    state.on_pod(None, _decoded(document, codec.pod))
+def _pod(state: ClusterState, manifest: Manifest) -> None:
+    state.on_pod(None, _decoded(manifest, codec.pod))
 
 
-def _priority_class(state: ClusterState, document: Document) -> None:
-    state.on_priority_class(None, _decoded(document, codec.priority_class))
+def _priority_class(state: ClusterState, manifest: Manifest) -> None:
+    state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
-_TAKE: Final[Mapping[str, Callable[[ClusterState, Document], None]]] = {
+_TAKE: Final[Mapping[str, Callable[[ClusterState, Manifest], None]]] = {
     "Node": _node,
     "Pod": _pod,
     "PriorityClass": _priority_class,
@@ -147,29 +152,29 @@ _TAKE: Final[Mapping[str, Callable[[ClusterState, Document], None]]] = {
 }
 
 
-def _check(document: Document, model: type[ApiModel], spec: Mapping[str, Any]) -> None:
+def _check(manifest: Manifest, model: type[ApiModel], spec: Mapping[str, Any]) -> None:
     try:
         parse(model, spec, at="spec")
     except ApiError as error:
-        raise document.blame(error.path, str(error)) from None
+        raise manifest.blame(error.path, str(error)) from None
 
 
-def _decoded(document: Document, decode: Callable[[bytes], T]) -> T:
+def _decoded(manifest: Manifest, decode: Callable[[bytes], T]) -> T:
     try:
-        return decode(json.dumps(_completed(document)).encode())
+        return decode(json.dumps(_completed(manifest)).encode())
     except codec.Undecodable as error:
-        what, found, where = str(error).rpartition(" - at `$.")
-        path = where.rstrip("`") if found else ""
-        raise document.blame(path, f"{path}: {what}" if found else str(error)) from None
+        problem, separator, field = str(error).rpartition(" - at `$.")
+        path = field.rstrip("`") if separator else ""
+        raise manifest.blame(path, f"{path}: {problem}" if separator else str(error)) from None
 
 
-def _completed(document: Document) -> Json:
+def _completed(manifest: Manifest) -> Json:
     """The object with what the API server would have added."""
-    metadata: object = document.raw.get("metadata")
+    metadata: object = manifest.raw.get("metadata")
     if not isinstance(metadata, dict):
-        return document.raw  # the decoder says so
-    namespace, name = document.place
-    made = {"uid": f"{namespace}/{name}", "creationTimestamp": timestamp(document.as_of)}
-    if document.kind in {"Pod", TrainingJob.KIND}:
+        return manifest.raw  # the decoder says so
+    namespace, name = manifest.namespaced_name
+    made = {"uid": f"{namespace}/{name}", "creationTimestamp": timestamp(manifest.as_of)}
+    if manifest.kind in {"Pod", TrainingJob.KIND}:
         made["namespace"] = namespace
-    return {**document.raw, "metadata": {**made, **cast("Json", metadata)}}
+    return {**manifest.raw, "metadata": {**made, **cast("Json", metadata)}}

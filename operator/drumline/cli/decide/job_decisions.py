@@ -1,4 +1,4 @@
-"""What a cycle decided, a line for each job that it concerns: the same for people and programs."""
+"""What a cycle decided, a row for each job that it concerns: the same for people and programs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Snapshot
 
 
-class Verdict(StrEnum):
+class JobVerdict(StrEnum):
     """What happens to a job in this cycle."""
 
     PLACED = "Placed"
     REPAIRED = "Repaired"
     RESIZED = "Resized"
     PREEMPTED = "Preempted"
-    """It is asked to save and to give its places to another job."""
+    """It is asked to save and to give up its nodes for another job."""
     MOVED = "Moved"
-    """It is asked to save, and starts again in other places."""
+    """It is asked to save, and starts again on other nodes."""
     WAITS = "Waits"
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One job, and what happens to it.
 
     Attributes:
@@ -46,20 +46,20 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         pods: How many pods it has then, or asks for.
         gpus: How many GPUs these have.
         verdict: What happens.
-        pool: Where it is placed, or to be placed once others have left.
+        pool: The pool it is placed in, or will be once its victims have ended.
         nodes: By position.
         level: The narrowest level of which one domain holds it all.
         domain: That domain's path.
-        reason: Why it waits or has to go, from a closed list.
+        reason: Why it waits or is preempted, from a closed list.
         message: The reason with figures and names.
-        blockers: Jobs whose leaving would make room.
-        by: The job for which it has to go.
-        gpu_seconds_lost: Work it loses by going.
+        blockers: Jobs whose end would make room.
+        by: The job that preempts it.
+        gpu_seconds_lost: Work that its preemption loses.
         remedy: The smallest change that would let it start, as a sentence.
         remedy_kind: The same, from a closed list.
         reserved_at: When its reservation begins (seconds since the epoch).
-        expected_start: It starts as likely before this moment as after it.
-        expected_start_by: Nine in ten forecasts are before this moment.
+        expected_start: The median forecast of its start.
+        expected_start_by: The 90th percentile of the forecasts of its start.
     """
 
     job: str
@@ -67,7 +67,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     queue: str
     pods: int
     gpus: int
-    verdict: Verdict
+    verdict: JobVerdict
     pool: str = ""
     nodes: tuple[str, ...] = ()
     level: str = ""
@@ -86,105 +86,110 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """The gangs of the cycle by uid, and the places of those that have some."""
+    """The gangs of the cycle by uid, and the admitted among them."""
 
     gangs: Mapping[str, Gang]
     admitted: Mapping[str, Admitted]
 
 
-def lines(
+def job_decisions(
     decisions: Decisions,
     *,
     snapshot: Snapshot,
     pending: Iterable[Gang],
     starts: Iterable[ExpectedStart] = (),
-) -> list[Line]:
-    """A line for each job, in the order in which people look: what starts, who goes, who waits.
+) -> list[JobDecision]:
+    """A row for each job: first the gangs that start, then the preempted, then the waiting.
 
     Args:
         decisions: what was decided.
-        snapshot: of what.
-        pending: about whom.
-        starts: when they will probably start.
+        snapshot: the cluster that it was decided for.
+        pending: the waiting gangs of that cycle.
+        starts: forecasts of when waiting gangs will start.
     """
-    admitted = {held.gang.uid: held for held in snapshot.admitted}
-    gangs = {uid: held.gang for uid, held in admitted.items()}
+    admitted = {admission.gang.uid: admission for admission in snapshot.admitted}
+    gangs = {uid: admission.gang for uid, admission in admitted.items()}
     known = _Known(gangs=gangs | {gang.uid: gang for gang in pending}, admitted=admitted)
-    reserved = {one.uid: one.start_at for one in decisions.reservations}
-    coming = {one.uid: one for one in decisions.preemptions}
-    expected = {one.uid: one for one in starts}
+    reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
+    preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
+    expected = {start.uid: start for start in starts}
     return [
-        *(_placed(one, known) for one in decisions.placed),
-        *(_resized(one, known) for one in decisions.resized),
-        *(line for one in decisions.preemptions for line in _victims(one, known)),
-        *(_moved(one, known) for one in decisions.moves),
+        *(_placed(placed, known) for placed in decisions.placed),
+        *(_resized(resized, known) for resized in decisions.resized),
+        *(row for preemption in decisions.preemptions for row in _victims(preemption, known)),
+        *(_moved(move, known) for move in decisions.moves),
         *(
-            _foreseen(
-                _waits(one, known, coming=coming.get(one.uid), reserved_at=reserved.get(one.uid)),
-                expected.get(one.uid),
+            _with_forecast(
+                _waiting(
+                    blocked,
+                    known,
+                    preemption=preemptions.get(blocked.uid),
+                    reserved_at=reserved.get(blocked.uid),
+                ),
+                expected.get(blocked.uid),
             )
-            for one in decisions.blocked
+            for blocked in decisions.blocked
         ),
     ]
 
 
-def _foreseen(line: Line, start: ExpectedStart | None) -> Line:
+def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision:
     if start is None:
-        return line
-    return replace(line, expected_start=start.p50_at, expected_start_by=start.p90_at)
+        return row
+    return replace(row, expected_start=start.p50_at, expected_start_by=start.p90_at)
 
 
-def _placed(one: Placed, known: _Known) -> Line:
-    gang = known.gangs[one.uid]
-    return Line(
-        job=one.key,
-        uid=one.uid,
+def _placed(placed: Placed, known: _Known) -> JobDecision:
+    gang = known.gangs[placed.uid]
+    return JobDecision(
+        job=placed.key,
+        uid=placed.uid,
         queue=gang.queue,
-        pods=len(one.assignment),
-        gpus=gang.gpus_at(len(one.assignment) - gang.extras),
-        verdict=Verdict.REPAIRED if one.replaced else Verdict.PLACED,
-        pool=one.pool,
-        nodes=one.assignment,
-        level=one.level or "",
-        domain=one.domain,
-        message=one.message,
+        pods=len(placed.assignment),
+        gpus=gang.gpus_at(len(placed.assignment) - gang.extras),
+        verdict=JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED,
+        pool=placed.pool,
+        nodes=placed.assignment,
+        level=placed.level or "",
+        domain=placed.domain,
+        message=placed.message,
     )
 
 
-def _resized(one: Resized, known: _Known) -> Line:
-    gang, held = known.gangs[one.uid], known.admitted[one.uid]
-    nodes = (*(held.assignment[position] for position in one.kept), *one.added)
-    return Line(
-        job=one.key,
-        uid=one.uid,
+def _resized(resized: Resized, known: _Known) -> JobDecision:
+    gang, held = known.gangs[resized.uid], known.admitted[resized.uid]
+    nodes = (*(held.assignment[position] for position in resized.kept), *resized.added)
+    return JobDecision(
+        job=resized.key,
+        uid=resized.uid,
         queue=gang.queue,
         pods=len(nodes),
         gpus=gang.gpus_at(len(nodes) - gang.extras),
-        verdict=Verdict.RESIZED,
-        pool=one.pool,
+        verdict=JobVerdict.RESIZED,
+        pool=resized.pool,
         nodes=nodes,
-        level=one.level or "",
-        domain=one.domain,
-        message=one.message or f"from {len(held.assignment)} to {len(nodes)} pods",
+        level=resized.level or "",
+        domain=resized.domain,
+        message=resized.message or f"from {len(held.assignment)} to {len(nodes)} pods",
     )
 
 
-def _victims(one: Preemption, known: _Known) -> Iterator[Line]:
-    for victim in one.victims:
-        yield _victim(victim, by=one.key, known=known)
+def _victims(preemption: Preemption, known: _Known) -> Iterator[JobDecision]:
+    for victim in preemption.victims:
+        yield _victim(victim, by=preemption.key, known=known)
 
 
-def _victim(victim: Victim, *, by: str, known: _Known) -> Line:
+def _victim(victim: Victim, *, by: str, known: _Known) -> JobDecision:
     gang = known.gangs[victim.uid]
     moves = bool(victim.moves_to)
     pods = len(victim.moves_to or victim.kept or known.admitted[victim.uid].assignment)
-    return Line(
+    return JobDecision(
         job=victim.key,
         uid=victim.uid,
         queue=gang.queue,
         pods=pods,
         gpus=victim.gpus,
-        verdict=Verdict.MOVED if moves else Verdict.PREEMPTED,
+        verdict=JobVerdict.MOVED if moves else JobVerdict.PREEMPTED,
         pool=victim.moves_to_pool or known.admitted[victim.uid].pool,
         nodes=victim.moves_to,
         reason=str(victim.why),
@@ -194,41 +199,41 @@ def _victim(victim: Victim, *, by: str, known: _Known) -> Line:
     )
 
 
-def _moved(one: Move, known: _Known) -> Line:
-    gang = known.gangs[one.uid]
-    freed = f"{many(one.domains_freed, 'domain')} more free then" if one.domains_freed else ""
-    return Line(
-        job=one.key,
-        uid=one.uid,
+def _moved(move: Move, known: _Known) -> JobDecision:
+    gang = known.gangs[move.uid]
+    freed = f"{many(move.domains_freed, 'domain')} more free then" if move.domains_freed else ""
+    return JobDecision(
+        job=move.key,
+        uid=move.uid,
         queue=gang.queue,
-        pods=len(one.assignment),
-        gpus=gang.gpus_at(len(one.assignment) - gang.extras),
-        verdict=Verdict.MOVED,
-        pool=one.pool,
-        nodes=one.assignment,
-        reason=str(one.why),
+        pods=len(move.assignment),
+        gpus=gang.gpus_at(len(move.assignment) - gang.extras),
+        verdict=JobVerdict.MOVED,
+        pool=move.pool,
+        nodes=move.assignment,
+        reason=str(move.why),
         message=freed,
-        gpu_seconds_lost=one.gpu_seconds_lost,
+        gpu_seconds_lost=move.gpu_seconds_lost,
     )
 
 
-def _waits(
-    one: Blocked, known: _Known, *, coming: Preemption | None, reserved_at: float | None
-) -> Line:
-    gang = known.gangs[one.uid]
-    return Line(
-        job=one.key,
-        uid=one.uid,
+def _waiting(
+    blocked: Blocked, known: _Known, *, preemption: Preemption | None, reserved_at: float | None
+) -> JobDecision:
+    gang = known.gangs[blocked.uid]
+    return JobDecision(
+        job=blocked.key,
+        uid=blocked.uid,
         queue=gang.queue,
         pods=gang.extras + gang.nodes,
         gpus=gang.gpus,
-        verdict=Verdict.WAITS,
-        pool=coming.pool if coming else "",
-        nodes=coming.assignment if coming else (),
-        reason=str(one.reason),
-        message=one.message,
-        blockers=one.blockers,
-        remedy=str(one.remedy) if one.remedy else "",
-        remedy_kind=str(one.remedy.kind) if one.remedy else "",
+        verdict=JobVerdict.WAITS,
+        pool=preemption.pool if preemption else "",
+        nodes=preemption.assignment if preemption else (),
+        reason=str(blocked.reason),
+        message=blocked.message,
+        blockers=blocked.blockers,
+        remedy=str(blocked.remedy) if blocked.remedy else "",
+        remedy_kind=str(blocked.remedy.kind) if blocked.remedy else "",
         reserved_at=reserved_at,
     )

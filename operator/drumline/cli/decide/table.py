@@ -1,4 +1,4 @@
-"""Verdicts as columns for a terminal."""
+"""Job decisions as columns for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.decide.job_decisions import Line, Verdict
+from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.cli.formatting import duration, plain
 
 _NODES_SHOWN: Final = 4
@@ -14,16 +14,15 @@ _HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECT
 _WIDE: Final = ("BY", "RESERVED", "REMEDY")
 
 
-def table(lines: Sequence[Line], *, now: float, wide: bool) -> str:
+def table(decisions: Sequence[JobDecision], *, now: float, wide: bool) -> str:
     """One line a job; `wide` names every node and says what would help.
 
-    EXPECTED is the moment before which a job starts as likely as not, BY the one before which nine
-    in ten forecasts are.
+    EXPECTED is the median of the forecasts of its start, BY their 90th percentile.
     """
-    if not lines:
+    if not decisions:
         return "nothing to decide: no job waits or is broken\n"
     headings = (*_HEADINGS[:-1], *(_WIDE if wide else ()), _HEADINGS[-1])
-    rows = [headings, *(_cells(line, now=now, wide=wide) for line in lines)]
+    rows = [headings, *(_cells(decision, now=now, wide=wide) for decision in decisions)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(headings) - 1)]
     return "".join(f"{_joined(row, widths)}\n" for row in rows)
 
@@ -33,19 +32,19 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
     return "   ".join((*padded, row[-1])).rstrip()
 
 
-def _cells(line: Line, *, now: float, wide: bool) -> tuple[str, ...]:
-    by, reserved = (_in(at, now=now) for at in (line.expected_start_by, line.reserved_at))
-    more = (by, reserved, line.remedy) if wide else ()
+def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
+    by, reserved = (_in(at, now=now) for at in (decision.expected_start_by, decision.reserved_at))
+    more = (by, reserved, decision.remedy) if wide else ()
     cells = (
-        line.job,
-        line.queue,
-        str(line.pods),
-        str(line.gpus),
-        str(line.verdict),
-        line.reason,
-        _in(line.expected_start, now=now),
+        decision.job,
+        decision.queue,
+        str(decision.pods),
+        str(decision.gpus),
+        str(decision.verdict),
+        decision.reason,
+        _in(decision.expected_start, now=now),
         *more,
-        _detail(line, wide=wide),
+        _detail(decision, wide=wide),
     )
     return tuple(plain(cell) for cell in cells)
 
@@ -54,19 +53,24 @@ def _in(moment: float | None, *, now: float) -> str:
     return "" if moment is None else f"in {duration(moment - now)}"
 
 
-def _detail(line: Line, *, wide: bool) -> str:
-    if line.verdict is Verdict.WAITS:
-        places = f"; then {_where(line, wide=wide)}" if line.nodes else ""
-        return line.message + places
-    told = [f"for {line.by}" if line.by else "", _where(line, wide=wide) if line.nodes else ""]
-    told.append(f"{line.gpu_seconds_lost:.0f} GPU-seconds lost" if line.gpu_seconds_lost else "")
-    told.append(line.message)
-    return "; ".join(filter(None, told))
+def _detail(decision: JobDecision, *, wide: bool) -> str:
+    if decision.verdict is JobVerdict.WAITS:
+        places = f"; then {_where(decision, wide=wide)}" if decision.nodes else ""
+        return decision.message + places
+    parts = [
+        f"for {decision.by}" if decision.by else "",
+        _where(decision, wide=wide) if decision.nodes else "",
+    ]
+    parts.append(
+        f"{decision.gpu_seconds_lost:.0f} GPU-seconds lost" if decision.gpu_seconds_lost else ""
+    )
+    parts.append(decision.message)
+    return "; ".join(filter(None, parts))
 
 
-def _where(line: Line, *, wide: bool) -> str:
-    domain = f" {line.level} {'/'.join(line.domain)}" if line.domain else ""
-    return f"{line.pool}{domain}: {_nodes(line.nodes, wide=wide)}"
+def _where(decision: JobDecision, *, wide: bool) -> str:
+    domain = f" {decision.level} {'/'.join(decision.domain)}" if decision.domain else ""
+    return f"{decision.pool}{domain}: {_nodes(decision.nodes, wide=wide)}"
 
 
 def _nodes(nodes: Sequence[str], *, wide: bool) -> str:

@@ -1,10 +1,10 @@
-"""Where two answers of the engine differ, a line each: `blocked[team/a].reason: X, now Y`."""
+"""Where two decisions of the scheduler differ, a line each: `blocked[team/a].reason: X, now Y`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from drumline.cli.formatting import plain
 from drumline.scheduling.decisions import Decisions
@@ -24,19 +24,19 @@ def _compare(path: str, before: Any, after: Any) -> Iterator[str]:
         for field in fields(before):
             below = f"{path}.{field.name}" if path else field.name
             yield from _compare(below, getattr(before, field.name), getattr(after, field.name))
-    elif all(hasattr(one, "uid") for one in (*_listed(before), *_listed(after))):
+    elif all(hasattr(item, "uid") for item in (*_listed(before), *_listed(after))):
         yield from _compare_keyed(path, _listed(before), _listed(after))
     else:
         yield f"{path}: {_shown(before)}, now {_shown(after)}"
 
 
 def _listed(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
 
 
 def _compare_keyed(path: str, before: tuple[Any, ...], after: tuple[Any, ...]) -> Iterator[str]:
-    """Lists of what was decided of one job each."""
-    was, now = ({one.uid: one for one in side} for side in (before, after))
+    """Two lists of decisions, matched by the uid of their job."""
+    was, now = ({item.uid: item for item in side} for side in (before, after))
     for uid in [*was, *(uid for uid in now if uid not in was)]:
         key = (was.get(uid) or now[uid]).key
         if uid not in now:

@@ -1,4 +1,4 @@
-"""What somebody should do about a job; the sentences of docs/operations.md, for this one job."""
+"""What to do about a job: the sentences of docs/operations.md, for this job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.formatting import many, plain
-from drumline.cli.report.model import BudgetStory, IncidentStory
+from drumline.cli.report.model import IncidentReport, RestartBudget
 from drumline_trainer.contract import FaultClass
 
 BY_REASON: Final[Mapping[str, str]] = {
@@ -56,7 +56,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",
 }
-"""Reasons that ask for somebody. All others mend themselves, or are as they should be."""
+"""Reasons that need a person. All other reasons resolve by themselves, or are as they should be."""
 
 _BY_CLASS: Final[Mapping[str, str]] = {
     FaultClass.APPLICATION: "the next error of the training code ends the job: fix its cause, or"
@@ -72,14 +72,14 @@ _SUSPECT_INCIDENTS: Final = 3
 
 
 def next_steps(
-    job: TrainingJob, *, incidents: tuple[IncidentStory, ...], budgets: tuple[BudgetStory, ...]
+    job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
 ) -> tuple[str, ...]:
     """Sentences, the most urgent first; none when there is nothing to do."""
     return tuple(dict.fromkeys(_advice(job, incidents=incidents, budgets=budgets)))
 
 
 def _advice(
-    job: TrainingJob, *, incidents: tuple[IncidentStory, ...], budgets: tuple[BudgetStory, ...]
+    job: TrainingJob, *, incidents: tuple[IncidentReport, ...], budgets: tuple[RestartBudget, ...]
 ) -> Iterator[str]:
     status = job.status
     if status is None or status.phase is None:
@@ -101,7 +101,7 @@ def _advice(
     yield from _suspects(incidents)
 
 
-def _suspects(incidents: tuple[IncidentStory, ...]) -> Iterator[str]:
+def _suspects(incidents: tuple[IncidentReport, ...]) -> Iterator[str]:
     """A node that is at fault again and again is broken, whatever it says of itself."""
     nodes = Counter(incident.node for incident in incidents if incident.node)
     for node, times in nodes.most_common():

@@ -1,4 +1,4 @@
-"""From a job as it was read to its story. Pure: the same subject makes the same story."""
+"""Builds the report of a job from its object. Pure: the same input makes the same report."""
 
 from __future__ import annotations
 
@@ -9,48 +9,50 @@ from drumline.api.conditions import DisruptionKind, Phase
 from drumline.api.trainingjob import TrainingJob, TrainingJobStatus
 from drumline.cli.formatting import clock, count, duration, many, moment, plain
 from drumline.cli.report import advice
-from drumline.cli.report import incidents as ledger
-from drumline.cli.report import timeline as history
-from drumline.cli.report.job_input import Subject
-from drumline.cli.report.model import Fact, Mood, Story
+from drumline.cli.report.incidents import budgets_of, gpu_second_shares, incidents_of
+from drumline.cli.report.job_input import JobInput
+from drumline.cli.report.model import Health, JobReport, SummaryRow
+from drumline.cli.report.timeline import timeline
 
-_MOODS: Final = {
-    Phase.RUNNING: Mood.WELL,
-    Phase.SUCCEEDED: Mood.WELL,
-    Phase.RECOVERING: Mood.RECOVERS,
-    Phase.STARTING: Mood.RECOVERS,
-    Phase.FAILED: Mood.FAILED,
+_HEALTH: Final = {
+    Phase.RUNNING: Health.WELL,
+    Phase.SUCCEEDED: Health.WELL,
+    Phase.RECOVERING: Health.RECOVERS,
+    Phase.STARTING: Health.RECOVERS,
+    Phase.FAILED: Health.FAILED,
 }
 _UNSEEN: Final = "Not seen"
 
 
-def tell(subject: Subject) -> Story:
-    """The story of one job at one moment."""
-    job = subject.job
+def build_report(job_input: JobInput) -> JobReport:
+    """The report of one job at one moment."""
+    job = job_input.job
     status = job.status or TrainingJobStatus()
-    incidents = ledger.incidents(status, now=subject.as_of)
-    budgets = ledger.budgets(status, job.spec.recovery, now=subject.as_of)
-    return Story(
-        namespace=subject.namespace,
-        name=subject.name,
-        as_of=subject.as_of,
-        mood=Mood.WAITS if status.phase is None else _MOODS.get(status.phase, Mood.WAITS),
+    incidents = incidents_of(status, now=job_input.as_of)
+    budgets = budgets_of(status, job.spec.recovery, now=job_input.as_of)
+    return JobReport(
+        namespace=job_input.namespace,
+        name=job_input.name,
+        as_of=job_input.as_of,
+        health=Health.WAITS if status.phase is None else _HEALTH.get(status.phase, Health.WAITS),
         phase=_UNSEEN if status.phase is None else status.phase,
         reason=plain(status.reason or ""),
-        sentence=" ".join(_sentences(job, status)),
+        summary=" ".join(_sentences(job, status)),
         progress=_progress(status),
         facts=tuple(
-            Fact(name=name, value=value) for name, value in _facts(subject, job, status) if value
+            SummaryRow(name=name, value=value)
+            for name, value in _facts(job_input, job, status)
+            if value
         ),
         incidents=incidents,
-        shares=ledger.shares(status.gpu_seconds),
+        shares=gpu_second_shares(status.gpu_seconds),
         budgets=budgets,
-        life=history.stretches(
-            status, created_at=subject.created_at, incidents=incidents, now=subject.as_of
+        timeline=timeline(
+            status, created_at=job_input.created_at, incidents=incidents, now=job_input.as_of
         ),
         next_steps=advice.next_steps(job, incidents=incidents, budgets=budgets),
-        events=subject.events,
-        remarks=subject.remarks,
+        events=job_input.events,
+        remarks=job_input.remarks,
     )
 
 
@@ -82,22 +84,22 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     size = (len(placed.nodes) if placed else job.spec.nodes) - len(joining)
     pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
     gpus = many(size * job.spec.gpus_per_node, "GPU")
-    told = f"It trains on {gpus} of {many(size, 'node')}{pool}."
+    sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
     if joining:
-        return f"{told} {_pods(joining)} will join as soon as all of them stand."
+        return f"{sentence} {_pods(joining)} will join as soon as all of them stand."
     if size < job.spec.nodes:
-        return f"{told} It wants {count(job.spec.nodes)} nodes and grows when there is room."
-    return told
+        return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when there is room."
+    return sentence
 
 
 def _disruption(status: TrainingJobStatus) -> str:
     coming = status.disruption
     assert coming is not None  # noqa: S101 - the caller has looked
-    whom = "It" if coming.indices is None else _pods(coming.indices)
+    subject = "It" if coming.indices is None else _pods(coming.indices)
     if coming.kind is DisruptionKind.PREEMPTION:
-        why = f"{whom} gives way to {plain(coming.by)}"
+        why = f"{subject} gives way to {plain(coming.by)}"
     else:
-        why = f"{whom} will be moved ({coming.kind}, said by {plain(coming.by)})"
+        why = f"{subject} will be moved ({coming.kind}, said by {plain(coming.by)})"
     deadline = moment(coming.deadline)
     until = "" if deadline is None else f", at the latest by {clock(deadline)}"
     return f"{why}: it saves a checkpoint first{until}."
@@ -110,7 +112,7 @@ def _pods(indices: list[int], *, most: int = 8) -> str:
 
 
 def _facts(
-    subject: Subject, job: TrainingJob, status: TrainingJobStatus
+    job_input: JobInput, job: TrainingJob, status: TrainingJobStatus
 ) -> Iterator[tuple[str, str]]:
     yield "Queue", plain(job.spec.queue)
     yield "Size", _size(job, status)
@@ -121,8 +123,8 @@ def _facts(
     yield "Time left", _time_left(job, status)
     yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"
     yield "Membership", "" if status.generation is None else f"generation {status.generation}"
-    since = subject.created_at
-    yield "Age", "" if since is None else duration(subject.as_of - since)
+    since = job_input.created_at
+    yield "Age", "" if since is None else duration(job_input.as_of - since)
 
 
 def _size(job: TrainingJob, status: TrainingJobStatus) -> str:

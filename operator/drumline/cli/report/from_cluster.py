@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from drumline.api.load import ApiError
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.formatting import plain
-from drumline.cli.report.job_input import Subject, subject
+from drumline.cli.report.job_input import JobInput, job_input
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
@@ -22,10 +22,10 @@ _RETRY: Final = RetryPolicy(attempts=2)
 """Somebody waits at a terminal."""
 
 
-def credentials(
+def find_credentials(
     environment: Mapping[str, str], *, kubeconfig: Path | None, context: str | None
 ) -> Credentials:
-    """Who is asking: a named kubeconfig, else the pod's service account, else the usual kubeconfig.
+    """A named kubeconfig, else the pod's service account, else the usual kubeconfig.
 
     Raises:
         BadInput: none of them is usable.
@@ -41,23 +41,23 @@ def credentials(
         ) from None
 
 
-async def read(who: Credentials, *, job: str, namespace: str | None) -> Subject:
+async def read(credentials: Credentials, *, job: str, namespace: str | None) -> JobInput:
     """The job of this name with the events about it.
 
     Args:
-        who: How to reach the API server.
+        credentials: How to reach the API server.
         job: Its name.
-        namespace: Its namespace; None takes that of `who`.
+        namespace: Its namespace; None takes that of `credentials`.
 
     Raises:
         NotAnswered: there is no such job, it may not be read, or the server does not answer.
     """
-    place = namespace or who.namespace
-    async with KubeClient(who, retry=_RETRY, user_agent="drumline-cli") as client:
+    place = namespace or credentials.namespace
+    async with KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli") as client:
         raw = await _job(client, job=job, namespace=place)
         events, remarks = await _events(client, job=job, namespace=place)
     try:
-        return subject(raw, events=events, as_of=time.time(), remarks=remarks)
+        return job_input(raw, events=events, as_of=time.time(), remarks=remarks)
     except ApiError as error:
         raise NotAnswered(
             f"trainingjob {place}/{job} is not one that this version of drumline can read:"
@@ -69,7 +69,7 @@ async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any
     try:
         body = await reads.get(client, TRAINING_JOBS, name=job, namespace=namespace)
     except errors.NotFound as error:
-        raise NotAnswered(_not_found(error, job=job, namespace=namespace)) from None
+        raise NotAnswered(_missing(error, job=job, namespace=namespace)) from None
     except errors.KubeError as error:
         raise NotAnswered(_refusal(error, what=f"trainingjob {namespace}/{job}")) from None
     except ValueError as error:
@@ -80,9 +80,9 @@ async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any
 async def _events(
     client: KubeClient, *, job: str, namespace: str
 ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """They are worth a remark when they cannot be read, no more."""
+    """The events about the job; a remark where they cannot be read."""
     try:
-        found = await reads.list_all(
+        listed = await reads.list_all(
             client,
             EVENTS,
             namespace=namespace,
@@ -90,10 +90,10 @@ async def _events(
         )
     except errors.KubeError as error:
         return [], (f"Events are missing here: {_refusal(error, what='they')}.",)
-    return [cast("dict[str, Any]", json.loads(event)) for event in found], ()
+    return [cast("dict[str, Any]", json.loads(event)) for event in listed], ()
 
 
-def _not_found(error: errors.NotFound, *, job: str, namespace: str) -> str:
+def _missing(error: errors.NotFound, *, job: str, namespace: str) -> str:
     if f'"{job}"' in error.message:
         return f"trainingjob {job!r} not found in namespace {namespace!r}"
     return "this cluster serves no TrainingJobs: Drumline's custom resources are not installed"

@@ -8,11 +8,11 @@ from drumline.api.base import GROUP
 from drumline.api.load import ApiError
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.errors import BadInput
-from drumline.cli.manifests import Document, documents
-from drumline.cli.report.job_input import Subject, subject
+from drumline.cli.manifests import Manifest, read_manifests
+from drumline.cli.report.job_input import JobInput, job_input
 
 
-def read(names: Sequence[str], *, job: str | None, namespace: str | None) -> Subject:
+def read(names: Sequence[str], *, job: str | None, namespace: str | None) -> JobInput:
     """The one job that the files hold under this name, with the events about it.
 
     Args:
@@ -23,26 +23,26 @@ def read(names: Sequence[str], *, job: str | None, namespace: str | None) -> Sub
     Raises:
         BadInput: a file is missing or malformed, or not exactly one job fits.
     """
-    found = documents(names)
-    chosen = _only(found, names=names, job=job, namespace=namespace)
-    events = [document.raw for document in found if document.kind == "Event"]
+    manifests = read_manifests(names)
+    chosen = _only(manifests, names=names, job=job, namespace=namespace)
+    events = [manifest.raw for manifest in manifests if manifest.kind == "Event"]
     try:
-        return subject(chosen.raw, events=events, as_of=chosen.as_of)
+        return job_input(chosen.raw, events=events, as_of=chosen.as_of)
     except ApiError as error:
         raise chosen.blame(error.path, str(error)) from None
 
 
 def _only(
-    found: list[Document], *, names: Sequence[str], job: str | None, namespace: str | None
-) -> Document:
+    manifests: list[Manifest], *, names: Sequence[str], job: str | None, namespace: str | None
+) -> Manifest:
     where = ", ".join(names)
-    jobs = {document.place: document for document in found if _is_job(document)}
+    jobs = {manifest.namespaced_name: manifest for manifest in manifests if _is_job(manifest)}
     if not jobs:
-        kinds = ", ".join(sorted({document.kind or "no kind" for document in found}))
+        kinds = ", ".join(sorted({manifest.kind or "no kind" for manifest in manifests}))
         raise BadInput(f"{where}: no TrainingJob of {GROUP} in it, but {kinds or 'nothing'}")
     fitting = [
-        document
-        for (its_namespace, its_name), document in jobs.items()
+        manifest
+        for (its_namespace, its_name), manifest in jobs.items()
         if job in {None, its_name} and namespace in {None, its_namespace}
     ]
     if len(fitting) == 1:
@@ -53,5 +53,5 @@ def _only(
     raise BadInput(f"{where}: no such job in it, but {held}")
 
 
-def _is_job(document: Document) -> bool:
-    return document.kind == TrainingJob.KIND and document.group == GROUP
+def _is_job(manifest: Manifest) -> bool:
+    return manifest.kind == TrainingJob.KIND and manifest.group == GROUP

@@ -1,4 +1,4 @@
-"""A story as one HTML file: no scripts, nothing loaded from elsewhere, light and dark.
+"""A report as one HTML file: no scripts, nothing loaded from elsewhere, light and dark.
 
 A content security policy in the file says so to the browser too: even if something foreign got
 past the escaping, it could neither run nor fetch.
@@ -12,8 +12,8 @@ from typing import Final
 
 from drumline.cli.formatting import clock, count, duration, exact, many, percent
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.report import charts as drawing
-from drumline.cli.report.model import IncidentStory, Story
+from drumline.cli.report import charts
+from drumline.cli.report.model import IncidentReport, JobReport
 from drumline.cli.report.text import budget_sentence, steps_sentence
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -21,7 +21,7 @@ _FIGURE: Final = "figure"
 _WORDS: Final = "words"
 
 
-def render(story: Story) -> str:
+def render(report: JobReport) -> str:
     """The whole document."""
     style = Markup(files("drumline.cli.report").joinpath("report.css").read_text(encoding="utf-8"))
     head = element(
@@ -29,153 +29,153 @@ def render(story: Story) -> str:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        element("title", f"{story.namespace}/{story.name}: {story.phase}"),
+        element("title", f"{report.namespace}/{report.name}: {report.phase}"),
         element("style", style),
     )
     sections = (
-        _header(story),
-        _next_steps(story),
-        _life(story),
-        _last_incident(story),
-        _shares(story),
-        _budgets(story),
-        _incidents(story),
-        _events(story),
-        _footer(story),
+        _header(report),
+        _next_steps(report),
+        _timeline(report),
+        _last_incident(report),
+        _shares(report),
+        _budgets(report),
+        _incidents(report),
+        _events(report),
+        _footer(report),
     )
     body = element("body", element("main", *(part for part in sections if part)))
     return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
-def _header(story: Story) -> Markup:
-    pill = element("span", story.phase, class_=f"pill {story.mood}")
-    reason = element("span", story.reason, class_="reason") if story.reason else ""
+def _header(report: JobReport) -> Markup:
+    pill = element("span", report.phase, class_=f"pill {report.health}")
+    reason = element("span", report.reason, class_="reason") if report.reason else ""
     return element(
         "header",
-        element("p", f"TrainingJob in {story.namespace}", class_="over"),
-        element("h1", story.name, " ", pill, reason),
-        element("p", story.sentence, class_="lead"),
-        _progress(story),
-        _facts(((fact.name, fact.value) for fact in story.facts), class_="tiles"),
+        element("p", f"TrainingJob in {report.namespace}", class_="over"),
+        element("h1", report.name, " ", pill, reason),
+        element("p", report.summary, class_="lead"),
+        _progress(report),
+        _facts(((fact.name, fact.value) for fact in report.facts), class_="tiles"),
     )
 
 
-def _progress(story: Story) -> Markup:
-    if story.progress is None:
+def _progress(report: JobReport) -> Markup:
+    if report.progress is None:
         return Markup("")
-    told = f"{percent(story.progress)} of its steps are done"
-    bar = element("span", style=f"width:{story.progress * 100:.2f}%")
-    return element("div", bar, class_="progress", role="img", aria_label=told)
+    label = f"{percent(report.progress)} of its steps are done"
+    bar = element("span", style=f"width:{report.progress * 100:.2f}%")
+    return element("div", bar, class_="progress", role="img", aria_label=label)
 
 
-def _next_steps(story: Story) -> Markup:
-    steps = story.next_steps or ("Nothing: there is nothing for you to do.",)
+def _next_steps(report: JobReport) -> Markup:
+    steps = report.next_steps or ("Nothing: there is nothing for you to do.",)
     listed = element("ul", *(element("li", step) for step in steps))
-    return _section("What to do", listed, class_="todo" if story.next_steps else "todo none")
+    return _section("What to do", listed, class_="todo" if report.next_steps else "todo none")
 
 
-def _life(story: Story) -> Markup:
-    if not story.life:
+def _timeline(report: JobReport) -> Markup:
+    if not report.timeline:
         return Markup("")
-    states = dict.fromkeys(stretch.state for stretch in story.life)
-    keys = [element("li", drawing.key(state), state) for state in states]
-    if story.incidents:
+    states = dict.fromkeys(stretch.state for stretch in report.timeline)
+    keys = [element("li", charts.key(state), state) for state in states]
+    if report.incidents:
         keys.append(element("li", element("span", "\u25bc", class_="marker"), "incident"))
-    return _section("Its life so far", drawing.life(story), element("ul", *keys, class_="legend"))
+    return _section("Timeline", charts.timeline(report), element("ul", *keys, class_="legend"))
 
 
-def _last_incident(story: Story) -> Markup:
-    if not story.incidents:
+def _last_incident(report: JobReport) -> Markup:
+    if not report.incidents:
         return Markup("")
-    last = story.incidents[0]
+    last = report.incidents[0]
     state = "recovered in" if last.over else "not over, so far"
-    told = element("p", element("strong", last.fault_class), f": {last.cause}", class_="cause")
+    cause = element("p", element("strong", last.fault_class), f": {last.cause}", class_="cause")
     facts = _facts(
         row
         for row in (
             ("When", clock(last.at)),
             (state.capitalize(), exact(last.milliseconds)),
-            ("Culprit", last.culprit),
-            ("Found", last.found),
+            ("Root cause", last.root_cause),
+            ("Detected", last.detection),
             ("Steps", steps_sentence(last)),
             ("State", last.tier),
             ("Led to", f"membership {last.number} (generation.attempt)"),
         )
         if row[1]
     )
-    picture = drawing.recovery(last) if last.stages else Markup("")
+    picture = charts.recovery(last) if last.stages else Markup("")
     meanings = element(
         "dl",
         *(
-            joined(element("dt", drawing.key(s.name), s.name), element("dd", s.meaning))
+            joined(element("dt", charts.key(s.name), s.name), element("dd", s.meaning))
             for s in last.stages
         ),
         class_="meanings",
     )
-    return _section("Last incident", told, facts, picture, meanings if last.stages else "")
+    return _section("Last incident", cause, facts, picture, meanings if last.stages else "")
 
 
-def _shares(story: Story) -> Markup:
-    if story.goodput is None:
+def _shares(report: JobReport) -> Markup:
+    if report.goodput is None:
         return Markup("")
     rows = [
         (
-            joined(drawing.key(share.state), share.state),
+            joined(charts.key(share.state), share.state),
             count(share.gpu_seconds),
             percent(share.share),
         )
-        for share in story.shares
+        for share in report.shares
     ]
     lead = element(
         "p",
-        element("strong", percent(story.goodput), class_="big"),
+        element("strong", percent(report.goodput), class_="big"),
         " of its GPU-seconds made lasting progress",
     )
     columns = {"state": None, "GPU-seconds": _FIGURE, "share": _FIGURE}
     table = _table("GPU-seconds by state", columns, rows)
-    return _section("Where the GPU-seconds went", lead, drawing.shares(story), table)
+    return _section("Where the GPU-seconds went", lead, charts.shares(report), table)
 
 
-def _budgets(story: Story) -> Markup:
-    if not story.budgets:
+def _budgets(report: JobReport) -> Markup:
+    if not report.budgets:
         return Markup("")
     rows = [
         (budget.fault_class, count(budget.used), budget_sentence(budget))
-        for budget in story.budgets
+        for budget in report.budgets
     ]
     columns = {"class": None, "used": _FIGURE, "left": _WORDS}
     return _section("Restarts left", _table("Restarts left", columns, rows))
 
 
-def _incidents(story: Story) -> Markup:
-    if len(story.incidents) < 2:
+def _incidents(report: JobReport) -> Markup:
+    if len(report.incidents) < 2:
         return Markup("")
     columns = {
         "when": None,
         "number": None,
         "class": None,
         "cause": _WORDS,
-        "culprit": _WORDS,
+        "root cause": _WORDS,
         "took": _FIGURE,
         "steps lost": _FIGURE,
     }
-    rows = map(_incident_row, story.incidents)
+    rows = map(_incident_row, report.incidents)
     return _section("All incidents", _table("All incidents", columns, rows))
 
 
-def _incident_row(incident: IncidentStory) -> tuple[str, ...]:
+def _incident_row(incident: IncidentReport) -> tuple[str, ...]:
     return (
         clock(incident.at),
         incident.number,
         incident.fault_class,
         incident.cause,
-        incident.culprit,
+        incident.root_cause,
         duration(incident.seconds) if incident.over else "not over",
         "" if incident.lost_steps is None else count(incident.lost_steps),
     )
 
 
-def _events(story: Story) -> Markup:
+def _events(report: JobReport) -> Markup:
     rows = [
         (
             "" if event.at is None else clock(event.at),
@@ -183,7 +183,7 @@ def _events(story: Story) -> Markup:
             event.note,
             count(event.times),
         )
-        for event in story.events
+        for event in report.events
     ]
     if not rows:
         return Markup("")
@@ -191,12 +191,12 @@ def _events(story: Story) -> Markup:
     return _section("Events", _table("Events", columns, rows))
 
 
-def _footer(story: Story) -> Markup:
-    remarks = (element("p", remark) for remark in story.remarks)
-    told = f"Told by drumline report, as of {clock(story.as_of)}"
-    if story.incidents:
-        told += f"; {many(len(story.incidents), 'incident')} on record"
-    return element("footer", *remarks, element("p", f"{told}. All times are UTC."))
+def _footer(report: JobReport) -> Markup:
+    remarks = (element("p", remark) for remark in report.remarks)
+    written = f"Written by drumline report, as of {clock(report.as_of)}"
+    if report.incidents:
+        written += f"; {many(len(report.incidents), 'incident')} on record"
+    return element("footer", *remarks, element("p", f"{written}. All times are UTC."))
 
 
 def _section(title: str, *content: str, class_: str | None = None) -> Markup:

@@ -1,4 +1,4 @@
-"""From the ledger in a job's status to what is told of it: incidents, budgets, GPU-seconds."""
+"""Incidents, restart budgets and GPU-seconds of a report, from the ledger in the job's status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline.api.conditions import Phase
 from drumline.api.incidents import BudgetStatus, GpuSeconds, IncidentStatus
 from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
 from drumline.cli.formatting import duration, moment, plain
-from drumline.cli.report.model import BudgetStory, IncidentStory, Share, Stage
+from drumline.cli.report.model import GpuSecondsShare, IncidentReport, RecoveryStage, RestartBudget
 from drumline_trainer.contract import FaultClass, RestoreTier
 
 _STAGES: Final = (
@@ -41,20 +41,20 @@ _STATES: Final = (
 )
 
 
-def incidents(status: TrainingJobStatus, *, now: float) -> tuple[IncidentStory, ...]:
+def incidents_of(status: TrainingJobStatus, *, now: float) -> tuple[IncidentReport, ...]:
     """All incidents on record, newest first."""
     last = status.last_incident
     if last is None:
         return ()
     stands_still = status.phase not in {Phase.RUNNING, Phase.SUCCEEDED}
     until = (moment(status.finished_at) or now) if stands_still else None
-    earlier = (_incident(found, until=None) for found in status.earlier_incidents or [])
+    earlier = (_incident(incident, until=None) for incident in status.earlier_incidents or [])
     return (_incident(last, until=until), *earlier)
 
 
-def budgets(
+def budgets_of(
     status: TrainingJobStatus, recovery: RecoverySpec, *, now: float
-) -> tuple[BudgetStory, ...]:
+) -> tuple[RestartBudget, ...]:
     """Every class that is charged, whether anything was or not."""
     charged = {budget.fault_class: budget for budget in status.budgets or []}
     return tuple(
@@ -69,12 +69,12 @@ def budgets(
     )
 
 
-def shares(held: GpuSeconds | None) -> tuple[Share, ...]:
+def gpu_second_shares(held: GpuSeconds | None) -> tuple[GpuSecondsShare, ...]:
     """GPU-seconds by state, as shares of all; none while the job has held no GPU."""
     seconds = {name: getattr(held, field) for name, field in _STATES} if held else {}
     whole = sum(seconds.values())
     return tuple(
-        Share(
+        GpuSecondsShare(
             state=name,
             gpu_seconds=part,
             share=part / whole,
@@ -85,63 +85,65 @@ def shares(held: GpuSeconds | None) -> tuple[Share, ...]:
     )
 
 
-def _incident(found: IncidentStatus, *, until: float | None) -> IncidentStory:
-    at = moment(found.fault_at) or 0.0
+def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentReport:
+    at = moment(incident.fault_at) or 0.0
     repeated = ""
-    if found.repeats > 1:
-        repeated = f" (fault {found.repeats} in a row without a new step between them)"
-    return IncidentStory(
-        number=f"{found.generation}.{found.attempt}",
-        fault_class=found.fault_class,
-        cause=plain(found.cause) + repeated,
-        culprit=_culprit(found),
-        node=plain(found.node or ""),
-        found=_found(found),
+    if incident.repeats > 1:
+        repeated = f" (fault {incident.repeats} in a row without a new step between them)"
+    return IncidentReport(
+        number=f"{incident.generation}.{incident.attempt}",
+        fault_class=incident.fault_class,
+        cause=plain(incident.cause) + repeated,
+        root_cause=_root_cause(incident),
+        node=plain(incident.node or ""),
+        detection=_detection(incident),
         at=at,
-        stages=tuple(_stages(found, at=at, until=until)),
-        over=found.first_step_milliseconds is not None,
-        failed_step=found.failed_step,
-        restored_step=found.restored_step,
-        lost_steps=found.steps_lost,
-        tier="" if found.tier is None else _TIERS[found.tier],
+        stages=tuple(_stages(incident, at=at, until=until)),
+        over=incident.first_step_milliseconds is not None,
+        failed_step=incident.failed_step,
+        restored_step=incident.restored_step,
+        lost_steps=incident.steps_lost,
+        tier="" if incident.tier is None else _TIERS[incident.tier],
     )
 
 
-def _stages(found: IncidentStatus, *, at: float, until: float | None) -> Iterator[Stage]:
+def _stages(incident: IncidentStatus, *, at: float, until: float | None) -> Iterator[RecoveryStage]:
     """The stages that are over; then the one under way, where training stands still for it."""
-    lengths: list[int | None] = [getattr(found, field) for _, field, _ in _STAGES]
+    lengths: list[int | None] = [getattr(incident, field) for _, field, _ in _STAGES]
     over = 1 + max((n for n, length in enumerate(lengths) if length is not None), default=-1)
     for (name, _, meaning), length in zip(_STAGES[:over], lengths[:over], strict=True):
         if length is not None:
-            yield Stage(name=name, begins_at=at, milliseconds=length, meaning=meaning)
+            yield RecoveryStage(name=name, begins_at=at, milliseconds=length, meaning=meaning)
             at += length / 1000
     if over < len(_STAGES) and until is not None and until > at:
         name, _, meaning = _STAGES[over]
         waited = round((until - at) * 1000)
-        yield Stage(name=name, begins_at=at, milliseconds=waited, meaning=meaning, under_way=True)
+        yield RecoveryStage(
+            name=name, begins_at=at, milliseconds=waited, meaning=meaning, under_way=True
+        )
 
 
-def _culprit(found: IncidentStatus) -> str:
-    rank = None if found.rank is None else f"rank {found.rank}"
-    pod = None if found.pod is None else f"pod {plain(found.pod)}"
-    if pod is None and found.index is not None:
-        pod = f"pod index {found.index}"
-    whom = " in ".join(filter(None, (rank, pod)))
-    node = f"on {plain(found.node)}" if found.node else ""
-    return " ".join(filter(None, (whom, node)))
+def _root_cause(incident: IncidentStatus) -> str:
+    rank = None if incident.rank is None else f"rank {incident.rank}"
+    pod = None if incident.pod is None else f"pod {plain(incident.pod)}"
+    if pod is None and incident.index is not None:
+        pod = f"pod index {incident.index}"
+    member = " in ".join(filter(None, (rank, pod)))
+    node = f"on {plain(incident.node)}" if incident.node else ""
+    return " ".join(filter(None, (member, node)))
 
 
-def _found(found: IncidentStatus) -> str:
-    if found.detect_milliseconds is None:
+def _detection(incident: IncidentStatus) -> str:
+    if incident.detect_milliseconds is None:
         return ""
-    if found.fault_class is FaultClass.PREEMPTION:
+    if incident.fault_class is FaultClass.PREEMPTION:
         return "it was announced"
-    if not found.detect_milliseconds:
+    if not incident.detect_milliseconds:
         return "at once"
-    after = duration(found.detect_milliseconds / 1000)
-    match found.fault_class:
+    after = duration(incident.detect_milliseconds / 1000)
+    match incident.fault_class:
         case FaultClass.HANG:
-            return f"after {after}, in which it was silent while the others waited for it"
+            return f"after {after}, in which it was silent while the other ranks waited for it"
         case FaultClass.INFRASTRUCTURE:
             return f"{after} after its last sign of life"
         case _:
@@ -155,13 +157,13 @@ def _budget(
     allowed: int | None,
     window_seconds: int,
     now: float,
-) -> BudgetStory:
+) -> RestartBudget:
     counted = [
         (at, charge.count)
         for charge in (charged.recent if charged else [])
         if (at := moment(charge.at)) is not None and at > now - window_seconds
     ]
-    return BudgetStory(
+    return RestartBudget(
         fault_class=fault_class,
         used=sum(number for _, number in counted),
         allowed=allowed,

@@ -1,27 +1,27 @@
 """What a report is about: one TrainingJob, the events about it, and when they were read.
 
-Objects come as decoded JSON from either source (`server`, `files`), and become checked values here.
+Objects come as decoded JSON from `from_cluster` or `from_files`, and become checked values here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.formatting import moment, plain
-from drumline.cli.report.model import EventLine
+from drumline.cli.manifests import Json
+from drumline.cli.report.model import EventRow
 
-Json = Mapping[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class JobInput:
     """One job as it was read."""
 
     namespace: str
@@ -29,7 +29,7 @@ class Subject:
     uid: str
     created_at: float | None
     job: TrainingJob
-    events: tuple[EventLine, ...]
+    events: tuple[EventRow, ...]
     """Newest first."""
     as_of: float
     """When the job was read, in seconds since the epoch."""
@@ -78,24 +78,24 @@ class _Event(msgspec.Struct, frozen=True, rename="camel"):
     deprecated_last_timestamp: str | None = None
 
 
-def subject(
+def job_input(
     raw: Json, *, events: Iterable[Json], as_of: float, remarks: tuple[str, ...] = ()
-) -> Subject:
-    """The checked subject of a report; events about other objects are left out.
+) -> JobInput:
+    """The checked input of a report; events about other objects are left out.
 
     Raises:
         ApiError: a field of the job or of an event is not what its kind says; names the field.
     """
     metadata = _converted(raw, _Named).metadata
-    told = [_converted(event, _Event) for event in events]
-    lines = [_line(event) for event in told if _is_about(event, metadata)]
-    return Subject(
+    parsed = [_converted(event, _Event) for event in events]
+    rows = [_row(event) for event in parsed if _is_about(event, metadata)]
+    return JobInput(
         namespace=plain(metadata.namespace),
         name=plain(metadata.name),
         uid=metadata.uid,
         created_at=moment(metadata.creation_timestamp),
         job=parse(TrainingJob, raw),
-        events=tuple(sorted(lines, key=lambda line: line.at or 0.0, reverse=True)),
+        events=tuple(sorted(rows, key=lambda row: row.at or 0.0, reverse=True)),
         as_of=as_of,
         remarks=remarks,
     )
@@ -110,16 +110,16 @@ def _converted(raw: Json, kind: type[T]) -> T:
 
 
 def _is_about(event: _Event, job: _Metadata) -> bool:
-    whom = event.regarding or event.involved_object
-    if whom is None or whom.kind != "TrainingJob":
+    regarding = event.regarding or event.involved_object
+    if regarding is None or regarding.kind != "TrainingJob":
         return False
-    same = (whom.name, whom.namespace or "default") == (job.name, job.namespace)
-    return same and (not job.uid or not whom.uid or whom.uid == job.uid)
+    same = (regarding.name, regarding.namespace or "default") == (job.name, job.namespace)
+    return same and (not job.uid or not regarding.uid or regarding.uid == job.uid)
 
 
-def _line(event: _Event) -> EventLine:
+def _row(event: _Event) -> EventRow:
     series = event.series or _Series()
-    return EventLine(
+    return EventRow(
         at=moment(
             series.last_observed_time
             or event.last_timestamp

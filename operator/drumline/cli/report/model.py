@@ -1,8 +1,9 @@
-"""One job as it is told to people: every figure and sentence that a report shows.
+"""The report of one job: every figure and sentence that is shown.
 
-A `Story` is built by `telling` from an object of the API server and only laid out by the renderers.
-Its texts are plain (see `figures.plain`); its times are seconds since the epoch. The stages of an
-incident touch each other, and their milliseconds add up to the incident's.
+A `JobReport` is built by `builder` from an object of the API server; the renderers (`text`, `html`,
+`json_output`) only lay it out. Its texts are plain (see `formatting.plain`), its times are seconds
+since the epoch. The stages of an incident follow each other without gaps: their milliseconds add up
+to the incident's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Mood(StrEnum):
+class Health(StrEnum):
     """How a job is, at a glance."""
 
     WELL = "well"
@@ -21,7 +22,7 @@ class Mood(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class RecoveryStage:
     """One part of a recovery."""
 
     name: str
@@ -38,21 +39,21 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentStory:
+class IncidentReport:
     """One fault and the recovery from it."""
 
     number: str
     """The membership it led to, as generation.attempt."""
     fault_class: str
     cause: str
-    culprit: str
-    """Pod, rank and node at fault; empty where nobody is to blame."""
+    root_cause: str
+    """Pod, rank and node at fault; empty where none is known."""
     node: str
     """Node at fault; empty where none is known."""
-    found: str
-    """How and how fast it was found."""
+    detection: str
+    """How and how fast it was detected."""
     at: float
-    stages: tuple[Stage, ...]
+    stages: tuple[RecoveryStage, ...]
     over: bool
     """The first step after it is done."""
     failed_step: int | None
@@ -73,7 +74,7 @@ class IncidentStory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class GpuSecondsShare:
     """GPU-seconds that a job spent in one state."""
 
     state: str
@@ -84,7 +85,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetStory:
+class RestartBudget:
     """Restarts of one class, in its sliding window."""
 
     fault_class: str
@@ -103,8 +104,8 @@ class BudgetStory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
-    """A part of the job's life in one state."""
+class TimelineSpan:
+    """A part of the timeline in one state."""
 
     state: str
     begins_at: float
@@ -112,7 +113,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventLine:
+class EventRow:
     """One event of the API server about the job."""
 
     at: float | None
@@ -123,7 +124,7 @@ class EventLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class SummaryRow:
     """One line of the summary."""
 
     name: str
@@ -131,28 +132,28 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class JobReport:
     """One job, at one moment."""
 
     namespace: str
     name: str
     as_of: float
-    mood: Mood
+    health: Health
     phase: str
     reason: str
-    sentence: str
+    summary: str
     """What it is doing now, and why."""
     progress: float | None
     """Share of its steps that are finished."""
-    facts: tuple[Fact, ...]
-    incidents: tuple[IncidentStory, ...]
+    facts: tuple[SummaryRow, ...]
+    incidents: tuple[IncidentReport, ...]
     """Newest first."""
-    shares: tuple[Share, ...]
-    budgets: tuple[BudgetStory, ...]
-    life: tuple[Stretch, ...]
+    shares: tuple[GpuSecondsShare, ...]
+    budgets: tuple[RestartBudget, ...]
+    timeline: tuple[TimelineSpan, ...]
     next_steps: tuple[str, ...]
-    """What somebody should do; empty: nothing."""
-    events: tuple[EventLine, ...]
+    """What to do; empty: nothing."""
+    events: tuple[EventRow, ...]
     """Newest first."""
     remarks: tuple[str, ...]
     """What this report could not see."""

@@ -1,4 +1,4 @@
-"""A story for a terminal: plain lines, with colours only where somebody asked for them."""
+"""A report for a terminal: plain lines, with colours only on request."""
 
 from __future__ import annotations
 
@@ -8,39 +8,44 @@ from typing import Final
 
 from drumline.cli.formatting import clock, count, duration, exact, many, percent
 from drumline.cli.report.model import (
-    BudgetStory,
-    EventLine,
-    IncidentStory,
-    Mood,
-    Share,
-    Stage,
-    Story,
+    EventRow,
+    GpuSecondsShare,
+    Health,
+    IncidentReport,
+    JobReport,
+    RecoveryStage,
+    RestartBudget,
 )
 
 WIDTH: Final = 100
 _BAR_CHARACTERS: Final = 40
 _STILL: Final = " so far"
 _BOLD: Final = "1"
-_COLOURS: Final = {Mood.WELL: "32", Mood.WAITS: "33", Mood.RECOVERS: "34", Mood.FAILED: "31"}
+_COLOURS: Final = {
+    Health.WELL: "32",
+    Health.WAITS: "33",
+    Health.RECOVERS: "34",
+    Health.FAILED: "31",
+}
 
 
-def render(story: Story, *, colours: bool) -> str:
+def render(report: JobReport, *, colours: bool) -> str:
     """The whole report, ending with a newline.
 
     Args:
-        story: What to tell.
+        report: What to render.
         colours: Whether the reader's terminal understands them.
     """
     ink = _Ink(colours=colours)
     parts = [
-        _head(story, ink),
-        _last_incident(story, ink),
-        _earlier_incidents(story, ink),
-        _shares(story, ink),
-        _budgets(story, ink),
-        _next_steps(story, ink),
-        _events(story, ink),
-        list(_wrapped(story.remarks, indent="")),
+        _head(report, ink),
+        _last_incident(report, ink),
+        _earlier_incidents(report, ink),
+        _shares(report, ink),
+        _budgets(report, ink),
+        _next_steps(report, ink),
+        _events(report, ink),
+        list(_wrapped(report.remarks, indent="")),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -55,22 +60,22 @@ class _Ink:
         return f"\033[{code}m{text}\033[0m" if self._colours else text
 
 
-def _head(story: Story, ink: _Ink) -> list[str]:
-    reason = f" ({story.reason})" if story.reason else ""
+def _head(report: JobReport, ink: _Ink) -> list[str]:
+    reason = f" ({report.reason})" if report.reason else ""
     return [
-        f"TrainingJob {story.namespace}/{story.name}, as of {clock(story.as_of)}",
+        f"TrainingJob {report.namespace}/{report.name}, as of {clock(report.as_of)}",
         "",
-        ink(f"{story.phase}{reason}", f"{_BOLD};{_COLOURS[story.mood]}"),
-        *_wrapped([story.sentence], indent=""),
+        ink(f"{report.phase}{reason}", f"{_BOLD};{_COLOURS[report.health]}"),
+        *_wrapped([report.summary], indent=""),
         "",
-        *_table((fact.name, fact.value) for fact in story.facts),
+        *_table((fact.name, fact.value) for fact in report.facts),
     ]
 
 
-def _last_incident(story: Story, ink: _Ink) -> list[str]:
-    if not story.incidents:
+def _last_incident(report: JobReport, ink: _Ink) -> list[str]:
+    if not report.incidents:
         return []
-    last = story.incidents[0]
+    last = report.incidents[0]
     return [
         ink(f"Last incident, {last.number}", _BOLD),
         *_table(
@@ -79,8 +84,8 @@ def _last_incident(story: Story, ink: _Ink) -> list[str]:
                 ("when", clock(last.at)),
                 ("class", last.fault_class),
                 ("cause", last.cause),
-                ("culprit", last.culprit),
-                ("found", last.found),
+                ("root cause", last.root_cause),
+                ("detected", last.detection),
                 ("steps", steps_sentence(last)),
                 ("state", last.tier),
             )
@@ -90,22 +95,22 @@ def _last_incident(story: Story, ink: _Ink) -> list[str]:
     ]
 
 
-def _stages(incident: IncidentStory) -> Iterator[str]:
+def _stages(incident: IncidentReport) -> Iterator[str]:
     for stage in incident.stages:
         yield f"  {stage.name:<12} {exact(stage.milliseconds):>12} {_bar_of(stage, incident)}"
     if incident.stages:
-        told = "total" if incident.over else "so far"
-        yield f"  {told:<12} {exact(incident.milliseconds):>12}"
+        label = "total" if incident.over else "so far"
+        yield f"  {label:<12} {exact(incident.milliseconds):>12}"
 
 
-def _bar_of(stage: Stage, incident: IncidentStory) -> str:
+def _bar_of(stage: RecoveryStage, incident: IncidentReport) -> str:
     scale = _BAR_CHARACTERS / incident.seconds if incident.seconds else 0.0
     begins = round((stage.begins_at - incident.at) * scale)
     length = max(round(stage.seconds * scale), 1)
     return " " * min(begins, _BAR_CHARACTERS - 1) + "█" * length + _STILL * stage.under_way
 
 
-def steps_sentence(incident: IncidentStory) -> str:
+def steps_sentence(incident: IncidentReport) -> str:
     """What the fault cost in steps; empty while not known."""
     if incident.lost_steps is None:
         return ""
@@ -120,42 +125,42 @@ def steps_sentence(incident: IncidentStory) -> str:
     )
 
 
-def _earlier_incidents(story: Story, ink: _Ink) -> list[str]:
-    earlier = story.incidents[1:]
+def _earlier_incidents(report: JobReport, ink: _Ink) -> list[str]:
+    earlier = report.incidents[1:]
     if not earlier:
         return []
     lines = [ink("Earlier incidents", _BOLD)]
-    for one in earlier:
-        took = duration(one.seconds) if one.over else "not over"
-        steps = "" if one.lost_steps is None else many(one.lost_steps, "step")
-        head = f"  {clock(one.at)}  {one.fault_class:<14} {took:>11}  {steps:>10}  "
-        lines.append(_cut(head + one.cause))
+    for incident in earlier:
+        took = duration(incident.seconds) if incident.over else "not over"
+        steps = "" if incident.lost_steps is None else many(incident.lost_steps, "step")
+        head = f"  {clock(incident.at)}  {incident.fault_class:<14} {took:>11}  {steps:>10}  "
+        lines.append(_cut(head + incident.cause))
     return lines
 
 
-def _shares(story: Story, ink: _Ink) -> list[str]:
-    if story.goodput is None:
+def _shares(report: JobReport, ink: _Ink) -> list[str]:
+    if report.goodput is None:
         return []
     return [
-        ink(f"GPU-seconds: {percent(story.goodput)} made lasting progress", _BOLD),
-        *(_share(share) for share in story.shares),
+        ink(f"GPU-seconds: {percent(report.goodput)} made lasting progress", _BOLD),
+        *(_share(share) for share in report.shares),
     ]
 
 
-def _share(share: Share) -> str:
+def _share(share: GpuSecondsShare) -> str:
     bar = "█" * round(share.share * _BAR_CHARACTERS)
     figures = f"{count(share.gpu_seconds):>12}  {percent(share.share):>8}"
     return f"  {share.state:<14} {figures}  {bar}".rstrip()
 
 
-def _budgets(story: Story, ink: _Ink) -> list[str]:
-    if not story.budgets:
+def _budgets(report: JobReport, ink: _Ink) -> list[str]:
+    if not report.budgets:
         return []
-    rows = ((budget.fault_class, budget_sentence(budget)) for budget in story.budgets)
+    rows = ((budget.fault_class, budget_sentence(budget)) for budget in report.budgets)
     return [ink("Restarts left", _BOLD), *_table(rows)]
 
 
-def budget_sentence(budget: BudgetStory) -> str:
+def budget_sentence(budget: RestartBudget) -> str:
     """What is left of a budget, and when some of it comes back."""
     if budget.left is None or budget.allowed is None:
         return f"no limit; {count(budget.total)} so far"
@@ -165,19 +170,19 @@ def budget_sentence(budget: BudgetStory) -> str:
     return f"{count(budget.left)} of {count(budget.allowed)}{back}"
 
 
-def _next_steps(story: Story, ink: _Ink) -> list[str]:
-    if not story.next_steps:
+def _next_steps(report: JobReport, ink: _Ink) -> list[str]:
+    if not report.next_steps:
         return [ink("What to do", _BOLD), "  nothing"]
-    return [ink("What to do", _BOLD), *_wrapped(story.next_steps, indent="  ")]
+    return [ink("What to do", _BOLD), *_wrapped(report.next_steps, indent="  ")]
 
 
-def _events(story: Story, ink: _Ink) -> list[str]:
-    if not story.events:
+def _events(report: JobReport, ink: _Ink) -> list[str]:
+    if not report.events:
         return []
-    return [ink("Events", _BOLD), *map(_event, story.events)]
+    return [ink("Events", _BOLD), *map(_event, report.events)]
 
 
-def _event(event: EventLine) -> str:
+def _event(event: EventRow) -> str:
     when = "" if event.at is None else clock(event.at)
     times = f" (x{event.times})" if event.times > 1 else ""
     mark = "!" if event.warning else " "

@@ -1,4 +1,4 @@
-"""Time across a picture: where a moment is drawn, and which moments are worth a tick."""
+"""The time axis of a chart: where a moment is drawn, and which moments get a tick."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STEPS_SECONDS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class TimeAxis:
     """Seconds from `begins` to `begins + span`, drawn from `left` over `width` units."""
 
     begins: float
@@ -38,28 +38,28 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class AxisTick:
     """One line of an axis."""
 
     x: float
     label: str
 
 
-def ticks(scale: Scale) -> list[Tick]:
-    """At most nine round moments of the scale; dates in UTC where it begins with one."""
-    step = next((s for s in _STEPS_SECONDS if scale.span / s <= _MAX_TICKS), scale.span)
+def ticks(axis: TimeAxis) -> list[AxisTick]:
+    """At most nine round moments of the axis; dates in UTC where it begins with one."""
+    step = next((s for s in _STEPS_SECONDS if axis.span / s <= _MAX_TICKS), axis.span)
     if step <= 0:
         return []
-    first = math.ceil(scale.begins / step)
-    last = math.floor((scale.begins + scale.span) / step)
+    first = math.ceil(axis.begins / step)
+    last = math.floor((axis.begins + axis.span) / step)
     moments = [number * step for number in range(first, last + 1)]
-    return [Tick(x=scale(moment), label=_label(moment, scale, step=step)) for moment in moments]
+    return [AxisTick(x=axis(moment), label=_label(moment, axis, step=step)) for moment in moments]
 
 
-def _label(moment: float, scale: Scale, *, step: float) -> str:
-    if scale.begins < _EPOCH_BEGINS:
+def _label(moment: float, axis: TimeAxis, *, step: float) -> str:
+    if axis.begins < _EPOCH_BEGINS:
         return f"{moment:.6g} s"
     pattern = "%H:%M:%S" if step < 60 else "%H:%M" if step < _DAY else "%b %d"
-    if step < _DAY < scale.span:
+    if step < _DAY < axis.span:
         pattern = "%b %d %H:%M"
     return datetime.fromtimestamp(moment, tz=UTC).strftime(pattern)

@@ -1,7 +1,7 @@
-"""A job's life as stretches of time: waited, started, ran, recovered; as far as its status knows.
+"""The timeline of a job: waiting, starting, running, recovering; as far as its status knows.
 
 Status keeps the times of the current placement alone. What was before it, after a preemption or a
-suspension, is one stretch named `EARLIER`.
+suspension, is one span named `EARLIER`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from drumline.api.conditions import ConditionType
 from drumline.api.trainingjob import TrainingJobStatus
 from drumline.cli.formatting import moment
-from drumline.cli.report.model import IncidentStory, Stretch
+from drumline.cli.report.model import IncidentReport, TimelineSpan
 
 WAITING: Final = "Waiting"
 STARTING: Final = "Starting"
@@ -22,25 +22,27 @@ SUSPENDED: Final = "Suspended"
 EARLIER: Final = "Earlier placements"
 
 
-def stretches(
+def timeline(
     status: TrainingJobStatus,
     *,
     created_at: float | None,
-    incidents: Sequence[IncidentStory],
+    incidents: Sequence[IncidentReport],
     now: float,
-) -> tuple[Stretch, ...]:
-    """The stretches in order, without gaps; empty while nothing is known."""
+) -> tuple[TimelineSpan, ...]:
+    """The spans in order, without gaps; empty while nothing is known."""
     placements = [s for s in _placements(status, created_at=created_at, now=now) if _lasts(s)]
     if placements and incidents and incidents[-1].at < placements[0].ends_at:
         first = placements[0]
         if first.state == WAITING:
-            placements[0] = Stretch(state=EARLIER, begins_at=first.begins_at, ends_at=first.ends_at)
-    return tuple(part for stretch in placements for part in _cut(stretch, incidents))
+            placements[0] = TimelineSpan(
+                state=EARLIER, begins_at=first.begins_at, ends_at=first.ends_at
+            )
+    return tuple(part for span in placements for part in _cut(span, incidents))
 
 
 def _placements(
     status: TrainingJobStatus, *, created_at: float | None, now: float
-) -> Iterator[Stretch]:
+) -> Iterator[TimelineSpan]:
     queued = moment(status.queued_at) or created_at
     if queued is None:
         return
@@ -48,51 +50,51 @@ def _placements(
     released, after = _released(status)
     ends = moment(status.finished_at) or released or now
     if admitted is None:
-        yield Stretch(state=after, begins_at=queued, ends_at=ends)
+        yield TimelineSpan(state=after, begins_at=queued, ends_at=ends)
         return
     if created_at is not None:
         queued = min(queued, created_at) if queued >= admitted else queued
-    yield Stretch(state=WAITING, begins_at=queued, ends_at=admitted)
+    yield TimelineSpan(state=WAITING, begins_at=queued, ends_at=admitted)
     if started is None and status.step:
         started = admitted
     if started is None:
-        yield Stretch(state=STARTING, begins_at=admitted, ends_at=ends)
+        yield TimelineSpan(state=STARTING, begins_at=admitted, ends_at=ends)
     else:
-        yield Stretch(state=STARTING, begins_at=admitted, ends_at=started)
-        yield Stretch(state=RUNNING, begins_at=started, ends_at=ends)
+        yield TimelineSpan(state=STARTING, begins_at=admitted, ends_at=started)
+        yield TimelineSpan(state=RUNNING, begins_at=started, ends_at=ends)
     if released is not None and status.finished_at is None:
-        yield Stretch(state=after, begins_at=released, ends_at=now)
+        yield TimelineSpan(state=after, begins_at=released, ends_at=now)
 
 
 def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
-    """When it gave its places back, and what it does since."""
+    """When it gave its nodes back, and its state since then."""
     if status.assignment is not None:
         return None, WAITING
-    found = {condition.type: condition for condition in status.conditions or []}
+    conditions = {condition.type: condition for condition in status.conditions or []}
     for kind, truth, state in (
         (ConditionType.SUSPENDED, "True", SUSPENDED),
         (ConditionType.ADMITTED, "False", WAITING),
     ):
-        condition = found.get(kind)
+        condition = conditions.get(kind)
         if condition is not None and condition.status == truth:
             return moment(condition.last_transition_time), state
     return None, WAITING
 
 
-def _cut(stretch: Stretch, incidents: Sequence[IncidentStory]) -> Iterator[Stretch]:
-    """A running stretch with its recoveries cut out."""
-    begins = stretch.begins_at
-    for incident in reversed(incidents if stretch.state == RUNNING else ()):
+def _cut(span: TimelineSpan, incidents: Sequence[IncidentReport]) -> Iterator[TimelineSpan]:
+    """A running span with its recoveries cut out."""
+    begins = span.begins_at
+    for incident in reversed(incidents if span.state == RUNNING else ()):
         at = max(incident.at, begins)
-        until = min(incident.at + incident.seconds, stretch.ends_at)
+        until = min(incident.at + incident.seconds, span.ends_at)
         if until > at:
             if at > begins:
-                yield Stretch(state=RUNNING, begins_at=begins, ends_at=at)
-            yield Stretch(state=RECOVERING, begins_at=at, ends_at=until)
+                yield TimelineSpan(state=RUNNING, begins_at=begins, ends_at=at)
+            yield TimelineSpan(state=RECOVERING, begins_at=at, ends_at=until)
             begins = until
-    if stretch.ends_at > begins:
-        yield Stretch(state=stretch.state, begins_at=begins, ends_at=stretch.ends_at)
+    if span.ends_at > begins:
+        yield TimelineSpan(state=span.state, begins_at=begins, ends_at=span.ends_at)
 
 
-def _lasts(stretch: Stretch) -> bool:
-    return stretch.ends_at > stretch.begins_at
+def _lasts(span: TimelineSpan) -> bool:
+    return span.ends_at > span.begins_at

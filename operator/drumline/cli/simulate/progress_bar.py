@@ -13,7 +13,7 @@ _WIDTH: Final = 28
 _EVERY_SECONDS: Final = 0.2
 
 
-class Bar:
+class ProgressBar:
     """Draws ticks on a screen, at most a few times a second; on no screen it draws nothing."""
 
     def __init__(self, *, title: str, screen: TextIO | None) -> None:

@@ -1,4 +1,4 @@
-"""The shell around `drumline.simulator`: reads files, shows how far it is, writes what came out."""
+"""Runs `drumline.simulator` on files: reads them, shows the progress, writes the results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TextIO
 
 from drumline.cli.errors import BadInput
 from drumline.cli.simulate.html import page
-from drumline.cli.simulate.progress_bar import Bar
+from drumline.cli.simulate.progress_bar import ProgressBar
 from drumline.cli.simulate.text import table
 from drumline.simulator.arrivals import Arrival
 from drumline.simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
@@ -30,8 +30,8 @@ _MADE_UP_JOBS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What somebody wants simulated."""
+class SimulationRequest:
+    """What to simulate: the options of the command."""
 
     cluster: str
     trace: str | None
@@ -44,8 +44,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One policy and what came of it."""
+class PolicyRun:
+    """One policy and the outcome of its simulation."""
 
     name: str
     setup: Setup
@@ -57,39 +57,41 @@ class Study:
     """All policies on one trace; the cluster's own is the first."""
 
     title: str
-    runs: tuple[Run, ...]
+    runs: tuple[PolicyRun, ...]
     trace_csv: str
 
 
-def study(wish: Wish, *, screen: TextIO | None) -> Study:
+def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
     """Simulate.
 
     Args:
-        wish: what.
-        screen: where to show how far it is; None: nowhere.
+        request: what to simulate.
+        screen: where to draw the progress bar; None: nowhere.
 
     Raises:
         BadInput: where a file cannot be read or is not usable.
     """
     try:
-        setup = cluster_file.parse(_text(wish.cluster), file=wish.cluster)
-        jobs = _jobs(wish, setup=setup)
+        setup = cluster_file.parse(_text(request.cluster), file=request.cluster)
+        jobs = _jobs(request, setup=setup)
         coming = to_arrivals(
             jobs,
             cluster=setup.cluster,
             default_queue=setup.default_queue,
-            file=wish.trace or "the made-up trace",
+            file=request.trace or "the made-up trace",
         )
     except InvalidFileError as error:
         raise BadInput(str(error)) from None
     if not coming:
-        raise BadInput(f"{wish.trace}: no job of it asks for a GPU and runs")
-    chosen = compared_policies(setup)[:1] if wish.alone else compared_policies(setup)
-    runs: list[Run] = []
-    for one in chosen:
-        with Bar(title=one.name, screen=screen) as bar:
-            runs.append(_run(one, arrivals=coming, bar=bar, every_hours=wish.starts_every_hours))
-    name = Path(wish.trace).name if wish.trace else f"a made-up trace (seed {wish.seed})"
+        raise BadInput(f"{request.trace}: no job of it asks for a GPU and runs")
+    chosen = compared_policies(setup)[:1] if request.alone else compared_policies(setup)
+    runs: list[PolicyRun] = []
+    for compared in chosen:
+        with ProgressBar(title=compared.name, screen=screen) as bar:
+            runs.append(
+                _run(compared, arrivals=coming, bar=bar, every_hours=request.starts_every_hours)
+            )
+    name = Path(request.trace).name if request.trace else f"a made-up trace (seed {request.seed})"
     title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
     return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
 
@@ -101,8 +103,8 @@ def as_table(study: Study) -> str:
 
 def as_json(study: Study) -> str:
     """The comparison for a program."""
-    told = {run.name: asdict(summary(run.outcome)) for run in study.runs}
-    return json.dumps({"title": study.title, "policies": told}, indent=2) + "\n"
+    policies = {run.name: asdict(summary(run.outcome)) for run in study.runs}
+    return json.dumps({"title": study.title, "policies": policies}, indent=2) + "\n"
 
 
 def save(path: Path, text: str) -> None:
@@ -119,8 +121,12 @@ def save(path: Path, text: str) -> None:
 
 
 def _run(
-    compared: ComparedPolicy, *, arrivals: Sequence[Arrival], bar: Bar, every_hours: float | None
-) -> Run:
+    compared: ComparedPolicy,
+    *,
+    arrivals: Sequence[Arrival],
+    bar: ProgressBar,
+    every_hours: float | None,
+) -> PolicyRun:
     setup, recorder = compared.setup, None
     if every_hours is not None and compared.name == CONFIGURED:
         recorder = ForecastRecorder(every_seconds=3600 * every_hours)
@@ -133,20 +139,20 @@ def _run(
         recorder=recorder,
         watch=bar,
     )
-    return Run(name=compared.name, setup=setup, outcome=outcome)
+    return PolicyRun(name=compared.name, setup=setup, outcome=outcome)
 
 
-def _jobs(wish: Wish, *, setup: Setup) -> list[TraceJob]:
-    if wish.trace is None:
+def _jobs(request: SimulationRequest, *, setup: Setup) -> list[TraceJob]:
+    if request.trace is None:
         return synthetic.trace(
-            seed=wish.seed,
-            jobs=wish.jobs or _MADE_UP_JOBS,
+            seed=request.seed,
+            jobs=request.jobs or _MADE_UP_JOBS,
             gpus=setup.cluster.gpus,
             queues=[queue.name for queue in setup.cluster.queues if any(queue.nominal.values())],
-            load=wish.load,
+            load=request.load,
         )
-    lines = _text(wish.trace).splitlines(keepends=True)
-    return list(islice(read_as(Format(wish.format), lines, file=wish.trace), wish.jobs))
+    lines = _text(request.trace).splitlines(keepends=True)
+    return list(islice(read_as(Format(request.format), lines, file=request.trace), request.jobs))
 
 
 def _text(name: str) -> str:
@@ -165,7 +171,7 @@ def draw(study: Study, *, folder: Path) -> None:
         BadInput: where matplotlib is missing or the folder cannot be written.
     """
     try:
-        from drumline.simulator.results import charts  # noqa: PLC0415 - an extra of its own
+        from drumline.simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
     except ImportError:
         raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
     outcomes = [(run.name, run.outcome) for run in study.runs]

@@ -23,20 +23,20 @@ _HEADINGS: Final = (
 
 
 def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
-    """One line a policy, and what the first one is beside the others."""
-    rows = [_HEADINGS, *(_cells(name, one) for name, one in summaries)]
+    """One row a policy, and the first policy compared with each of the rest."""
+    rows = [_HEADINGS, *(_cells(name, summary) for name, summary in summaries)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = [plain(title), ""]
     lines += [_aligned(row, widths) for row in rows]
-    first, *others = summaries
-    lines += ["", *(beside(first, other) for other in others)] if others else []
+    first, *rest = summaries
+    lines += ["", *(compared(first, other) for other in rest)] if rest else []
     if first[1].start_error is not None:
         lines += ["", f"expected starts were off by {percent(first[1].start_error)} (median)"]
     return "\n".join(lines) + "\n"
 
 
-def beside(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
-    """The first policy's figures as parts of another one's."""
+def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
+    """The first policy compared with another policy, as a sentence."""
     (name, ours), (their_name, theirs) = first, other
     points = 100 * (ours.utilisation - theirs.utilisation)
     waits = _part(ours.mean_wait_seconds, theirs.mean_wait_seconds)
@@ -47,27 +47,27 @@ def beside(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
     )
 
 
-def _cells(name: str, one: Summary) -> tuple[str, ...]:
+def _cells(name: str, summary: Summary) -> tuple[str, ...]:
     return (
         name,
-        percent(one.utilisation),
-        duration(one.mean_wait_seconds),
-        duration(one.median_wait_seconds),
-        duration(one.p95_wait_seconds),
-        duration(one.largest_p95_wait_seconds),
-        duration(one.makespan_seconds),
-        count(one.preempted),
-        percent(one.lost_share),
-        count(one.never_started),
+        percent(summary.utilisation),
+        duration(summary.mean_wait_seconds),
+        duration(summary.median_wait_seconds),
+        duration(summary.p95_wait_seconds),
+        duration(summary.largest_p95_wait_seconds),
+        duration(summary.makespan_seconds),
+        count(summary.preempted),
+        percent(summary.lost_share),
+        count(summary.never_started),
     )
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
+    first, *rest = (
         cell.ljust(width) if column == 0 else cell.rjust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
-    return "   ".join((first, *others)).rstrip()
+    return "   ".join((first, *rest)).rstrip()
 
 
 def _part(ours: float, theirs: float) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.cli import manifests as documents
 from drumline.cli import program
 from drumline.cli.decide import cluster
 from drumline.cli.formatting import moment
+from drumline.cli.manifests import read_manifests
 from drumline.scheduling.capture import Capture, encode
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
@@ -77,27 +77,27 @@ def written(folder: Path, *objects: Json, name: str = "all.yaml") -> str:
     return str(file)
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = program.main(arguments)
     out, err = capsys.readouterr()
     return code, out, err
 
 
 def verdicts(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Json]:
-    code, out, _ = told(capsys, "decide", *arguments, "-o", "json")
+    code, out, _ = run(capsys, "decide", *arguments, "-o", "json")
     assert code == 0
     return {line["job"]: line for line in json.loads(out)["verdicts"]}
 
 
-def test_a_job_that_fits_is_placed_and_one_that_does_not_is_told_what_would_help(
+def test_a_job_that_fits_is_placed_and_a_job_that_does_not_gets_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rack = {"required": "rack"}
-    file = written(tmp_path, *SITE, a_job("one", nodes=2, topology=rack), a_job("big", nodes=3))
-    found = verdicts(capsys, "-f", file)
-    one, big = found["team/one"], found["team/big"]
-    assert (one["verdict"], one["pool"], one["nodes"]) == ("Placed", "h100", ["n1", "n2"])
-    assert (one["level"], one["domain"], one["gpus"]) == ("rack", ["r1"], 16)
+    file = written(tmp_path, *SITE, a_job("first", nodes=2, topology=rack), a_job("big", nodes=3))
+    decisions = verdicts(capsys, "-f", file)
+    small, big = decisions["team/first"], decisions["team/big"]
+    assert (small["verdict"], small["pool"], small["nodes"]) == ("Placed", "h100", ["n1", "n2"])
+    assert (small["level"], small["domain"], small["gpus"]) == ("rack", ["r1"], 16)
     assert (big["verdict"], big["reason"]) == ("Waits", "ExceedsQuota")
     assert big["message"].startswith("needs 24 GPUs; queue q has a nominal quota of 16")
 
@@ -106,28 +106,28 @@ def test_the_table_has_a_line_a_job_and_wide_names_every_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nodes = [a_node(f"n{number}") for number in range(6)]
-    file = written(tmp_path, *nodes, a_pool(), a_queue(64), a_job("one", nodes=6))
-    code, table, _ = told(capsys, "decide", "-f", file)
+    file = written(tmp_path, *nodes, a_pool(), a_queue(64), a_job("first", nodes=6))
+    code, table, _ = run(capsys, "decide", "-f", file)
     headings, line = table.splitlines()
     assert (code, headings.split()) == (
         0,
         ["JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL"],
     )
-    assert line.split()[:5] == ["team/one", "q", "6", "48", "Placed"]
+    assert line.split()[:5] == ["team/first", "q", "6", "48", "Placed"]
     assert "n0, n1, n2, n3 and 2 more" in line
-    wide = told(capsys, "decide", "-f", file, "-o", "wide")[1].splitlines()[1]
+    wide = run(capsys, "decide", "-f", file, "-o", "wide")[1].splitlines()[1]
     assert "n0, n1, n2, n3, n4, n5" in wide
 
 
 def test_lists_several_files_and_what_is_there_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    listed = {"apiVersion": "v1", "kind": "List", "items": [*SITE, a_job("one", nodes=3)]}
+    listed = {"apiVersion": "v1", "kind": "List", "items": [*SITE, a_job("first", nodes=3)]}
     (tmp_path / "all.json").write_text(json.dumps(listed))
     file = str(tmp_path / "all.json")
-    assert verdicts(capsys, "-f", file)["team/one"]["reason"] == "ExceedsQuota"
-    newer = written(tmp_path, a_job("one", nodes=1), {"kind": "Event"}, name="newer.yaml")
-    assert verdicts(capsys, "-f", file, "-f", newer)["team/one"]["verdict"] == "Placed"
+    assert verdicts(capsys, "-f", file)["team/first"]["reason"] == "ExceedsQuota"
+    newer = written(tmp_path, a_job("first", nodes=1), {"kind": "Event"}, name="newer.yaml")
+    assert verdicts(capsys, "-f", file, "-f", newer)["team/first"]["verdict"] == "Placed"
 
 
 def test_victims_are_named_with_the_job_they_go_for(
@@ -135,16 +135,19 @@ def test_victims_are_named_with_the_job_they_go_for(
 ) -> None:
     low = a_job("low", nodes=2, status=placed_on("n1", "n2"))
     high = a_job("high", nodes=1, priorityClassName="high")
-    found = verdicts(capsys, "-f", written(tmp_path, *SITE, a_class("high", 5), low, high))
-    assert (found["team/low"]["verdict"], found["team/low"]["by"]) == ("Preempted", "team/high")
-    assert found["team/low"]["reason"] == "LowerPriority"
-    assert (found["team/high"]["reason"], found["team/high"]["nodes"]) == (
+    decisions = verdicts(capsys, "-f", written(tmp_path, *SITE, a_class("high", 5), low, high))
+    assert (decisions["team/low"]["verdict"], decisions["team/low"]["by"]) == (
+        "Preempted",
+        "team/high",
+    )
+    assert decisions["team/low"]["reason"] == "LowerPriority"
+    assert (decisions["team/high"]["reason"], decisions["team/high"]["nodes"]) == (
         "WaitingForVictims",
         ["n1"],
     )
 
 
-def test_those_who_wait_are_told_when_they_will_probably_start(
+def test_waiting_jobs_get_a_forecast_of_their_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     since = {"admittedAt": "2026-11-21T10:00:00Z"}
@@ -155,10 +158,10 @@ def test_those_who_wait_are_told_when_they_will_probably_start(
     as_of = moment("2026-11-21T11:00:00Z")
     assert as_of is not None
     os.utime(file, (as_of, as_of))
-    found = verdicts(capsys, "-f", file)["team/next"]
-    assert as_of < found["expectedStart"] <= found["expectedStartBy"] <= as_of + 23 * 3600
+    decisions = verdicts(capsys, "-f", file)["team/next"]
+    assert as_of < decisions["expectedStart"] <= decisions["expectedStartBy"] <= as_of + 23 * 3600
     assert "expectedStart" not in verdicts(capsys, "-f", file, "--no-forecast")["team/next"]
-    wide = told(capsys, "decide", "-f", file, "-o", "wide")[1]
+    wide = run(capsys, "decide", "-f", file, "-o", "wide")[1]
     assert "   in " in wide.splitlines()[1]
 
 
@@ -176,13 +179,13 @@ def test_the_owner_s_choices_come_from_the_chart_s_values(
     assert patient["team/small"]["reason"] == "WouldDelayReservation"
 
 
-def test_jobs_that_no_cycle_looks_at_are_told_apart(
+def test_jobs_that_no_cycle_looks_at_are_listed_below(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     classless = a_job("classless", priorityClassName="gone")
     refused = a_job("refused", template=None, trainer={"overrides": {"optimiser": {}}})
     odd = a_job("odd", nodes=4, topology={"slices": [{"level": "rack", "nodes": 3}]})
-    text = told(capsys, "decide", "-f", written(tmp_path, *SITE, classless, refused, odd))[1]
+    text = run(capsys, "decide", "-f", written(tmp_path, *SITE, classless, refused, odd))[1]
     table, *remarks = text.splitlines()
     assert table == "nothing to decide: no job waits or is broken"
     assert [remark.split(": ")[:2] for remark in remarks] == [
@@ -195,7 +198,7 @@ def test_jobs_that_no_cycle_looks_at_are_told_apart(
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
-        ([a_queue(), a_job("one", nodes="two")], "line 17: spec.nodes: Input should be a valid"),
+        ([a_queue(), a_job("first", nodes="two")], "line 17: spec.nodes: Input should be a valid"),
         ([a_queue(-1)], "spec.quotas[0].nominalGpus: Input should be greater than or equal to 0"),
         ([{**a_pool(), "spec": {}}], "spec.nodeSelector: Field required"),
         ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]: Expected `str`, got"),
@@ -206,7 +209,7 @@ def test_jobs_that_no_cycle_looks_at_are_told_apart(
 def test_a_malformed_object_is_named_by_file_line_and_field(
     objects: list[Json], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = told(capsys, "decide", "-f", written(tmp_path, *objects))
+    code, out, err = run(capsys, "decide", "-f", written(tmp_path, *objects))
     assert (code, out) == (2, "")
     assert err.startswith(f"drumline: {tmp_path / 'all.yaml'}, line ")
     assert said in err
@@ -217,19 +220,23 @@ def test_a_policy_that_is_none_is_named_too(
 ) -> None:
     (tmp_path / "values.yaml").write_text("scheduling:\n  order: Priority\n  waiting: Maybe\n")
     arguments = ("-f", written(tmp_path, *SITE), "--policy", str(tmp_path / "values.yaml"))
-    code, _, err = told(capsys, "decide", *arguments)
+    code, _, err = run(capsys, "decide", *arguments)
     assert code == 2
     assert "values.yaml, line 3: scheduling.waiting: Input should be 'BestEffort'" in err
 
 
 def captured(folder: Path) -> Path:
-    """A cycle with a job that starts and one that waits."""
-    file = written(folder, *SITE, a_job("one", nodes=2), a_job("two", nodes=1))
-    found = cluster.read(documents.documents([file]))
+    """A cycle with a job that starts and a job that waits."""
+    file = written(folder, *SITE, a_job("first", nodes=2), a_job("two", nodes=1))
+    site = cluster.read(read_manifests([file]))
     policy = Policy()
-    made = decide(snapshot=found.snapshot, pending=found.pending, policy=policy, now=5.0)
+    made = decide(snapshot=site.snapshot, pending=site.pending, policy=policy, now=5.0)
     capture = Capture(
-        snapshot=found.snapshot, pending=found.pending, policy=policy, now=5.0, decisions=made
+        snapshot=site.snapshot,
+        pending=site.pending,
+        policy=policy,
+        now=5.0,
+        decisions=made,
     )
     (folder / "capture.json").write_bytes(encode(capture))
     return folder / "capture.json"
@@ -238,13 +245,13 @@ def captured(folder: Path) -> Path:
 def test_a_capture_is_decided_the_same_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = told(capsys, "replay", str(captured(tmp_path)))
+    code, out, _ = run(capsys, "replay", str(captured(tmp_path)))
     assert code == 0
     assert out == (
         "the same decisions as captured: 1 placed, 0 resized, 0 preemptions, 0 moves, 1 waiting\n"
     )
-    table = told(capsys, "replay", str(captured(tmp_path)), "-o", "table")[1]
-    assert [line.split()[0] for line in table.splitlines()[:3]] == ["JOB", "team/one", "team/two"]
+    table = run(capsys, "replay", str(captured(tmp_path)), "-o", "table")[1]
+    assert [line.split()[0] for line in table.splitlines()[:3]] == ["JOB", "team/first", "team/two"]
 
 
 def test_what_would_be_decided_otherwise_now_is_printed(
@@ -255,12 +262,12 @@ def test_what_would_be_decided_otherwise_now_is_printed(
     assert '"n2"' in text
     bent = text.replace('"unschedulable": false', '"unschedulable": true')
     file.write_text(bent)
-    code, out, _ = told(capsys, "replay", str(file))
+    code, out, _ = run(capsys, "replay", str(file))
     assert code == 1
     head, *lines = out.splitlines()
     assert head.endswith("differences from what was captured (no version):")
-    assert "  placed[team/one]: no more" in lines
-    assert any(line.startswith("  blocked[team/one]: new: ") for line in lines)
+    assert "  placed[team/first]: no more" in lines
+    assert any(line.startswith("  blocked[team/first]: new: ") for line in lines)
     assert any(line.startswith("  blocked[team/two].reason: ") for line in lines)
 
 
@@ -272,9 +279,9 @@ def test_what_is_no_capture_is_named_by_line_and_field(
     (at,) = [number for number, line in enumerate(lines) if line.strip() == '"now": 5.0,']
     lines[at] = lines[at].replace("5.0", '"soon"')
     file.write_text("\n".join(lines))
-    code, _, err = told(capsys, "replay", str(file))
+    code, _, err = run(capsys, "replay", str(file))
     assert code == 2
     assert err == (f"drumline: {file}, line {at + 1}: capture.now: Expected `float`, got `str`\n")
     lines[at] = lines[at].replace(":", "!")
     file.write_text("\n".join(lines))
-    assert f"line {at + 1}: JSON is malformed" in told(capsys, "replay", str(file))[2]
+    assert f"line {at + 1}: JSON is malformed" in run(capsys, "replay", str(file))[2]

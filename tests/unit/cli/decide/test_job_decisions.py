@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli.decide.job_decisions import Verdict, lines
+from drumline.cli.decide.job_decisions import JobVerdict, job_decisions
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -28,7 +28,7 @@ WAITING = gang("waits", nodes=2, gpus=4)
 
 def victim(name: str, **rest: object) -> Victim:
     fields = {"gpus": 4, "gpu_seconds_lost": 12.0, "why": VictimReason.LOWER_PRIORITY, **rest}
-    return Victim(key=f"training/{name}", uid=f"uid-{name}", **fields)  # type: ignore[arg-type]
+    return Victim(key=f"training/{name}", uid=f"uid-{name}", **fields)  # type: ignore[arg-type] - fields of several types
 
 
 def named(name: str) -> dict[str, str]:
@@ -64,24 +64,22 @@ def test_every_kind_of_decision_has_its_line() -> None:
                 key="training/waits",
                 uid="uid-waits",
                 reason=BlockReason.WAITING_FOR_VICTIMS,
-                message="waits for others to leave",
+                message="waits for its victims",
             ),
         ),
         reservations=(Reservation(**named("waits"), assignment=("n0", "n1"), start_at=99.0),),
     )
-    found = lines(decisions, snapshot=SITE, pending=[WAITING])
-    assert [
-        (line.job.partition("/")[2], line.verdict, line.pool, line.nodes) for line in found
-    ] == [
-        ("broken", Verdict.REPAIRED, "h100", ("n0", "n2")),
-        ("grown", Verdict.RESIZED, "h100", ("n0", "n1", "n2")),
-        ("gone", Verdict.PREEMPTED, "h100", ()),
-        ("shrunk", Verdict.PREEMPTED, "h100", ()),
-        ("aside", Verdict.MOVED, "a100", ("n4", "n5")),
-        ("moved", Verdict.MOVED, "h100", ("n6", "n7")),
-        ("waits", Verdict.WAITS, "h100", ("n0", "n1")),
+    rows = job_decisions(decisions, snapshot=SITE, pending=[WAITING])
+    assert [(row.job.partition("/")[2], row.verdict, row.pool, row.nodes) for row in rows] == [
+        ("broken", JobVerdict.REPAIRED, "h100", ("n0", "n2")),
+        ("grown", JobVerdict.RESIZED, "h100", ("n0", "n1", "n2")),
+        ("gone", JobVerdict.PREEMPTED, "h100", ()),
+        ("shrunk", JobVerdict.PREEMPTED, "h100", ()),
+        ("aside", JobVerdict.MOVED, "a100", ("n4", "n5")),
+        ("moved", JobVerdict.MOVED, "h100", ("n6", "n7")),
+        ("waits", JobVerdict.WAITS, "h100", ("n0", "n1")),
     ]
-    assert [line.by for line in found[2:5]] == ["training/waits"] * 3
-    assert (found[3].pods, found[3].message) == (1, "goes on with 1 pod")
-    assert found[5].message == "2 domains more free then"
-    assert found[6].reserved_at == 99.0
+    assert [row.by for row in rows[2:5]] == ["training/waits"] * 3
+    assert (rows[3].pods, rows[3].message) == (1, "goes on with 1 pod")
+    assert rows[5].message == "2 domains more free then"
+    assert rows[6].reserved_at == 99.0

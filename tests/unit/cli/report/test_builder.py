@@ -6,9 +6,9 @@ import pytest
 
 from drumline.api.conditions import Phase, Reason
 from drumline.cli.report import advice
-from drumline.cli.report.model import Fact, Mood
+from drumline.cli.report.model import Health, SummaryRow
 from drumline.scheduling.decisions import BlockReason
-from tests.unit.cli.manifests import a_manifest, a_running_status, a_story, an_event, an_incident
+from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 
 PREEMPTION = {
     "id": "n1",
@@ -19,59 +19,59 @@ PREEMPTION = {
 }
 
 
-def test_a_job_that_trains_is_told_with_its_figures() -> None:
-    story = a_story()
-    assert (story.mood, story.phase, story.reason) == (Mood.WELL, "Running", "Training")
-    assert story.sentence == "It trains on 32 GPUs of 4 nodes in pool gpus."
-    assert story.progress == 0.2105
-    assert story.facts == (
-        Fact(name="Queue", value="research"),
-        Fact(name="Size", value="4 x 8 GPUs"),
-        Fact(name="Pods ready", value="4/4"),
-        Fact(name="Step", value="4\N{NO-BREAK SPACE}210 of 20\N{NO-BREAK SPACE}000"),
-        Fact(name="Loss", value="2.4365"),
-        Fact(name="Tokens/s", value="812\N{NO-BREAK SPACE}345"),
-        Fact(name="Time left", value="about 2 h 49 min"),
-        Fact(name="Checkpoint", value="step 4\N{NO-BREAK SPACE}000"),
-        Fact(name="Membership", value="generation 3"),
-        Fact(name="Age", value="1 h 55 min"),
+def test_a_training_job_is_reported_with_its_figures() -> None:
+    report = a_report()
+    assert (report.health, report.phase, report.reason) == (Health.WELL, "Running", "Training")
+    assert report.summary == "It trains on 32 GPUs of 4 nodes in pool gpus."
+    assert report.progress == 0.2105
+    assert report.facts == (
+        SummaryRow(name="Queue", value="research"),
+        SummaryRow(name="Size", value="4 x 8 GPUs"),
+        SummaryRow(name="Pods ready", value="4/4"),
+        SummaryRow(name="Step", value="4\N{NO-BREAK SPACE}210 of 20\N{NO-BREAK SPACE}000"),
+        SummaryRow(name="Loss", value="2.4365"),
+        SummaryRow(name="Tokens/s", value="812\N{NO-BREAK SPACE}345"),
+        SummaryRow(name="Time left", value="about 2 h 49 min"),
+        SummaryRow(name="Checkpoint", value="step 4\N{NO-BREAK SPACE}000"),
+        SummaryRow(name="Membership", value="generation 3"),
+        SummaryRow(name="Age", value="1 h 55 min"),
     )
-    assert story.next_steps == ()
+    assert report.next_steps == ()
 
 
 @pytest.mark.parametrize(
-    ("status", "mood", "sentence"),
+    ("status", "health", "summary"),
     [
-        ({}, Mood.WAITS, "The operator has not looked at it yet."),
+        ({}, Health.WAITS, "The operator has not looked at it yet."),
         (
             {"phase": "Pending", "reason": "QuotaExhausted", "message": "needs 4; has 2"},
-            Mood.WAITS,
+            Health.WAITS,
             "It waits. Needs 4; has 2.",
         ),
         (
             {"phase": "Starting", "message": "pod 2 pulls its image"},
-            Mood.RECOVERS,
+            Health.RECOVERS,
             "It has its places, and its pods come up. Pod 2 pulls its image.",
         ),
         (
             {"phase": "Recovering", "message": "node-3 was lost"},
-            Mood.RECOVERS,
+            Health.RECOVERS,
             "Training stands still while it recovers. Node-3 was lost.",
         ),
         (
             {"phase": "Suspended"},
-            Mood.WAITS,
+            Health.WAITS,
             "It holds nothing, by its user's wish, and goes on from its newest checkpoint.",
         ),
-        ({"phase": "Failed"}, Mood.FAILED, "It has failed."),
+        ({"phase": "Failed"}, Health.FAILED, "It has failed."),
         (
             {"phase": "Succeeded", "message": "finished at step 9"},
-            Mood.WELL,
+            Health.WELL,
             "Finished at step 9.",
         ),
         (
             a_running_status(assignment={"gpuPool": "gpus", "nodes": ["a", "b"], "absent": [1, 3]}),
-            Mood.WELL,
+            Health.WELL,
             (
                 "It trains on 16 GPUs of 2 nodes in pool gpus."
                 " It wants 4 nodes and grows when there is room."
@@ -81,7 +81,7 @@ def test_a_job_that_trains_is_told_with_its_figures() -> None:
             a_running_status(
                 assignment={"gpuPool": "gpus", "nodes": ["a", "b", "c"], "joining": [2]}
             ),
-            Mood.WELL,
+            Health.WELL,
             (
                 "It trains on 16 GPUs of 2 nodes in pool gpus."
                 " Its pod 2 will join as soon as all of them stand."
@@ -89,7 +89,7 @@ def test_a_job_that_trains_is_told_with_its_figures() -> None:
         ),
         (
             a_running_status(disruption=PREEMPTION),
-            Mood.WELL,
+            Health.WELL,
             (
                 "It trains on 32 GPUs of 4 nodes in pool gpus. It gives way to prod/gpt: it saves a"
                 " checkpoint first, at the latest by 2026-11-21 06:57:00Z."
@@ -99,7 +99,7 @@ def test_a_job_that_trains_is_told_with_its_figures() -> None:
             a_running_status(
                 disruption={**PREEMPTION, "kind": "SpotReclaim", "by": "karpenter", "indices": [2]}
             ),
-            Mood.WELL,
+            Health.WELL,
             (
                 "It trains on 32 GPUs of 4 nodes in pool gpus. Its pod 2 will be moved"
                 " (SpotReclaim, said by karpenter): it saves a checkpoint first, at the latest by"
@@ -108,15 +108,15 @@ def test_a_job_that_trains_is_told_with_its_figures() -> None:
         ),
     ],
 )
-def test_what_it_is_doing_and_why(status: dict[str, Any], mood: Mood, sentence: str) -> None:
-    story = a_story(a_manifest(status=status))
-    assert (story.mood, story.sentence) == (mood, sentence)
+def test_what_it_is_doing_and_why(status: dict[str, Any], health: Health, summary: str) -> None:
+    report = a_report(a_manifest(status=status))
+    assert (report.health, report.summary) == (health, summary)
 
 
 def test_every_phase_has_a_sentence() -> None:
-    told = {a_story(a_manifest(status={"phase": phase})).sentence for phase in Phase}
-    assert len(told) == len(Phase)
-    assert "" not in told
+    summaries = {a_report(a_manifest(status={"phase": phase})).summary for phase in Phase}
+    assert len(summaries) == len(Phase)
+    assert "" not in summaries
 
 
 HEALTHY = {
@@ -144,32 +144,32 @@ def test_every_reason_either_has_advice_or_needs_none() -> None:
     assert advice.BY_REASON.keys() - known == {"InvalidConfig", "PriorityClassNotFound"}
 
 
-def test_a_job_without_durable_storage_is_told_to_name_a_claim() -> None:
+def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:
     warned = {
         "type": "Checkpointed",
         "status": "False",
         "reason": "NoDurableStorage",
         "lastTransitionTime": "2026-11-21T05:14:02Z",
     }
-    (step,) = a_story(a_manifest(status=a_running_status(conditions=[warned]))).next_steps
+    (step,) = a_report(a_manifest(status=a_running_status(conditions=[warned]))).next_steps
     assert step.startswith("Name checkpoint.claimName")
 
 
 def test_a_budget_that_is_used_up_is_worth_a_warning_while_the_job_lives() -> None:
     used = {"faultClass": "Hang", "used": 3, "recent": [{"at": "2026-11-21T06:00:00Z", "count": 3}]}
-    (step,) = a_story(a_manifest(status=a_running_status(budgets=[used]))).next_steps
+    (step,) = a_report(a_manifest(status=a_running_status(budgets=[used]))).next_steps
     assert step.startswith("Hang restarts are used up; the next rank that stands still ends")
     over = a_running_status(phase="Succeeded", reason="Completed", budgets=[used])
-    assert a_story(a_manifest(status=over)).next_steps == ()
+    assert a_report(a_manifest(status=over)).next_steps == ()
 
 
 def test_a_node_at_fault_again_and_again_is_named() -> None:
     twice = a_running_status(
         lastIncident=an_incident(), earlierIncidents=[an_incident(), an_incident(node="node-1")]
     )
-    assert a_story(a_manifest(status=twice)).next_steps == ()
+    assert a_report(a_manifest(status=twice)).next_steps == ()
     thrice = {**twice, "earlierIncidents": [*twice["earlierIncidents"], an_incident()]}
-    assert a_story(a_manifest(status=thrice)).next_steps == (
+    assert a_report(a_manifest(status=thrice)).next_steps == (
         "Node node-3 was at fault in 3 of the last 4 incidents: cordon it and have it looked at.",
     )
 
@@ -177,8 +177,8 @@ def test_a_node_at_fault_again_and_again_is_named() -> None:
 def test_the_newest_event_comes_first_and_a_series_is_counted() -> None:
     older = an_event(deprecatedLastTimestamp="2026-11-21T05:00:00Z", reason="Placed", type="Normal")
     series = {"count": 7, "lastObservedTime": "2026-11-21T06:50:00Z"}
-    story = a_story(None, older, an_event(series=series))
-    assert [(event.reason, event.times, event.warning) for event in story.events] == [
+    report = a_report(None, older, an_event(series=series))
+    assert [(event.reason, event.times, event.warning) for event in report.events] == [
         ("MemberReplaced", 7, True),
         ("Placed", 1, False),
     ]

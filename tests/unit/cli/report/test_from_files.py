@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from drumline.cli.errors import BadInput
-from drumline.cli.report import from_files as files
-from drumline.cli.report.job_input import Subject
+from drumline.cli.report import from_files
+from drumline.cli.report.job_input import JobInput
 from tests.unit.cli.manifests import a_manifest, an_event, as_yaml
 
 
-def read(folder: Path, text: str, **wanted: str) -> Subject:
+def read(folder: Path, text: str, **wanted: str) -> JobInput:
     file = folder / "job.yaml"
     file.write_text(text)
     os.utime(file, (1000.0, 1000.0))
-    return files.read([str(file)], job=wanted.get("job"), namespace=wanted.get("namespace"))
+    return from_files.read([str(file)], job=wanted.get("job"), namespace=wanted.get("namespace"))
 
 
 def refusal(folder: Path, text: str, **wanted: str) -> str:
@@ -28,22 +28,22 @@ def refusal(folder: Path, text: str, **wanted: str) -> str:
 
 
 def test_a_file_is_read_as_of_the_moment_it_was_written(tmp_path: Path) -> None:
-    found = read(tmp_path, as_yaml(a_manifest(), an_event()))
-    assert (found.namespace, found.name, found.as_of) == ("team", "llama", 1000.0)
-    assert [event.reason for event in found.events] == ["MemberReplaced"]
+    job_input = read(tmp_path, as_yaml(a_manifest(), an_event()))
+    assert (job_input.namespace, job_input.name, job_input.as_of) == ("team", "llama", 1000.0)
+    assert [event.reason for event in job_input.events] == ["MemberReplaced"]
 
 
 def test_a_list_holds_its_items_and_json_is_yaml_too(tmp_path: Path) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [a_manifest(), an_event()]}
-    found = read(tmp_path, json.dumps(listed, indent=4))
-    assert (found.name, len(found.events)) == ("llama", 1)
+    job_input = read(tmp_path, json.dumps(listed, indent=4))
+    assert (job_input.name, len(job_input.events)) == ("llama", 1)
 
 
-def test_several_files_are_one(tmp_path: Path) -> None:
+def test_several_files_are_read_together(tmp_path: Path) -> None:
     (tmp_path / "job").write_text(as_yaml(a_manifest()))
     (tmp_path / "events").write_text(as_yaml({"kind": "EventList", "items": [an_event()]}))
     names = [str(tmp_path / "job"), str(tmp_path / "events")]
-    assert len(files.read(names, job=None, namespace=None).events) == 1
+    assert len(from_files.read(names, job=None, namespace=None).events) == 1
 
 
 def test_times_without_quotes_stay_text(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_times_without_quotes_stay_text(tmp_path: Path) -> None:
 def test_standard_input_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("- 1\n"))
     with pytest.raises(BadInput, match="standard input, line 1: an object of the API is a mapping"):
-        files.read(["-"], job=None, namespace=None)
+        from_files.read(["-"], job=None, namespace=None)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_standard_input_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
     ],
 )
-def test_events_about_others_are_left_out(tmp_path: Path, event: Any) -> None:
+def test_events_about_other_objects_are_left_out(tmp_path: Path, event: Any) -> None:
     assert read(tmp_path, as_yaml(a_manifest(), event)).events == ()
 
 
@@ -93,12 +93,12 @@ def test_the_older_spelling_of_an_event_is_read_too(tmp_path: Path) -> None:
 TWO = as_yaml(a_manifest(), a_manifest(name="gpt"))
 
 
-def test_one_of_several_jobs_is_chosen_by_name(tmp_path: Path) -> None:
+def test_a_job_of_several_is_chosen_by_name(tmp_path: Path) -> None:
     assert read(tmp_path, TWO, job="gpt", namespace="team").name == "gpt"
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted", "told"),
+    ("text", "wanted", "message"),
     [
         (TWO, {}, "job.yaml: several jobs fit, name one of them: team/gpt, team/llama"),
         (TWO, {"job": "bert"}, "job.yaml: no such job in it, but team/gpt, team/llama"),
@@ -112,9 +112,9 @@ def test_one_of_several_jobs_is_chosen_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_chosen_is_refused(
-    tmp_path: Path, text: str, wanted: dict[str, str], told: str
+    tmp_path: Path, text: str, wanted: dict[str, str], message: str
 ) -> None:
-    assert refusal(tmp_path, text, **wanted).startswith(told)
+    assert refusal(tmp_path, text, **wanted).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_a_wrong_field_is_named_with_its_line(
 ) -> None:
     text = as_yaml(a_manifest())
     number = text.splitlines().index(line) + 1
-    found = refusal(tmp_path, text.replace(line, wrong, 1))
-    assert found.startswith(f"job.yaml, line {number}: {field}: ")
+    job_input = refusal(tmp_path, text.replace(line, wrong, 1))
+    assert job_input.startswith(f"job.yaml, line {number}: {field}: ")
 
 
 def test_a_missing_field_is_blamed_on_what_should_hold_it(tmp_path: Path) -> None:
@@ -148,15 +148,15 @@ def test_the_line_counts_from_the_top_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("contents", "told"),
+    ("contents", "message"),
     [(None, "No such file or directory"), (b"\xff\xfe", "not UTF-8: invalid start byte at byte 0")],
 )
 def test_a_file_that_cannot_be_read_is_named(
-    tmp_path: Path, contents: bytes | None, told: str
+    tmp_path: Path, contents: bytes | None, message: str
 ) -> None:
     file = tmp_path / "job.yaml"
     if contents is not None:
         file.write_bytes(contents)
     with pytest.raises(BadInput) as caught:
-        files.read([str(file)], job=None, namespace=None)
-    assert str(caught.value) == f"{file}: {told}"
+        from_files.read([str(file)], job=None, namespace=None)
+    assert str(caught.value) == f"{file}: {message}"

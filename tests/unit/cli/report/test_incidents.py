@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from drumline.cli.report.model import BudgetStory, Share
-from tests.unit.cli.manifests import a_manifest, a_running_status, a_story, an_incident
+from drumline.cli.report.model import GpuSecondsShare, RestartBudget
+from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_incident
 
 
 def story_of(**status: Any) -> Any:
-    return a_story(a_manifest(status=a_running_status(**status)))
+    return a_report(a_manifest(status=a_running_status(**status)))
 
 
 def test_the_stages_of_an_incident_touch_each_other_and_add_up() -> None:
@@ -55,13 +55,13 @@ def test_a_stage_that_a_job_s_end_cut_off_lasts_until_then() -> None:
     assert ended.incidents[0].milliseconds == 8000
 
 
-def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -> None:
-    story = story_of(lastIncident=begun_incident(), earlierIncidents=[begun_incident()])
-    assert [incident.milliseconds for incident in story.incidents] == [5316, 5316]
+def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_reported() -> None:
+    report = story_of(lastIncident=begun_incident(), earlierIncidents=[begun_incident()])
+    assert [incident.milliseconds for incident in report.incidents] == [5316, 5316]
 
 
 @pytest.mark.parametrize(
-    ("changes", "culprit", "found"),
+    ("changes", "root_cause", "detection"),
     [
         ({}, "pod llama-2-g1 on node-3", "5.10 s after its last sign of life"),
         (
@@ -72,7 +72,7 @@ def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -
         (
             {"pod": None, "node": None, "faultClass": "Hang"},
             "pod index 2",
-            "after 5.10 s, in which it was silent while the others waited for it",
+            "after 5.10 s, in which it was silent while the other ranks waited for it",
         ),
         (
             {"faultClass": "Preemption", "pod": None, "node": None},
@@ -83,19 +83,19 @@ def test_a_job_that_trains_again_waits_for_no_stage_whose_end_was_never_told() -
         ({"pod": None, "index": None, "node": None, "detectMilliseconds": None}, "", ""),
     ],
 )
-def test_an_incident_names_its_culprit_and_how_it_was_found(
-    changes: dict[str, Any], culprit: str, found: str
+def test_an_incident_names_its_root_cause_and_how_it_was_detected(
+    changes: dict[str, Any], root_cause: str, detection: str
 ) -> None:
     (incident,) = story_of(lastIncident=an_incident(**changes)).incidents
-    assert (incident.culprit, incident.found) == (culprit, found)
+    assert (incident.root_cause, incident.detection) == (root_cause, detection)
 
 
 def test_the_newest_incident_comes_first() -> None:
-    story = story_of(
+    report = story_of(
         lastIncident=an_incident(generation=4),
         earlierIncidents=[an_incident(attempt=1), an_incident(generation=2)],
     )
-    assert [incident.number for incident in story.incidents] == ["4.0", "3.1", "2.0"]
+    assert [incident.number for incident in report.incidents] == ["4.0", "3.1", "2.0"]
 
 
 def test_a_fault_that_repeats_says_so() -> None:
@@ -111,9 +111,9 @@ def test_only_faults_inside_the_window_count_against_a_budget() -> None:
     ]
     charged = [{"faultClass": "Application", "used": 9, "recent": recent}]
     manifest = a_manifest(status=a_running_status(budgets=charged), recovery={"maxRestarts": 2})
-    budgets = {budget.fault_class: budget for budget in a_story(manifest).budgets}
+    budgets = {budget.fault_class: budget for budget in a_report(manifest).budgets}
     assert list(budgets) == ["Application", "OutOfMemory", "Hang", "Infrastructure"]
-    assert budgets["Application"] == BudgetStory(
+    assert budgets["Application"] == RestartBudget(
         fault_class="Application", used=2, allowed=2, total=9, next_back_at=1795320000.0
     )
     assert [budgets[name].left for name in budgets] == [0, 1, 3, None]
@@ -121,13 +121,13 @@ def test_only_faults_inside_the_window_count_against_a_budget() -> None:
 
 def test_gpu_seconds_are_shares_of_all_that_were_held() -> None:
     held = {"until": "2026-11-21T06:55:12Z", "productive": 900, "starting": 75, "recovering": 25}
-    story = story_of(gpuSeconds=held)
-    assert story.shares == (
-        Share(state="Productive", gpu_seconds=900, share=0.9, productive=True),
-        Share(state="Starting", gpu_seconds=75, share=0.075, productive=False),
-        Share(state="Recovering", gpu_seconds=25, share=0.025, productive=False),
+    report = story_of(gpuSeconds=held)
+    assert report.shares == (
+        GpuSecondsShare(state="Productive", gpu_seconds=900, share=0.9, productive=True),
+        GpuSecondsShare(state="Starting", gpu_seconds=75, share=0.075, productive=False),
+        GpuSecondsShare(state="Recovering", gpu_seconds=25, share=0.025, productive=False),
     )
-    assert story.goodput == 0.9
+    assert report.goodput == 0.9
 
 
 def test_a_job_that_has_held_no_gpu_has_no_goodput() -> None:

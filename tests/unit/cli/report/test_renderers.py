@@ -1,7 +1,8 @@
-"""What both renderers promise: all of the story, and nothing that foreign text could start."""
+"""What both renderers promise: all of the report, and nothing that foreign text could start."""
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -11,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.cli.report import html as page
-from drumline.cli.report import text
-from drumline.cli.report.model import Story
-from tests.unit.cli.manifests import a_manifest, a_running_status, a_story, an_event, an_incident
+from drumline.cli.report import html, text
+from drumline.cli.report.json_output import as_json
+from drumline.cli.report.model import JobReport
+from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_event, an_incident
 
 EVIL = "</style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>\x1b[31m\u202e"
 
@@ -44,7 +45,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def full_story(foreign: str) -> Story:
+def full_report(foreign: str) -> JobReport:
     status = a_running_status(
         reason=foreign[:64],
         message=foreign,
@@ -57,60 +58,60 @@ def full_story(foreign: str) -> Story:
     manifest: Any = a_manifest(status=status)
     manifest["metadata"]["name"] = foreign or "llama"
     regarding = {"kind": "TrainingJob", "name": foreign or "llama", "namespace": "team"}
-    return a_story(manifest, an_event(note=foreign, reason=foreign, regarding=regarding))
+    return a_report(manifest, an_event(note=foreign, reason=foreign, regarding=regarding))
 
 
-def test_the_text_tells_the_incident_and_its_stages_add_up() -> None:
-    told = text.render(
-        a_story(a_manifest(status=a_running_status(lastIncident=an_incident()))), colours=False
+def test_the_text_shows_the_incident_and_its_stages_add_up() -> None:
+    shown = text.render(
+        a_report(a_manifest(status=a_running_status(lastIncident=an_incident()))), colours=False
     )
-    stages = re.findall(r"^  ([A-Z][a-z ]+?) +([\d.]+) s", told, re.MULTILINE)
+    stages = re.findall(r"^  ([A-Z][a-z ]+?) +([\d.]+) s", shown, re.MULTILINE)
     assert [name for name, _ in stages] == [
         *("Detect", "Decide", "Replace", "Rendezvous", "Restore", "First step")
     ]
-    (total,) = re.findall(r"^  total +([\d.]+) s$", told, re.MULTILINE)
+    (total,) = re.findall(r"^  total +([\d.]+) s$", shown, re.MULTILINE)
     assert round(sum(float(seconds) for _, seconds in stages), 3) == float(total) == 16.41
 
 
 def test_colours_change_nothing_but_colours() -> None:
-    story = full_story("a cause")
-    coloured = text.render(story, colours=True)
+    report = full_report("a cause")
+    coloured = text.render(report, colours=True)
     assert "\x1b[" in coloured
-    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text.render(story, colours=False)
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == text.render(report, colours=False)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_no_foreign_text_steers_a_terminal(foreign: str) -> None:
-    told = text.render(full_story(foreign), colours=False)
+    shown = text.render(full_report(foreign), colours=False)
     assert not re.search(
-        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", told
+        r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", shown
     )
-    assert max(map(len, told.splitlines())) <= 320
+    assert max(map(len, shown.splitlines())) <= 320
 
 
 @settings(deadline=None)
 @given(st.one_of(st.just(EVIL), st.text(max_size=300), st.text(alphabet="<>&\"'/!-", max_size=60)))
 def test_no_foreign_text_becomes_markup(foreign: str) -> None:
-    plain = Elements(page.render(full_story("harmless")))
-    told = Elements(page.render(full_story(foreign)))
-    assert told.names <= plain.names
-    assert told.attributes <= plain.attributes
-    assert told.open == []
+    plain = Elements(html.render(full_report("harmless")))
+    shown = Elements(html.render(full_report(foreign)))
+    assert shown.names <= plain.names
+    assert shown.attributes <= plain.attributes
+    assert shown.open == []
 
 
 def test_the_page_loads_and_runs_nothing() -> None:
-    document = page.render(full_story(EVIL))
-    found = Elements(document)
-    assert not found.names & {"script", "link", "img", "iframe", "object", "base", "form", "a"}
-    assert not {name for name in found.attributes if name.startswith("on")}
-    assert not found.attributes & {"src", "href", "action"}
+    document = html.render(full_report(EVIL))
+    elements = Elements(document)
+    assert not elements.names & {"script", "link", "img", "iframe", "object", "base", "form", "a"}
+    assert not {name for name in elements.attributes if name.startswith("on")}
+    assert not elements.attributes & {"src", "href", "action"}
     assert "url(" not in document
     assert "default-src &#x27;none&#x27;" in document
 
 
 def test_the_pictures_are_well_formed_and_say_in_words_what_they_show() -> None:
-    pictures = re.findall(r"<svg[^>]*role=.*?</svg>", page.render(full_story(EVIL)), re.DOTALL)
+    pictures = re.findall(r"<svg[^>]*role=.*?</svg>", html.render(full_report(EVIL)), re.DOTALL)
     assert len(pictures) == 3
     for picture in pictures:
         root = ET.fromstring(picture)  # noqa: S314 - our own
@@ -124,8 +125,8 @@ def test_the_pictures_are_well_formed_and_say_in_words_what_they_show() -> None:
 
 def test_every_stage_of_the_picture_stands_inside_it() -> None:
     slow = an_incident(detectMilliseconds=0, decideMilliseconds=9_000_000, firstStepMilliseconds=1)
-    story = a_story(a_manifest(status=a_running_status(lastIncident=slow)))
-    document = page.render(story)
+    report = a_report(a_manifest(status=a_running_status(lastIncident=slow)))
+    document = html.render(report)
     (picture,) = re.findall(r'<svg[^>]*class="picture recovery.*?</svg>', document, re.DOTALL)
     for rect in ET.fromstring(picture).iter("rect"):  # noqa: S314 - our own
         assert float(rect.get("x", "nan")) >= 124
@@ -133,7 +134,45 @@ def test_every_stage_of_the_picture_stands_inside_it() -> None:
 
 
 @pytest.mark.parametrize("status", [{}, {"phase": "Pending"}, a_running_status()])
-def test_a_job_with_little_to_tell_is_told_too(status: dict[str, Any]) -> None:
-    story = a_story(a_manifest(status=status))
-    assert "What to do" in text.render(story, colours=False)
-    assert Elements(page.render(story)).open == []
+def test_a_job_with_little_to_tell_is_shown_too(status: dict[str, Any]) -> None:
+    report = a_report(a_manifest(status=status))
+    assert "What to do" in text.render(report, colours=False)
+    assert Elements(html.render(report)).open == []
+
+
+def test_the_fields_of_the_json_are_an_interface() -> None:
+    document = json.loads(as_json(full_report("harmless")))
+    assert list(document) == [
+        "namespace",
+        "name",
+        "as_of",
+        "mood",
+        "phase",
+        "reason",
+        "sentence",
+        "progress",
+        "facts",
+        "incidents",
+        "shares",
+        "budgets",
+        "life",
+        "next_steps",
+        "events",
+        "remarks",
+        "goodput",
+    ]
+    assert list(document["incidents"][0]) == [
+        "number",
+        "fault_class",
+        "cause",
+        "culprit",
+        "node",
+        "found",
+        "at",
+        "stages",
+        "over",
+        "failed_step",
+        "restored_step",
+        "lost_steps",
+        "tier",
+    ]

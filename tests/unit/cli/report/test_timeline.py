@@ -6,20 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.cli.formatting import clock
-from tests.unit.cli.manifests import AS_OF, a_manifest, a_running_status, a_story, an_incident
+from tests.unit.cli.manifests import AS_OF, a_manifest, a_report, a_running_status, an_incident
 
 RELEASED = {"admittedAt": "2026-11-21T05:14:02Z", "startedAt": None, "assignment": None}
 
 
-def life(status: dict[str, Any], *, as_of: str = AS_OF) -> list[tuple[str, str, str]]:
+def timeline(status: dict[str, Any], *, as_of: str = AS_OF) -> list[tuple[str, str, str]]:
     return [
-        (stretch.state, clock(stretch.begins_at)[11:19], clock(stretch.ends_at)[11:19])
-        for stretch in a_story(a_manifest(status=status), as_of=as_of).life
+        (span.state, clock(span.begins_at)[11:19], clock(span.ends_at)[11:19])
+        for span in a_report(a_manifest(status=status), as_of=as_of).timeline
     ]
 
 
 def test_it_waited_started_ran_and_recovered() -> None:
-    assert life(a_running_status(lastIncident=an_incident())) == [
+    assert timeline(a_running_status(lastIncident=an_incident())) == [
         ("Waiting", "05:00:02", "05:14:02"),
         ("Starting", "05:14:02", "05:15:40"),
         ("Running", "05:15:40", "06:41:12"),
@@ -30,7 +30,7 @@ def test_it_waited_started_ran_and_recovered() -> None:
 
 def test_a_recovery_that_is_not_over_lasts_until_now() -> None:
     begun = an_incident(firstStepMilliseconds=None)
-    assert life(a_running_status(phase="Recovering", lastIncident=begun))[-1] == (
+    assert timeline(a_running_status(phase="Recovering", lastIncident=begun))[-1] == (
         "Recovering",
         "06:41:12",
         "06:55:30",
@@ -38,12 +38,12 @@ def test_a_recovery_that_is_not_over_lasts_until_now() -> None:
 
 
 def test_a_job_that_was_never_placed_waits_since_it_exists() -> None:
-    assert life({"phase": "Pending"}) == [("Waiting", "05:00:00", "06:55:30")]
+    assert timeline({"phase": "Pending"}) == [("Waiting", "05:00:00", "06:55:30")]
 
 
-def test_a_finished_job_s_life_is_over() -> None:
+def test_the_timeline_of_a_finished_job_ends() -> None:
     ended = a_running_status(phase="Succeeded", finishedAt="2026-11-21T06:00:00Z")
-    assert life(ended)[-1] == ("Running", "05:15:40", "06:00:00")
+    assert timeline(ended)[-1] == ("Running", "05:15:40", "06:00:00")
 
 
 def test_a_suspended_job_ran_before() -> None:
@@ -53,7 +53,7 @@ def test_a_suspended_job_ran_before() -> None:
         "reason": "SuspendedByUser",
         "lastTransitionTime": "2026-11-21T06:00:00Z",
     }
-    assert life(a_running_status(**RELEASED, conditions=[suspended])) == [
+    assert timeline(a_running_status(**RELEASED, conditions=[suspended])) == [
         ("Waiting", "05:00:02", "05:14:02"),
         ("Running", "05:14:02", "06:00:00"),
         ("Suspended", "06:00:00", "06:55:30"),
@@ -67,7 +67,7 @@ def test_a_preempted_job_waits_again() -> None:
         "reason": "Preempted",
         "lastTransitionTime": "2026-11-21T06:30:00Z",
     }
-    assert life(a_running_status(**RELEASED, conditions=[released]))[-2:] == [
+    assert timeline(a_running_status(**RELEASED, conditions=[released]))[-2:] == [
         ("Running", "05:14:02", "06:30:00"),
         ("Waiting", "06:30:00", "06:55:30"),
     ]
@@ -75,7 +75,7 @@ def test_a_preempted_job_waits_again() -> None:
 
 def test_time_with_an_incident_before_the_current_placement_was_not_only_waiting() -> None:
     before = an_incident(faultAt="2026-11-21T05:03:00Z")
-    assert life(a_running_status(lastIncident=before))[0] == (
+    assert timeline(a_running_status(lastIncident=before))[0] == (
         "Earlier placements",
         "05:00:02",
         "05:14:02",
@@ -84,7 +84,7 @@ def test_time_with_an_incident_before_the_current_placement_was_not_only_waiting
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=8, unique=True), st.data())
-def test_stretches_never_overlap_and_leave_no_gap(offsets: list[int], data: st.DataObject) -> None:
+def test_spans_never_overlap_and_leave_no_gap(offsets: list[int], data: st.DataObject) -> None:
     incidents = [
         an_incident(
             faultAt=f"2026-11-21T{5 + at // 3600:02d}:{at // 60 % 60:02d}:{at % 60:02d}Z",
@@ -93,6 +93,6 @@ def test_stretches_never_overlap_and_leave_no_gap(offsets: list[int], data: st.D
         for at in sorted(offsets, reverse=True)
     ]
     status = a_running_status(lastIncident=incidents[0], earlierIncidents=incidents[1:])
-    stretches = a_story(a_manifest(status=status)).life
-    assert [s.begins_at for s in stretches[1:]] == [s.ends_at for s in stretches[:-1]]
-    assert all(stretch.ends_at > stretch.begins_at for stretch in stretches)
+    spans = a_report(a_manifest(status=status)).timeline
+    assert [s.begins_at for s in spans[1:]] == [s.ends_at for s in spans[:-1]]
+    assert all(span.ends_at > span.begins_at for span in spans)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drumline.cli import program
-from drumline.cli.simulate import progress_bar as progress
-from drumline.cli.simulate.progress_bar import Bar
+from drumline.cli.simulate import progress_bar
+from drumline.cli.simulate.progress_bar import ProgressBar
 from drumline.simulator.engine.simulation import SimulationProgress
 
 CLUSTER = """\
@@ -42,21 +42,21 @@ def test_a_table_compares_the_cluster_s_policy_with_plain_queues(
     files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(["simulate", *files]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert told.out.splitlines()[0] == "4 jobs of trace.csv on 16 GPUs"
-    names = [line.split("  ")[0] for line in told.out.splitlines()[3:6]]
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert shown.out.splitlines()[0] == "4 jobs of trace.csv on 16 GPUs"
+    names = [line.split("  ")[0] for line in shown.out.splitlines()[3:6]]
     assert names == ["drumline", "best-effort FIFO", "strict FIFO"]
-    assert "drumline beside best-effort FIFO: " in told.out
+    assert "drumline beside best-effort FIFO: " in shown.out
 
 
 def test_json_has_the_figures_of_each_policy(
     files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(["simulate", *files, "-o", "json", "--alone"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told["policies"]) == ["drumline"]
-    figures = told["policies"]["drumline"]
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown["policies"]) == ["drumline"]
+    figures = shown["policies"]["drumline"]
     assert (figures["jobs"], figures["preempted"], figures["never_started"]) == (4, 2, 0)
     assert figures["makespan_seconds"] == 90 + 600 + (60 + 540) + 60
 
@@ -89,7 +89,7 @@ def test_a_made_up_trace_can_be_kept_and_used_again(
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "shown"),
     [
         (["cluster.yaml", "count: 2", "count: two"], "cluster.yaml, line 3, field pools[0].nodes"),
         (["trace.csv", "0,8,600,bob", "0,8,long,bob"], "trace.csv, line 3, field duration_seco"),
@@ -97,38 +97,38 @@ def test_a_made_up_trace_can_be_kept_and_used_again(
         (["trace.csv", "gpus", "gpu"], "trace.csv, line 1, field gpus: this column is missing"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_one_sentence(
-    files: tuple[str, str], change: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_what_is_wrong_with_a_file_is_said_in_a_sentence(
+    files: tuple[str, str], change: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, old, new = change
     path = Path(files[0]).with_name(name)
     path.write_text(path.read_text().replace(old, new))
-    assert program.main(["simulate", *files]) == (2 if told else 0)
-    assert told in capsys.readouterr().err
+    assert program.main(["simulate", *files]) == (2 if shown else 0)
+    assert shown in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (["--jobs", "0"], "--jobs must be at least 1"),
         (["--load", "0"], "--load must be above 0"),
         (["missing.csv"], "missing.csv: No such file"),
     ],
 )
-def test_what_is_wrong_with_an_argument_is_one_sentence(
-    files: tuple[str, str], arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_what_is_wrong_with_an_argument_is_said_in_a_sentence(
+    files: tuple[str, str], arguments: list[str], shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(["simulate", files[0], *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert shown in capsys.readouterr().err
 
 
 def test_a_bar_says_how_far_it_is_and_cleans_up() -> None:
     tick = SimulationProgress(now=7200, submitted=30, ended=10, waiting=15, running=5, jobs=40)
     screen = StringIO()
-    with Bar(title="strict FIFO", screen=screen) as bar:
+    with ProgressBar(title="strict FIFO", screen=screen) as bar:
         bar(tick)
         bar(tick)
-    told = progress.line(tick, title="strict FIFO")
-    assert "10 of 40 jobs ended, 5 run, 15 wait; 2 h simulated" in told
-    assert told.count("█") == 7
-    assert screen.getvalue() == f"\r\033[K{told}\r\033[K"
+    shown = progress_bar.line(tick, title="strict FIFO")
+    assert "10 of 40 jobs ended, 5 run, 15 wait; 2 h simulated" in shown
+    assert shown.count("█") == 7
+    assert screen.getvalue() == f"\r\033[K{shown}\r\033[K"

@@ -1,0 +1,209 @@
+"""The grammar of the command line: every command with its arguments, by argparse alone.
+
+Nothing heavier is imported here, so that `--help` and a mistyped option are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+_Commands = Any
+"""What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
+
+_REPORT_DESCRIPTION: Final = """\
+Report what a job is doing now and why, its incidents and how long each stage of a recovery took,
+where its GPU-seconds went, which restarts are left, and what to do next.
+"""
+_REPORT_EXAMPLES: Final = """\
+examples:
+  drumline report llama -n research
+  drumline report llama -n research -o html > llama.html
+  kubectl get trainingjob llama -o yaml | drumline report --file -
+"""
+_DECIDE_DESCRIPTION: Final = """\
+Decide as the operator would: which waiting jobs start and where, which are preempted, which wait,
+why, and what would help. Reads nodes, pods, queues, pools, priority classes and jobs from files;
+no cluster is asked, nothing is changed. A job that was never applied is judged beside the rest.
+"""
+_DECIDE_EXAMPLES: Final = """\
+examples:
+  kubectl get nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs -A -o json > all.json
+  drumline decide -f all.json
+  drumline decide -f all.json -f new-job.yaml -o wide
+  drumline decide -f all.json --policy values.yaml -o json
+"""
+_REPLAY_DESCRIPTION: Final = """\
+Decide a captured cycle again, with this program's scheduler, and compare. The exit code is 0 when
+the decisions are the same to the last word, and 1 when they differ: the differences are printed.
+
+The operator writes a capture of its next cycle to /tmp/drumline-capture.json when it gets SIGUSR1:
+  kubectl exec -n drumline-system deploy/drumline-operator -- sh -c 'kill -USR1 1'
+  kubectl exec -n drumline-system deploy/drumline-operator -- cat /tmp/drumline-capture.json
+"""
+_SIMULATE_DESCRIPTION: Final = """\
+Run a trace of jobs on a made-up cluster with the operator's own scheduler and a virtual clock, and
+compare it with plain first-in-first-out queues on the same trace. Nothing is asked of any cluster.
+"""
+_SIMULATE_EXAMPLES: Final = """\
+examples:
+  drumline simulate examples/simulation/cluster.yaml examples/simulation/trace.csv
+  drumline simulate cluster.yaml trace.csv --pictures build/simulation
+  drumline simulate cluster.yaml cluster_log.csv --format helios --jobs 20000
+  drumline simulate cluster.yaml --jobs 5000 --seed 7 --save-trace made-up.csv
+"""
+_TRACE_FORMATS: Final = ("drumline", "philly", "helios", "alibaba2020", "alibaba2023", "acme")
+
+
+def parser(program: str) -> argparse.ArgumentParser:
+    """The parser of all commands; the chosen command's name is its `command` attribute.
+
+    Args:
+        program: how the program was called, for its usage.
+    """
+    whole = argparse.ArgumentParser(
+        prog=program, description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
+    )
+    commands = whole.add_subparsers(title="commands", dest="command", required=True)
+    _add_report(commands)
+    _add_decide(commands)
+    _add_replay(commands)
+    _add_simulate(commands)
+    return whole
+
+
+def _add(
+    commands: _Commands, name: str, *, summary: str, description: str, epilog: str = ""
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return command
+
+
+def _add_report(commands: _Commands) -> None:
+    report = _add(
+        commands,
+        "report",
+        summary="what a job is doing, what happened to it, and what to do next",
+        description=_REPORT_DESCRIPTION,
+        epilog=_REPORT_EXAMPLES,
+    )
+    report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
+    report.add_argument("-n", "--namespace", help="its namespace; default: that of the context")
+    report.add_argument(
+        "-o", "--output", choices=("text", "html", "json"), default="text", help="default: text"
+    )
+    report.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read the job, and events, from what `kubectl get -o yaml` printed instead of the"
+        " cluster; - is standard input; may be repeated",
+    )
+    report.add_argument("--context", help="context of the kubeconfig")
+    report.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def _add_decide(commands: _Commands) -> None:
+    decide = _add(
+        commands,
+        "decide",
+        summary="what the operator would do with the jobs of some files",
+        description=_DECIDE_DESCRIPTION,
+        epilog=_DECIDE_EXAMPLES,
+    )
+    decide.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="objects as `kubectl get -o yaml` or `-o json` prints them; - is standard input; may"
+        " be repeated",
+    )
+    decide.add_argument(
+        "-o", "--output", choices=("table", "wide", "json"), default="table", help="default: table"
+    )
+    decide.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="the scheduling policy: the chart's values, or what is below `scheduling` in them",
+    )
+    decide.add_argument(
+        "--no-forecast",
+        action="store_true",
+        help="do not work out when waiting jobs will probably start: that takes some hundred times"
+        " as long as to decide",
+    )
+
+
+def _add_replay(commands: _Commands) -> None:
+    replay = _add(
+        commands,
+        "replay",
+        summary="decide a captured cycle again and compare",
+        description=_REPLAY_DESCRIPTION,
+    )
+    replay.add_argument("capture", metavar="FILE", help="a capture; - is standard input")
+    replay.add_argument(
+        "-o",
+        "--output",
+        choices=("text", "table", "wide"),
+        default="text",
+        help="text: only whether they differ, and in what; table, wide: what was decided now, too",
+    )
+
+
+def _add_simulate(commands: _Commands) -> None:
+    simulate = _add(
+        commands,
+        "simulate",
+        summary="a trace of jobs on a virtual clock, compared with plain queues",
+        description=_SIMULATE_DESCRIPTION,
+        epilog=_SIMULATE_EXAMPLES,
+    )
+    simulate.add_argument("cluster", metavar="CLUSTER", help="cluster file (docs/simulation.md)")
+    simulate.add_argument(
+        "trace", nargs="?", metavar="TRACE", help="the jobs; left out: a made-up trace"
+    )
+    simulate.add_argument(
+        "--format",
+        choices=_TRACE_FORMATS,
+        default="drumline",
+        help="of the trace; default: drumline",
+    )
+    simulate.add_argument(
+        "--jobs", type=int, metavar="N", help="only the first N jobs; of a made-up trace: 2000"
+    )
+    simulate.add_argument("--seed", type=int, default=1, help="of a made-up trace; default: 1")
+    simulate.add_argument(
+        "--load", type=float, default=1.15, help="of a made-up trace: work over capacity; 1.15"
+    )
+    simulate.add_argument(
+        "--save-trace", type=Path, metavar="FILE", help="write the trace as it was used"
+    )
+    simulate.add_argument(
+        "--alone", action="store_true", help="only the cluster's own policy, no comparison"
+    )
+    simulate.add_argument(
+        "--starts",
+        type=float,
+        metavar="HOURS",
+        help="every so many simulated hours forecast when waiting jobs will start, and report how"
+        " far the forecasts were off",
+    )
+    simulate.add_argument(
+        "--pictures", type=Path, metavar="FOLDER", help="write pictures (PNG) and a page (HTML)"
+    )
+    simulate.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
+    )
