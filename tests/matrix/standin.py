@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from drumline.controller.agents.client import AgentClient, AgentError
-from drumline.controller.agents.watch import AgentWatch, MemberAddress
-from drumline.controller.agents.watch import Gang as WatchedGang
+from drumline.controller.agents.watch import AgentWatch, MemberAddress, WatchedGang
 from drumline_trainer.contract import AgentPhase, ContractError, ExitCode, Progress
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent
 from tests.faults.agent.gang import Gang
@@ -106,7 +105,7 @@ class StandIn:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._watch.leave(JOB_UID)
+        self._watch.unfollow(JOB_UID)
         await self._stack.aclose()
         await self.gang.band.stop()
 
@@ -139,7 +138,7 @@ class StandIn:
         return self.gang.agents.get(agent.index) is agent
 
     def _lost(self) -> set[int]:
-        heard = self._watch.heard(JOB_UID)
+        heard = self._watch.report(JOB_UID)
         lost = heard.lost if heard is not None else frozenset()
         return {index for index, agent in self.gang.agents.items() if agent.pod_uid in lost}
 
@@ -149,7 +148,7 @@ class StandIn:
             await asyncio.sleep(max(0.0, mark.time + self.away_seconds - time.time()))
 
     def _listen_to_progress(self) -> None:
-        heard = self._watch.heard(JOB_UID)
+        heard = self._watch.report(JOB_UID)
         progress = heard.status.progress if heard is not None else Progress()
         step, unknown_from = progress.checkpoint_step, self.forgets_checkpoints_from
         if step is not None and (unknown_from is None or step < unknown_from):
@@ -202,7 +201,7 @@ class StandIn:
 
     def _wake_zombies(self) -> None:
         """Once the gang trains without them."""
-        heard = self._watch.heard(JOB_UID)
+        heard = self._watch.report(JOB_UID)
         if heard is None or heard.status.phase is not AgentPhase.RUNNING:
             return
         if self._paused and heard.status.generation == self.gang.generation > 1:
@@ -236,7 +235,7 @@ class StandIn:
 
     async def _finish(self, *, error: str = "") -> Ending:
         """Let the others end; after a failure delete them, as a failed job's pods are."""
-        self._watch.leave(JOB_UID)
+        self._watch.unfollow(JOB_UID)
         self._continue_zombies()
         for agent in [*self.gang.former, *(self.gang.agents.values() if error else ())]:
             agent.process.send_signal(signal.SIGTERM)

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
-from drumline.kube.lease_client import LeaseDesk, LeaseRecord
+from drumline.kube.lease_client import LeaseClient, LeaseRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class LeaderElector:
         epoch_floor: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._timing = timing or LeaseTiming()
-        self._desk = LeaseDesk(
+        self._desk = LeaseClient(
             client=client,
             namespace=namespace,
             name=name,

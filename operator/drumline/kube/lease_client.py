@@ -60,7 +60,7 @@ _decode: Final = msgspec.json.Decoder(_Lease).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseDesk:
+class LeaseClient:
     """Where one Lease is read and written.
 
     Attributes:

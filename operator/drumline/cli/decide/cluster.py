@@ -19,8 +19,8 @@ from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import Json, Manifest
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
 from drumline.kube import codec
 from drumline.lifecycle.model.job import Job
@@ -66,8 +66,8 @@ def read(manifests: Sequence[Manifest]) -> ClusterInput:
     }
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
-    state = ClusterState(
-        nodes=NodeBook(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
+    state = ClusterCache(
+        nodes=NodeCache(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
     )
     for manifest in known.values():
         _TAKE[manifest.kind](state, manifest)
@@ -81,7 +81,7 @@ def read(manifests: Sequence[Manifest]) -> ClusterInput:
     )
 
 
-def _remarks(state: ClusterState) -> list[str]:
+def _remarks(state: ClusterCache) -> list[str]:
     left_out = [f"{key}: left out: {problem}" for key, problem in state.left_out.items()]
     classless = [
         f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
@@ -106,7 +106,7 @@ def _progress(job: Job) -> Progress | None:
     )
 
 
-def _job(state: ClusterState, manifest: Manifest) -> None:
+def _job(state: ClusterCache, manifest: Manifest) -> None:
     view = _decoded(manifest, codec.custom_object)
     try:
         job_of(view)
@@ -118,31 +118,31 @@ def _job(state: ClusterState, manifest: Manifest) -> None:
     state.on_job(None, view)
 
 
-def _queue(state: ClusterState, manifest: Manifest) -> None:
+def _queue(state: ClusterCache, manifest: Manifest) -> None:
     view = _decoded(manifest, codec.custom_object)
     _check(manifest, TrainingQueueSpec, view.spec)
     state.on_queue(None, view)
 
 
-def _pool(state: ClusterState, manifest: Manifest) -> None:
+def _pool(state: ClusterCache, manifest: Manifest) -> None:
     view = _decoded(manifest, codec.custom_object)
     _check(manifest, GpuPoolSpec, view.spec)
     state.on_pool(None, view)
 
 
-def _node(state: ClusterState, manifest: Manifest) -> None:
+def _node(state: ClusterCache, manifest: Manifest) -> None:
     state.nodes.on_node(None, _decoded(manifest, codec.node))
 
 
-def _pod(state: ClusterState, manifest: Manifest) -> None:
+def _pod(state: ClusterCache, manifest: Manifest) -> None:
     state.on_pod(None, _decoded(manifest, codec.pod))
 
 
-def _priority_class(state: ClusterState, manifest: Manifest) -> None:
+def _priority_class(state: ClusterCache, manifest: Manifest) -> None:
     state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
-_TAKE: Final[Mapping[str, Callable[[ClusterState, Manifest], None]]] = {
+_TAKE: Final[Mapping[str, Callable[[ClusterCache, Manifest], None]]] = {
     "Node": _node,
     "Pod": _pod,
     "PriorityClass": _priority_class,

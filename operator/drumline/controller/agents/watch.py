@@ -1,18 +1,24 @@
-"""One eye on every gang that trains: a request to its leader that waits there for news.
+"""Watches every gang that trains: a long poll to its leader, and the verdict on silent members.
 
-The leader of a gang is the agent of the lowest index that its agents know of, and comes first in
-`Gang.members`: it hears all members, and its status says who has fallen silent, which faults were
-recovered in place, what became of a notice, how far training is. When the leader does not answer
-twice in a row, the next members are asked, who say for how long they have not heard it.
+The leader of a gang is the agent with the lowest index that its agents know of; it comes first in
+`WatchedGang.members`. It hears from all members, and its status names silent members, faults that
+were recovered in place, the state of a notice, and the progress of training. When the leader fails
+to answer twice in a row, the next members are asked; they report for how long it has been silent.
 
-A member is *lost* when its peers have not heard it for `lost_after_seconds` and a look of our own
-fails too, or when they go on not to hear it for three times as long whatever our look says. Where
-no peer is left to ask, four times as long without an answer to us counts, but only on a node that
-the API server does not hear either: a partition between us and a healthy gang loses nobody. A node
-whose kubelet is dead and whose agent answers is none of this.
+A member is *lost* when its peers have not heard from it for `lost_after_seconds` and our own
+request to it fails too, or when its peers stay without a sign of it for three times as long,
+whatever our request says. With no peer left to ask, four times as long without an answer to us
+counts, but only on a node that the API server reports as not ready: a partition between the
+operator and a healthy gang loses no member. An agent that answers from a node whose kubelet is dead
+is not lost.
 
-What an agent says is tenant input: it is bounded by the contract, asked for at most `PACE_SECONDS`
-apart, and can cost its own job alone.
+    lost_after_seconds = 10, member 3 silent to its peers since t = 0
+    t = 10  peers report 10 s; our request to member 3 fails     -> lost
+    t = 10  peers report 10 s; member 3 answers us               -> doubted
+    t = 40  peers report 40 s; member 3 still answers us         -> lost: its peers count
+
+What an agent says is tenant input: it is bounded by the contract, asked for at most every
+`PACE_SECONDS`, and can cost its own job alone.
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ IDLE_SECONDS = 0.5
 """While no member has an address."""
 TRIES = 2
 """Failures in a row before a leader counts as not answering."""
-DEPUTIES = 3
+NEXT_MEMBERS = 3
 """Members asked when the leader does not answer."""
 CERTAIN_FACTOR = 4.0
 """Silence so many times longer than `lost_after_seconds` is believed without a second witness."""
@@ -49,7 +55,7 @@ CERTAIN_FACTOR = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAddress:
-    """Where one member of a gang is to be asked."""
+    """The agent of one member of a gang, and where to reach it."""
 
     index: int
     pod_uid: str
@@ -61,8 +67,8 @@ class MemberAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
-    """A gang to keep an eye on."""
+class WatchedGang:
+    """A gang to keep an state on."""
 
     key: str
     uid: str
@@ -73,21 +79,21 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What is known of a gang from its agents."""
+class GangReport:
+    """The latest report of a gang's agents."""
 
     status: AgentStatus
-    """The newest answer of its leader, or of whoever answered for it."""
+    """The newest answer of its leader, or of the member that answered in its place."""
     lost: frozenset[str] = frozenset()
     """Uids of the pods that are lost by silence."""
 
 
 @dataclass(slots=True)
-class _Eye:
+class _WatchState:
     """What is remembered of one gang between two requests."""
 
-    gang: Gang
-    heard: Heard | None = None
+    gang: WatchedGang
+    report: GangReport | None = None
     reporter: str = ""
     """Uid of the pod that gave the last answer: versions of two agents do not compare."""
     failures: int = 0
@@ -119,7 +125,7 @@ class AgentWatch:
         self._agents = agents
         self._enqueue = enqueue
         self._clock = clock
-        self._eyes: dict[str, _Eye] = {}
+        self._states: dict[str, _WatchState] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group = asyncio.TaskGroup()
 
@@ -133,191 +139,201 @@ class AgentWatch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for uid in list(self._eyes):
-            self.leave(uid)
+        for uid in list(self._states):
+            self.unfollow(uid)
         await self._group.__aexit__(kind, error, trace)
 
-    def follow(self, gang: Gang) -> None:
-        """Keep an eye on a gang, or take note of its members as they are now."""
-        eye = self._eyes.get(gang.uid)
-        if eye is None:
-            self._eyes[gang.uid] = _Eye(gang=gang)
-            self._tasks[gang.uid] = self._group.create_task(self._watch(self._eyes[gang.uid]))
+    def follow(self, gang: WatchedGang) -> None:
+        """Keep an state on a gang, or take note of its members as they are now."""
+        state = self._states.get(gang.uid)
+        if state is None:
+            self._states[gang.uid] = _WatchState(gang=gang)
+            self._tasks[gang.uid] = self._group.create_task(self._watch(self._states[gang.uid]))
             return
-        if _leader(gang) != _leader(eye.gang):
-            eye.failures = 0
-        before = {member.pod_uid for member in eye.gang.members}
+        if _leader(gang) != _leader(state.gang):
+            state.failures = 0
+        before = {member.pod_uid for member in state.gang.members}
         now = {member.pod_uid for member in gang.members}
-        eye.joined_at |= dict.fromkeys(now - before, self._clock())
-        for memory in (eye.joined_at, eye.unanswered_since, eye.doubted_since):
+        state.joined_at |= dict.fromkeys(now - before, self._clock())
+        for memory in (state.joined_at, state.unanswered_since, state.doubted_since):
             for uid in memory.keys() - now:
                 del memory[uid]
-        eye.gang = gang
+        state.gang = gang
 
-    def leave(self, uid: str) -> None:
-        """Look away from a gang."""
-        self._eyes.pop(uid, None)
+    def unfollow(self, uid: str) -> None:
+        """Stop watching a gang."""
+        self._states.pop(uid, None)
         task = self._tasks.pop(uid, None)
         if task is not None:
             task.cancel()
 
-    def heard(self, uid: str) -> Heard | None:
-        """What is known of a gang; None before the first answer."""
-        eye = self._eyes.get(uid)
-        return eye.heard if eye is not None else None
+    def report(self, uid: str) -> GangReport | None:
+        """The latest report of a gang; None before the first answer."""
+        state = self._states.get(uid)
+        return state.report if state is not None else None
 
     def progress(self, uid: str) -> Progress | None:
-        """How far a gang said last that it is."""
-        heard = self.heard(uid)
-        return heard.status.progress if heard is not None else None
+        """The progress that a gang reported last."""
+        report = self.report(uid)
+        return report.status.progress if report is not None else None
 
     def __len__(self) -> int:
-        return len(self._eyes)
+        return len(self._states)
 
-    async def _watch(self, eye: _Eye) -> None:
-        unheard = sum(other.heard is None for other in self._eyes.values())
-        await asyncio.sleep(unheard / REQUESTS_PER_SECOND)  # an operator starts with all at once
+    async def _watch(self, state: _WatchState) -> None:
+        unreported = sum(state.report is None for state in self._states.values())
+        await asyncio.sleep(
+            unheard / REQUESTS_PER_SECOND
+        )  # an operator starts with all gangs at once
         while True:
-            if not eye.gang.members:
+            if not state.gang.members:
                 await asyncio.sleep(IDLE_SECONDS)
                 continue
             started = self._clock()
             try:
-                await self._look(eye)
-            except Exception:  # whatever one tenant's agent answered, the others are watched
-                log.exception("agent_look_failed", job=eye.gang.key)
-                eye.failures += 1
-            pace = PACE_SECONDS if eye.failures == 0 else RETRY_SECONDS
-            pace = max(pace, len(self._eyes) * PACE_SECONDS / REQUESTS_PER_SECOND)
+                await self._poll(state)
+            except Exception:  # a bad answer of one tenant must not end the watch of all gangs
+                log.exception("agent_poll_failed", job=state.gang.key)
+                state.failures += 1
+            pace = PACE_SECONDS if state.failures == 0 else RETRY_SECONDS
+            pace = max(pace, len(self._states) * PACE_SECONDS / REQUESTS_PER_SECOND)
             await asyncio.sleep(max(0.0, started + pace - self._clock()))
 
-    async def _look(self, eye: _Eye) -> None:
-        """One request to the leader, and what follows from its answer or its silence."""
-        gang = eye.gang
-        answer = await self._ask(eye, gang.members[0], wait=True)
-        eye.failures = 0 if answer is not None else eye.failures + 1
-        if answer is None and eye.failures < TRIES:
+    async def _poll(self, state: _WatchState) -> None:
+        """Ask the leader once, and publish what follows from its answer or its silence."""
+        gang = state.gang
+        answer = await self._ask(state, gang.members[0], wait=True)
+        state.failures = 0 if answer is not None else state.failures + 1
+        if answer is None and state.failures < TRIES:
             return
         if answer is None:
-            answer = await self._ask_deputies(eye)
+            answer = await self._ask_other_members(state)
         if answer is None:
-            lost = await self._unheard_by_all(eye)
+            lost = await self._lost_without_witness(state)
         else:
-            lost = await self._lost(eye, answer)
-        self._publish(eye, answer, lost)
+            lost = await self._lost(state, answer)
+        self._publish(state, answer, lost)
 
-    async def _ask_deputies(self, eye: _Eye) -> AgentStatus | None:
-        """Whoever answers of those next in line, and of some far from them: racks die whole."""
-        members = eye.gang.members
+    async def _ask_other_members(self, state: _WatchState) -> AgentStatus | None:
+        """The first answer of the next members and of members far from them: racks fail whole."""
+        members = state.gang.members
         far = [members[len(members) * part // 4] for part in (1, 2, 3)]
-        chosen = dict.fromkeys([*members[1 : 1 + DEPUTIES], *far])
+        chosen = dict.fromkeys([*members[1 : 1 + NEXT_MEMBERS], *far])
         chosen.pop(members[0], None)
-        answers = await asyncio.gather(*(self._ask(eye, one, wait=False) for one in chosen))
+        answers = await asyncio.gather(*(self._ask(state, member, wait=False) for member in chosen))
         return next((answer for answer in answers if answer is not None), None)
 
-    async def _lost(self, eye: _Eye, answer: AgentStatus) -> frozenset[str]:
-        """Of the silent members those that count as lost, each looked at once more."""
-        by_index = {member.index: member for member in eye.gang.members}
+    async def _lost(self, state: _WatchState, answer: AgentStatus) -> frozenset[str]:
+        """The silent members that count as lost, after one more request to each."""
+        by_index = {member.index: member for member in state.gang.members}
         silent = [
-            (by_index[one.index], one.seconds)
-            for one in answer.silent
-            # else its place was taken by a pod that this agent does not know
-            if one.index in by_index and by_index[one.index].birth <= answer.generation
+            (by_index[member.index], member.seconds)
+            for member in answer.silent
+            # A later birth: the pod at this index is one that the answering agent does not know.
+            if member.index in by_index and by_index[member.index].birth <= answer.generation
         ]
-        verdicts = await asyncio.gather(*(self._is_lost(eye, *one) for one in silent))
-        lost = {one.pod_uid for (one, _), gone in zip(silent, verdicts, strict=True) if gone}
-        for uid in eye.doubted_since.keys() - {member.pod_uid for member, _ in silent}:
-            del eye.doubted_since[uid]
-        others = len(eye.gang.members) - 1
-        if (
-            len(lost) == others > 1
-            and lost <= eye.doubted_since.keys()
-            and answer.index in by_index
-        ):
-            # all the others answer us: it is the one that hears none of them that is cut off
+        verdicts = await asyncio.gather(
+            *(self._is_lost(state, member, seconds) for member, seconds in silent)
+        )
+        lost = {
+            member.pod_uid for (member, _), is_lost in zip(silent, verdicts, strict=True) if is_lost
+        }
+        for uid in state.doubted_since.keys() - {member.pod_uid for member, _ in silent}:
+            del state.doubted_since[uid]
+        peers = len(state.gang.members) - 1
+        all_answer_us = len(lost) == peers > 1 and lost <= state.doubted_since.keys()
+        if all_answer_us and answer.index in by_index:
+            # Every peer answers us: the member that hears none of them is the one cut off.
             return frozenset({by_index[answer.index].pod_uid})
         return frozenset(lost)
 
-    async def _is_lost(self, eye: _Eye, member: MemberAddress, seconds: float) -> bool:
-        """Whether a member that its peers have not heard for so long is lost.
+    async def _is_lost(self, state: _WatchState, member: MemberAddress, seconds: float) -> bool:
+        """Whether a member is lost that its peers have not heard from for `seconds`.
 
-        Against our own look its peers' word counts only once it has stood for long: a leader that
-        was frozen itself finds all others silent when it wakes up.
+        Where the member answers us, the peers' report counts only after it has stood for
+        `CERTAIN_FACTOR` times the limit: a leader that was frozen itself reports all other members
+        as silent when it resumes.
         """
-        limit, now = eye.gang.lost_after_seconds, self._clock()
-        joined_at = eye.joined_at.get(member.pod_uid)
+        limit, now = state.gang.lost_after_seconds, self._clock()
+        joined_at = state.joined_at.get(member.pod_uid)
         known = seconds if joined_at is None else min(seconds, now - joined_at)
         if known < limit:
             return False
-        asked = member is eye.gang.members[0] and eye.failures > 0
-        if asked or await self._ask(eye, member, wait=False) is None:
+        asked = member is state.gang.members[0] and state.failures > 0
+        if asked or await self._ask(state, member, wait=False) is None:
             return True
-        doubted_since = eye.doubted_since.setdefault(member.pod_uid, now)
+        doubted_since = state.doubted_since.setdefault(member.pod_uid, now)
         return now >= doubted_since + (CERTAIN_FACTOR - 1) * limit
 
-    async def _unheard_by_all(self, eye: _Eye) -> frozenset[str]:
-        """Nobody is left to ask: members on nodes that nobody hears either."""
-        gang = eye.gang
+    async def _lost_without_witness(self, state: _WatchState) -> frozenset[str]:
+        """No member answers: the members on nodes that are not ready, after a longer silence."""
+        gang = state.gang
         suspects = [member for member in gang.members if not member.node_ready]
-        answers = await asyncio.gather(*(self._ask(eye, one, wait=False) for one in suspects))
+        answers = await asyncio.gather(
+            *(self._ask(state, member, wait=False) for member in suspects)
+        )
         due = self._clock() - CERTAIN_FACTOR * gang.lost_after_seconds
         return frozenset(
             member.pod_uid
             for member, answer in zip(suspects, answers, strict=True)
-            if answer is None and eye.unanswered_since.get(member.pod_uid, due + 1.0) <= due
+            if answer is None and state.unanswered_since.get(member.pod_uid, due + 1.0) <= due
         )
 
-    async def _ask(self, eye: _Eye, member: MemberAddress, *, wait: bool) -> AgentStatus | None:
-        """What this member says; None, and remembered, where it says nothing of use."""
-        known = eye.heard.status if eye.heard and eye.reporter == member.pod_uid else None
+    async def _ask(
+        self, state: _WatchState, member: MemberAddress, *, wait: bool
+    ) -> AgentStatus | None:
+        """The status of this member; None, and noted, without a usable answer."""
+        known = state.report.status if state.report and state.reporter == member.pod_uid else None
         try:
             answer = await self._agents.status(
                 member.address,
-                token=eye.gang.token,
+                token=state.gang.token,
                 since=known.version if known is not None and wait else None,
-                wait_seconds=self._patience(eye) if wait else 0.0,
+                wait_seconds=self._patience(state) if wait else 0.0,
             )
         except AgentError as error:
-            return self._unanswered(eye, member, why=str(error))
-        if (answer.job_uid, answer.pod_uid) != (eye.gang.uid, member.pod_uid):
-            return self._unanswered(eye, member, why="its address belongs to another pod now")
-        eye.unanswered_since.pop(member.pod_uid, None)
+            return self._unanswered(state, member, why=str(error))
+        if (answer.job_uid, answer.pod_uid) != (state.gang.uid, member.pod_uid):
+            return self._unanswered(state, member, why="its address belongs to another pod now")
+        state.unanswered_since.pop(member.pod_uid, None)
         return answer
 
-    def _unanswered(self, eye: _Eye, member: MemberAddress, *, why: str) -> None:
-        if member.pod_uid not in eye.unanswered_since:
-            eye.unanswered_since[member.pod_uid] = self._clock()
-            log.info("agent_silent", job=eye.gang.key, index=member.index, why=why)
+    def _unanswered(self, state: _WatchState, member: MemberAddress, *, why: str) -> None:
+        if member.pod_uid not in state.unanswered_since:
+            state.unanswered_since[member.pod_uid] = self._clock()
+            log.info("agent_silent", job=state.gang.key, index=member.index, why=why)
 
-    def _patience(self, eye: _Eye) -> float:
-        """How long to wait for news: shorter where a silent member is about to be lost.
+    def _patience(self, state: _WatchState) -> float:
+        """How long the leader may hold our request: shorter when a silent member is about to be lost.
 
         The jobs' requests are spread by their uids, so that they do not come in one beat.
         """
-        spread = 0.8 + 0.2 * (zlib.crc32(eye.gang.uid.encode()) % 100) / 100
-        wait = max(WAIT_SECONDS, len(self._eyes) / REQUESTS_PER_SECOND) * spread
-        silent = eye.heard.status.silent if eye.heard else ()
-        limit = eye.gang.lost_after_seconds
-        left = [limit - one.seconds for one in silent if one.seconds < limit]
-        return min([wait, *(max(PACE_SECONDS, each) for each in left)])
+        spread = 0.8 + 0.2 * (zlib.crc32(state.gang.uid.encode()) % 100) / 100
+        wait = max(WAIT_SECONDS, len(self._states) / REQUESTS_PER_SECOND) * spread
+        silent = state.report.status.silent if state.report else ()
+        limit = state.gang.lost_after_seconds
+        remaining = [limit - member.seconds for member in silent if member.seconds < limit]
+        return min([wait, *(max(PACE_SECONDS, seconds) for seconds in remaining)])
 
-    def _publish(self, eye: _Eye, answer: AgentStatus | None, lost: frozenset[str]) -> None:
-        before = eye.heard
+    def _publish(
+        self, state: _WatchState, answer: AgentStatus | None, lost: frozenset[str]
+    ) -> None:
+        before = state.report
         status = answer or (before.status if before else None)
         if answer is not None:
-            eye.reporter = answer.pod_uid
+            state.reporter = answer.pod_uid
         if status is None:
             return
-        eye.heard = Heard(status=status, lost=lost)
-        if before is None or _news(before) != _news(eye.heard):
-            self._enqueue(eye.gang.key)
+        state.report = GangReport(status=status, lost=lost)
+        if before is None or _news(before) != _news(state.report):
+            self._enqueue(state.gang.key)
 
 
-def _leader(gang: Gang) -> str | None:
+def _leader(gang: WatchedGang) -> str | None:
     return gang.members[0].pod_uid if gang.members else None
 
 
-def _news(heard: Heard) -> tuple[object, ...]:
-    """What a job is to be looked at anew for; progress is none of it."""
-    status = heard.status
-    return (status.generation, status.phase, status.incidents, status.notice, heard.lost)
+def _news(report: GangReport) -> tuple[object, ...]:
+    """The parts of a report whose change wakes the reconciler; progress is not among them."""
+    status = report.status
+    return (status.generation, status.phase, status.incidents, status.notice, report.lost)

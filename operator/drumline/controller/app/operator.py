@@ -18,22 +18,22 @@ from contextlib import suppress
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app import kopf_triggers as triggers
-from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers, connect
-from drumline.controller.cache.nodes import NodeBook
-from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.usage_history import UsageHistory
 from drumline.controller.conversion.jobs import platform_tolerations, policy_of
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
-from drumline.controller.scheduler.captures import Captures
+from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.loop import SchedulerLoop
-from drumline.controller.scheduler.waiting_messages import WaitingTexts
-from drumline.controller.status.job_events import Notices
-from drumline.controller.status.usage_reporter import Reporter
+from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.status.job_events import JobEvents
+from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
@@ -82,7 +82,7 @@ class Operator:
         self._metrics = Metrics()
         self._informers: Informers | None = None
         self._leading = False
-        self._captures: Captures | None = None
+        self._captures: CycleCaptures | None = None
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -148,8 +148,8 @@ class Operator:
             asyncio.TaskGroup() as group,
         ):
             extra = self._settings.trainer_pod.get("tolerations", [])
-            state = ClusterState(
-                nodes=NodeBook(clock=time.time),
+            state = ClusterCache(
+                nodes=NodeCache(clock=time.time),
                 progress=watch.progress,
                 platform_tolerations=platform_tolerations(extra),
             )
@@ -158,7 +158,7 @@ class Operator:
             writer = StatusWriter(client=client, state=state, wake_scheduler=wake.set)
             pods = self._pod_settings()
             recorder = EventRecorder(client, instance=self._settings.identity)
-            notices = Notices(recorder)
+            job_events = JobEvents(recorder)
             reconciler = Reconciler(
                 writer=writer,
                 executor=Executor(
@@ -176,7 +176,7 @@ class Operator:
                 progress_seconds=self._settings.progress_seconds,
                 metrics=self._metrics,
                 ledger=IncidentCounters(self._metrics),
-                notices=notices,
+                job_events=job_events,
                 clock=time.time,
             )
             connect(
@@ -192,14 +192,18 @@ class Operator:
             self._informers = informers
             log.info("synced", **{i.resource.plural: len(i.values()) for i in informers.all()})
             policy = policy_of(self._settings.scheduling)
-            past = PastUse(half_life=policy.history_seconds)
+            past = UsageHistory(half_life=policy.history_seconds)
             past.restore({q.name: q.status for q in informers.queues.values()}, now=time.time())
-            self._captures = Captures(file=self._settings.capture_file, wake=wake.set)
+            self._captures = CycleCaptures(file=self._settings.capture_file, wake=wake.set)
             forecasts = Forecasts(
                 state=state, past=past, policy=policy, clock=time.time, wake=wake.set
             )
-            texts = WaitingTexts(
-                state=state, writer=writer, notices=notices, forecasts=forecasts, clock=time.time
+            texts = WaitingMessages(
+                state=state,
+                writer=writer,
+                job_events=job_events,
+                forecasts=forecasts,
+                clock=time.time,
             )
             scheduler = SchedulerLoop(
                 state=state,
@@ -209,7 +213,7 @@ class Operator:
                     epoch=epoch,
                     preemption_seconds=self._settings.preemption_seconds,
                     metrics=self._metrics,
-                    notices=notices,
+                    job_events=job_events,
                     enqueue=queue.add,
                 ),
                 texts=texts,
@@ -220,7 +224,7 @@ class Operator:
                 past=past,
                 captures=self._captures,
             )
-            reporter = Reporter(
+            reporter = UsageReporter(
                 client=client,
                 state=state,
                 queues=informers.queues,
@@ -316,7 +320,7 @@ class Operator:
 
 
 async def _keep_time(
-    state: ClusterState, *, enqueue: Callable[[str], None], wake: asyncio.Event
+    state: ClusterCache, *, enqueue: Callable[[str], None], wake: asyncio.Event
 ) -> None:
     """What is announced for a stated time comes near without an event of its node."""
     while True:
@@ -357,7 +361,7 @@ def _signing_key(settings: Settings) -> bytes:
     return key
 
 
-def _gpu_resource(state: ClusterState) -> Callable[[str], str | None]:
+def _gpu_resource(state: ClusterCache) -> Callable[[str], str | None]:
     def look_up(pool: str) -> str | None:
         spec = state.pool_spec(pool)
         return spec.gpu_resource if spec is not None else None

@@ -16,7 +16,7 @@ from drumline.api.base import LABEL_JOB, LABEL_JOB_UID
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.admitted import Places, admitted_of, holds_places, places_of
 from drumline.controller.conversion.jobs import facts_of, gang_of, job_of, queue_of
 from drumline.controller.conversion.nodes import pool_of
@@ -41,7 +41,7 @@ class Backoff:
     count: int
 
 
-class ClusterState:
+class ClusterCache:
     """Everything the scheduler loop and the reconciler look up. For one event loop.
 
     `on_*` methods are the informers' subscribers; `None` as the new view means deleted.
@@ -55,7 +55,7 @@ class ClusterState:
     def __init__(
         self,
         *,
-        nodes: NodeBook,
+        nodes: NodeCache,
         progress: Callable[[str], Progress | None] = lambda _: None,
         platform_tolerations: tuple[Toleration, ...] = (),
     ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from drumline.api.base import LABEL_JOB
-from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, Quarantined
@@ -104,7 +104,7 @@ class Informers:
 
 def connect(
     informers: Informers,
-    state: ClusterState,
+    state: ClusterCache,
     *,
     enqueue: Callable[[str], None],
     enqueue_soon: Callable[[str], None],

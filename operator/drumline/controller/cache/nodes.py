@@ -34,7 +34,7 @@ class NodeChange:
     """Keys of jobs with pods there that have to look at it."""
 
 
-class NodeBook:
+class NodeCache:
     """All nodes, and the pods on them.
 
     Args:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJobStatus
-from drumline.controller.agents.watch import AgentWatch, Gang, Heard, MemberAddress
-from drumline.controller.cache.cluster import Backoff, ClusterState
+from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
+from drumline.controller.cache.cluster import Backoff, ClusterCache
 from drumline.controller.reconciler.executor import (
     UNSEEN_SECONDS,
     Executor,
@@ -19,7 +19,7 @@ from drumline.controller.reconciler.executor import (
     Memory,
     RetryLater,
 )
-from drumline.controller.status.job_events import Notices
+from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.failures import refused_by_kubelet
@@ -57,7 +57,7 @@ class Reconciler:
         progress_seconds: at least this long between two refreshes of a job's figures.
         metrics: where outcomes are counted.
         ledger: where incidents and GPU-seconds are counted.
-        notices: what users are told.
+        job_events: what users are told.
         clock: seconds since the epoch.
     """
 
@@ -67,12 +67,12 @@ class Reconciler:
         writer: StatusWriter,
         executor: Executor,
         watch: AgentWatch,
-        state: ClusterState,
+        state: ClusterCache,
         epoch: int,
         progress_seconds: float,
         metrics: Metrics,
         ledger: IncidentCounters,
-        notices: Notices,
+        job_events: JobEvents,
         clock: Callable[[], float],
     ) -> None:
         self._writer = writer
@@ -83,7 +83,7 @@ class Reconciler:
         self._progress_seconds = progress_seconds
         self._metrics = metrics
         self._ledger = ledger
-        self._notices = notices
+        self._job_events = job_events
         self._clock = clock
         self._memory: dict[str, Memory] = {}
 
@@ -96,7 +96,7 @@ class Reconciler:
         """
         for uid in self._state.take_gone(key):
             self._memory.pop(uid, None)
-            self._watch.leave(uid)
+            self._watch.unfollow(uid)
             namespace = key.partition("/")[0]
             if self._state.facts_of(namespace, uid):
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
@@ -125,7 +125,7 @@ class Reconciler:
     def _observe(self, job: Job, memory: Memory) -> Observed:
         pods = tuple(self._state.facts_of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
-        heard = self._listen(job, pods, memory)
+        report = self._listen(job, pods, memory)
         now = self._clock()
         return Observed(
             pods=pods,
@@ -133,34 +133,34 @@ class Reconciler:
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
             protected=job.spec.nodes in memory.protected,
-            progress=self._progress(job, heard, memory),
+            progress=self._progress(job, report, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
-            silent=heard.lost if heard else frozenset(),
+            silent=report.lost if report else frozenset(),
             gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
             node_disruptions=self._state.nodes.threats(sorted(nodes)),
-            incidents=heard.status.incidents if heard else (),
-            notice=heard.status.notice if heard else None,
+            incidents=report.status.incidents if report else (),
+            notice=report.status.notice if report else None,
             notified=memory.notified,
             withdrawn=memory.withdrawn,
         )
 
-    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Heard | None:
+    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> GangReport | None:
         """Keep an eye on a gang whose agents know each other; what they said last."""
         generation = job.status.generation
         trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}
         told = memory.acknowledged_generation == generation
         if job.status.assignment is None or job.finished or not (trains or told):
-            self._watch.leave(job.uid)
+            self._watch.unfollow(job.uid)
             return None
-        heard = self._watch.heard(job.uid)
-        if heard is not None:
-            memory.heard_generation = max(memory.heard_generation, heard.status.generation)
+        report = self._watch.report(job.uid)
+        if report is not None:
+            memory.heard_generation = max(memory.heard_generation, report.status.generation)
         if job.runs_trainer:
             self._watch.follow(self._gang(job, pods, memory))
-        return heard
+        return report
 
-    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> Gang:
-        return Gang(
+    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> WatchedGang:
+        return WatchedGang(
             key=job.key,
             uid=job.uid,
             token=self._executor.token(job),
@@ -177,7 +177,7 @@ class Reconciler:
             ),
         )
 
-    def _progress(self, job: Job, heard: Heard | None, memory: Memory) -> Progress | None:
+    def _progress(self, job: Job, report: GangReport | None, memory: Memory) -> Progress | None:
         """The gang's figures, when a refresh of status is due."""
         if not self._has_figures(job):
             memory.figures_at = None
@@ -188,7 +188,7 @@ class Reconciler:
         if now < memory.figures_at + self._progress_seconds:
             return None
         memory.figures_at = now
-        return heard.status.progress if heard else None
+        return report.status.progress if report else None
 
     def _next_look(
         self, job: Job, memory: Memory, requeue_at: float | None, *, now: float
@@ -233,7 +233,7 @@ class Reconciler:
     def _tell(self, job: Job, status: TrainingJobStatus) -> None:
         """Log, count and announce what has just become true."""
         before = job.status
-        self._notices.became(job, status)
+        self._job_events.became(job, status)
         self._ledger.observe(job.status, status)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_refusers(job)

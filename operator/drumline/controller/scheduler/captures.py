@@ -22,7 +22,7 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.scheduler.captures")
 
 
-class Captures:
+class CycleCaptures:
     """Remembers that a cycle is to be written, and writes it.
 
     Args:

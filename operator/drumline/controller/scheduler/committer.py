@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.controller.status.job_events import Notices
+from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pods import PodSettings, image_of
@@ -56,7 +56,7 @@ class Committer:
         epoch: this leader's epoch.
         preemption_seconds: how long a job that is preempted may take to save.
         metrics: where decisions are counted.
-        notices: what users are told.
+        job_events: what users are told.
         enqueue: wakes the reconciler for a job's key.
     """
 
@@ -68,7 +68,7 @@ class Committer:
         epoch: int,
         preemption_seconds: float,
         metrics: Metrics,
-        notices: Notices,
+        job_events: JobEvents,
         enqueue: Callable[[str], None],
     ) -> None:
         self._writer = writer
@@ -76,7 +76,7 @@ class Committer:
         self._epoch = epoch
         self._preemption_seconds = preemption_seconds
         self._metrics = metrics
-        self._notices = notices
+        self._job_events = job_events
         self._enqueue = enqueue
 
     async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
@@ -128,7 +128,7 @@ class Committer:
             now - queued_at
         )
         domain = "/".join(placed.domain)
-        self._notices.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
+        self._job_events.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
         log.info(
             "gang_placed",
             job=job.key,
@@ -200,7 +200,7 @@ class Committer:
         if not await self._write(job, status):
             return False
         self._metrics.jobs.moves.labels(reason=str(move.why)).inc()
-        self._notices.became(job, status)
+        self._job_events.became(job, status)
         log.info(
             "gang_moves",
             job=job.key,
@@ -228,7 +228,7 @@ class Committer:
         if not await self._write(job, status):
             return False
         self._metrics.jobs.preemptions.labels(reason=str(victim.why)).inc()
-        self._notices.became(job, status)
+        self._job_events.became(job, status)
         log.info(
             "gang_preempted",
             job=job.key,

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.usage_history import UsageHistory
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
@@ -42,8 +42,8 @@ class Forecasts:
     def __init__(
         self,
         *,
-        state: ClusterState,
-        past: PastUse,
+        state: ClusterCache,
+        past: UsageHistory,
         policy: Policy,
         clock: Callable[[], float],
         wake: Callable[[], None],

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.usage_history import PastUse
-from drumline.controller.scheduler.captures import Captures
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.waiting_messages import WaitingTexts
+from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
@@ -56,15 +56,15 @@ class SchedulerLoop:
     def __init__(
         self,
         *,
-        state: ClusterState,
+        state: ClusterCache,
         committer: Committer,
-        texts: WaitingTexts,
+        texts: WaitingMessages,
         metrics: Metrics,
         clock: Callable[[], float],
         wake: asyncio.Event,
         policy: Policy,
-        past: PastUse,
-        captures: Captures,
+        past: UsageHistory,
+        captures: CycleCaptures,
     ) -> None:
         self._state = state
         self._committer = committer

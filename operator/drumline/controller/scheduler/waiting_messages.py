@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.forecasts import Forecasts
-from drumline.controller.status.job_events import Notices
+from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
@@ -43,13 +43,13 @@ class Text(NamedTuple):
     start_by: float | None
 
 
-class WaitingTexts:
+class WaitingMessages:
     """Keeps what waiting jobs are to say until it is written.
 
     Args:
         state: the caches.
         writer: how a status is written.
-        notices: what users are told.
+        job_events: what users are told.
         forecasts: when waiting jobs will probably start.
         clock: seconds since the epoch.
     """
@@ -57,15 +57,15 @@ class WaitingTexts:
     def __init__(
         self,
         *,
-        state: ClusterState,
+        state: ClusterCache,
         writer: StatusWriter,
-        notices: Notices,
+        job_events: JobEvents,
         forecasts: Forecasts,
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._writer = writer
-        self._notices = notices
+        self._job_events = job_events
         self._forecasts = forecasts
         self._clock = clock
         self._due: dict[str, Text] = {}
@@ -130,7 +130,7 @@ class WaitingTexts:
         self._said_at[text.uid] = now
         if job.status.reason != text.reason:
             log.info("gang_waits", job=job.key, reason=text.reason, message=text.message)
-            self._notices.waits(job, reason=text.reason, message=text.message)
+            self._job_events.waits(job, reason=text.reason, message=text.message)
         return True
 
 

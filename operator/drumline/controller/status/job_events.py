@@ -9,7 +9,7 @@ from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.model.job import Job
 
 
-class Notices:
+class JobEvents:
     """Turns a job's transitions into events.
 
     Args:

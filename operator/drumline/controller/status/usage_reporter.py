@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.usage_history import UsageHistory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
@@ -31,7 +31,7 @@ INTERVAL_SECONDS = 5.0
 Json = dict[str, Any]
 
 
-class Reporter:
+class UsageReporter:
     """Writes what queues and pools hold.
 
     Args:
@@ -48,11 +48,11 @@ class Reporter:
         self,
         *,
         client: KubeClient,
-        state: ClusterState,
+        state: ClusterCache,
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
-        past: PastUse,
+        past: UsageHistory,
         clock: Callable[[], float],
     ) -> None:
         self._client = client

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.controller.cache.cluster import ClusterState
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.resources import TRAINING_JOBS
@@ -23,7 +23,7 @@ class StatusWriter:
     """
 
     def __init__(
-        self, *, client: KubeClient, state: ClusterState, wake_scheduler: Callable[[], None]
+        self, *, client: KubeClient, state: ClusterCache, wake_scheduler: Callable[[], None]
     ) -> None:
         self._client = client
         self._state = state

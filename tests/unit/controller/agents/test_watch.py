@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.controller.agents.client import AgentClient
-from drumline.controller.agents.watch import AgentWatch, Gang, Heard, MemberAddress
+from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
 from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
 
@@ -50,12 +50,12 @@ class Eye:
         self.watch = watch
         self._woken = woken
 
-    async def until(self, what: Callable[[Heard], bool]) -> Heard:
+    async def until(self, what: Callable[[GangReport], bool]) -> GangReport:
         """The first thing heard of which `what` holds, after a wake-up each."""
         while True:
             async with asyncio.timeout(20):
                 assert await self._woken.get() == "team/llama"
-            heard = self.watch.heard("job")
+            heard = self.watch.report("job")
             assert heard is not None
             if what(heard):
                 return heard
@@ -71,17 +71,17 @@ async def eye(agents: list[FakeAgent]) -> AsyncIterator[Eye]:
         yield Eye(watch, woken)
 
 
-def gang(agents: list[FakeAgent], *, lost_after: float = 5.0) -> Gang:
+def gang(agents: list[FakeAgent], *, lost_after: float = 5.0) -> WatchedGang:
     members = tuple(
         MemberAddress(index=index, pod_uid=f"pod-{index}", address=agent.address, birth=1)
         for index, agent in enumerate(agents)
     )
-    return Gang(
+    return WatchedGang(
         key="team/llama", uid="job", token=TOKEN, lost_after_seconds=lost_after, members=members
     )
 
 
-def with_member(found: Gang, index: int, **changes: object) -> Gang:
+def with_member(found: WatchedGang, index: int, **changes: object) -> WatchedGang:
     members = [replace(m, **changes) if m.index == index else m for m in found.members]
     return replace(found, members=tuple(members))
 
@@ -236,5 +236,5 @@ async def test_nobody_is_asked_about_a_gang_that_is_watched_no_more(
 ) -> None:
     eye.watch.follow(gang(agents))
     await eye.until(lambda _: True)
-    eye.watch.leave("job")
-    assert (eye.watch.heard("job"), len(eye.watch)) == (None, 0)
+    eye.watch.unfollow("job")
+    assert (eye.watch.report("job"), len(eye.watch)) == (None, 0)

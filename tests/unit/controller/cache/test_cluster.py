@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from drumline.controller.cache.cluster import Backoff, ClusterState
-from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.cluster import Backoff, ClusterCache
+from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -32,12 +32,12 @@ KEY = "team/llama"
 NOW = 1_800_000_000.0
 
 
-def empty() -> ClusterState:
-    return ClusterState(nodes=NodeBook(clock=lambda: NOW))
+def empty() -> ClusterCache:
+    return ClusterCache(nodes=NodeCache(clock=lambda: NOW))
 
 
 @pytest.fixture
-def state() -> ClusterState:
+def state() -> ClusterCache:
     state = empty()
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view())
@@ -46,11 +46,11 @@ def state() -> ClusterState:
     return state
 
 
-def node(state: ClusterState, name: str = "node-0") -> Node:
+def node(state: ClusterCache, name: str = "node-0") -> Node:
     return next(node for node in state.snapshot(now=NOW).nodes if node.name == name)
 
 
-def written(state: ClusterState, *, version: int, **status: Any) -> Job:
+def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
     """The job as it is after a status write of our own was acknowledged."""
     job = state.job(KEY)
     assert job is not None
@@ -58,7 +58,7 @@ def written(state: ClusterState, *, version: int, **status: Any) -> Job:
     return replace(job, resource_version=str(version), status=changed)
 
 
-def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterState) -> None:
+def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterCache) -> None:
     ours, theirs = pod_view(), foreign_pod("theirs", gpus=3)
     state.on_pod(None, ours)
     state.on_pod(None, theirs)
@@ -74,7 +74,7 @@ def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterState) -> N
 
 
 def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
-    state: ClusterState,
+    state: ClusterCache,
 ) -> None:
     state.on_job(None, job_view(status=assignment("node-0", "node-1")))
 
@@ -91,7 +91,7 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
     assert reserved() == {0, 1}
 
 
-def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterState) -> None:
+def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterCache) -> None:
     def going() -> list[int]:
         return [node(state, name).terminating.gpus for name in ("node-0", "node-1")]
 
@@ -115,7 +115,7 @@ def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterState) -> 
     assert going() == [2, 2]
 
 
-def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterState) -> None:
+def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) -> None:
     first = job_view(version=1)
     state.on_job(None, first)
     ours = written(state, version=5, step=3)
@@ -134,7 +134,7 @@ def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterState) 
     assert newest.status.step == 4
 
 
-def test_what_the_watch_overtook_is_not_assumed(state: ClusterState) -> None:
+def test_what_the_watch_overtook_is_not_assumed(state: ClusterCache) -> None:
     state.on_job(None, job_view(version=1))
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(version=7))
@@ -144,7 +144,7 @@ def test_what_the_watch_overtook_is_not_assumed(state: ClusterState) -> None:
     assert found.resource_version == "7"
 
 
-def test_nothing_is_assumed_of_a_namesake(state: ClusterState) -> None:
+def test_nothing_is_assumed_of_a_namesake(state: ClusterCache) -> None:
     state.on_job(None, job_view(version=1))
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(uid="job-2", version=3))
@@ -154,7 +154,7 @@ def test_nothing_is_assumed_of_a_namesake(state: ClusterState) -> None:
     assert (found.uid, found.resource_version) == ("job-2", "3")
 
 
-def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: ClusterState) -> None:
+def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: ClusterCache) -> None:
     view = job_view()
     state.on_job(None, view)
     state.backoffs["job-1"] = Backoff(until=9.0, cause="quota", count=2)
@@ -165,7 +165,7 @@ def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: Clu
     assert state.take_gone(KEY) == set()
 
 
-def test_a_replaced_job_counts_as_deleted(state: ClusterState) -> None:
+def test_a_replaced_job_counts_as_deleted(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     state.on_job(None, job_view(uid="job-2"))
     assert state.take_gone(KEY) == {"job-1"}
@@ -174,7 +174,7 @@ def test_a_replaced_job_counts_as_deleted(state: ClusterState) -> None:
     assert found.uid == "job-2"
 
 
-def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: ClusterState) -> None:
+def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     problem = state.on_job(None, job_view(version=2, nodes="many"))
     assert problem is not None
@@ -184,7 +184,7 @@ def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: Cluster
     assert found.resource_version == "1"
 
 
-def test_unreadable_pools_and_queues_are_named(state: ClusterState) -> None:
+def test_unreadable_pools_and_queues_are_named(state: ClusterCache) -> None:
     bad = ObjectView(namespace="", name="h100", uid="h100", resource_version="2", spec={"x": 1})
     assert state.on_pool(pool_view(), bad)
     assert state.on_queue(None, replace_spec(queue_view(), {"quotas": "all"}))
@@ -198,7 +198,7 @@ def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
     )
 
 
-def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterState) -> None:
+def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterCache) -> None:
     state.nodes.distrust("node-0")
     state.nodes.distrust("nowhere")
     assert [each.distrusted for each in state.snapshot(now=NOW).nodes] == [True, False]
@@ -209,7 +209,7 @@ def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterSta
     assert not node(state).distrusted
 
 
-def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterState) -> None:
+def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterCache) -> None:
     state.nodes.distrust("node-0")
     state.nodes.on_node(node_view("node-0"), None)
     assert [each.name for each in state.snapshot(now=NOW).nodes] == ["node-1"]
@@ -217,7 +217,7 @@ def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterState) -
     assert not node(state).distrusted
 
 
-def test_priorities_come_from_their_classes(state: ClusterState) -> None:
+def test_priorities_come_from_their_classes(state: ClusterCache) -> None:
     state.on_job(None, job_view(priorityClassName="high"))
     assert state.pending() == []
     assert [job.name for job in state.queued_without_class()] == ["llama"]
@@ -228,7 +228,7 @@ def test_priorities_come_from_their_classes(state: ClusterState) -> None:
     assert [gang.priority for gang in state.pending()] == [5]
 
 
-def test_a_job_that_names_no_class_has_the_default_one(state: ClusterState) -> None:
+def test_a_job_that_names_no_class_has_the_default_one(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     assert [gang.priority for gang in state.pending()] == [0]
     usual = priority_view("usual", 7, default=True)
@@ -238,7 +238,7 @@ def test_a_job_that_names_no_class_has_the_default_one(state: ClusterState) -> N
     assert [gang.priority for gang in state.pending()] == [0]
 
 
-def test_a_backoff_reaches_the_scheduler(state: ClusterState) -> None:
+def test_a_backoff_reaches_the_scheduler(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     assert [gang.retry_at for gang in state.pending()] == [0.0]
     state.backoffs["job-1"] = Backoff(until=99.0, cause="quota", count=1)
@@ -246,7 +246,7 @@ def test_a_backoff_reaches_the_scheduler(state: ClusterState) -> None:
     assert (gang.retry_at, gang.retry_cause) == (99.0, "quota")
 
 
-def test_who_waits_and_who_holds(state: ClusterState) -> None:
+def test_who_waits_and_who_holds(state: ClusterCache) -> None:
     state.on_job(None, job_view("waits", uid="a"))
     state.on_job(None, job_view("holds", uid="b", status=assignment("node-0", "node-1")))
     state.on_job(None, job_view("paused", uid="c", suspend=True))
@@ -256,7 +256,7 @@ def test_who_waits_and_who_holds(state: ClusterState) -> None:
     assert [held.gang.key for held in state.snapshot(now=NOW).admitted] == ["team/holds"]
 
 
-def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterState) -> None:
+def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterCache) -> None:
     impostor = pod_view(job_uid="job-1")
     impostor = PodView(
         namespace="team",
@@ -273,7 +273,7 @@ def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterSt
     assert node(state).used.gpus == 2
 
 
-def test_of_two_pools_a_node_belongs_to_the_first_by_name(state: ClusterState) -> None:
+def test_of_two_pools_a_node_belongs_to_the_first_by_name(state: ClusterCache) -> None:
     state.on_pool(None, pool_view("a-pool"))
     assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"a-pool"}
     state.on_pool(pool_view("a-pool"), None)
@@ -391,7 +391,7 @@ def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None
 
 def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
     told: dict[str, Progress] = {}
-    state = ClusterState(nodes=NodeBook(clock=lambda: NOW), progress=told.get)
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), progress=told.get)
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 600)}
     state.on_job(None, job_view(status=status))
     (before,) = state.snapshot(now=NOW).admitted

@@ -12,11 +12,11 @@ import pytest
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.reconciler.executor import Executor, RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
-from drumline.controller.status.job_events import Notices
+from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
@@ -81,7 +81,7 @@ def agents() -> Iterator[list[FakeAgent]]:
 class Operator:
     """A reconciler that was started a moment ago, without an API server to write to."""
 
-    def __init__(self, *, port: int, state: ClusterState) -> None:
+    def __init__(self, *, port: int, state: ClusterCache) -> None:
         self.woken: asyncio.Queue[str] = asyncio.Queue()
         self.agents = AgentClient(port=port)
         self.watch = AgentWatch(
@@ -106,7 +106,7 @@ class Operator:
             progress_seconds=30.0,
             metrics=metrics,
             ledger=IncidentCounters(metrics),
-            notices=Notices(EventRecorder(client, instance="test")),
+            job_events=JobEvents(EventRecorder(client, instance="test")),
             clock=lambda: T0 + 6,
         )
 
@@ -122,7 +122,7 @@ class Operator:
 
 @pytest.fixture
 async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
-    state = ClusterState(nodes=NodeBook(clock=lambda: T0 + 6))
+    state = ClusterCache(nodes=NodeCache(clock=lambda: T0 + 6))
     for name in ("a", "b", "c"):
         state.nodes.on_node(None, node_view(name))
     status = JOB.status.model_dump(mode="json", by_alias=True, exclude_none=True)

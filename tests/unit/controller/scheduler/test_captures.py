@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline import __version__
-from drumline.controller.scheduler.captures import Captures
+from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.scheduling.capture import Capture, decode
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import Policy, Snapshot
@@ -30,7 +30,7 @@ def files_in(folder: Path) -> list[Path]:
 
 async def test_only_the_next_cycle_is_written(tmp_path: Path) -> None:
     file, woken = tmp_path / "capture.json", []
-    captures = Captures(file=file, wake=lambda: woken.append(True))
+    captures = CycleCaptures(file=file, wake=lambda: woken.append(True))
     await captures.take(**a_cycle(1.0))
     assert files_in(tmp_path) == []
     captures.request()
@@ -46,7 +46,7 @@ async def test_a_newer_capture_takes_the_place_of_the_older(tmp_path: Path) -> N
     file = tmp_path / "capture.json"
     file.write_text("older")
     file.with_suffix(".part").write_text("left by a process that died")
-    captures = Captures(file=file, wake=lambda: None)
+    captures = CycleCaptures(file=file, wake=lambda: None)
     captures.request()
     await captures.take(**a_cycle(4.0))
     assert decode(file.read_bytes()).now == 4.0
@@ -57,14 +57,14 @@ async def test_the_older_is_gone_before_the_newer_is_written(tmp_path: Path) -> 
     file = tmp_path / "capture.json"
     file.write_text("older")
     file.with_suffix(".part").mkdir()  # nothing can be written
-    captures = Captures(file=file, wake=lambda: None)
+    captures = CycleCaptures(file=file, wake=lambda: None)
     captures.request()
     await captures.take(**a_cycle(5.0))
     assert files_in(tmp_path) == [file.with_suffix(".part")]
 
 
 async def test_a_folder_that_is_gone_stops_no_cycle(tmp_path: Path) -> None:
-    captures = Captures(file=tmp_path / "gone" / "capture.json", wake=lambda: None)
+    captures = CycleCaptures(file=tmp_path / "gone" / "capture.json", wake=lambda: None)
     captures.request()
     await captures.take(**a_cycle(1.0))
     assert files_in(tmp_path) == []

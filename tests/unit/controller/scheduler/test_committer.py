@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from drumline.api.conditions import DisruptionKind, Reason
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.nodes import NodeBook
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.status.job_events import Notices
+from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
@@ -94,14 +94,14 @@ async def site() -> AsyncIterator[Site]:
         server = f"http://127.0.0.1:{runner.addresses[0][1]}"
         credentials = Credentials(server=server, token=Token(lambda: None))
         client = await stack.enter_async_context(KubeClient(credentials))
-        state = ClusterState(nodes=NodeBook(clock=lambda: NOW))
+        state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
         committer = Committer(
             writer=StatusWriter(client=client, state=state, wake_scheduler=lambda: None),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,
             preemption_seconds=60.0,
             metrics=Metrics(),
-            notices=Notices(EventRecorder(client, instance="test")),
+            job_events=JobEvents(EventRecorder(client, instance="test")),
             enqueue=lambda _: None,
         )
         yield Site(committer, written)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from drumline.controller.cache.cluster import ClusterState
-from drumline.controller.cache.nodes import NodeBook
-from drumline.controller.cache.usage_history import PastUse
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.usage_history import UsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Policy
@@ -27,9 +27,9 @@ from tests.unit.controller.views import (
 NOW = T0 + 600
 
 
-def a_full_node() -> ClusterState:
+def a_full_node() -> ClusterCache:
     """A node whose 8 GPUs a job has held for ten minutes, of an hour at most; another job waits."""
-    state = ClusterState(nodes=NodeBook(clock=lambda: NOW))
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
     state.nodes.on_node(None, node_view())
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view())
@@ -46,7 +46,7 @@ async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
     state, woken = a_full_node(), []
     forecasts = Forecasts(
         state=state,
-        past=PastUse(half_life=3600.0),
+        past=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: woken.append(True),
@@ -65,7 +65,7 @@ async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
     state = a_full_node()
     forecasts = Forecasts(
         state=state,
-        past=PastUse(half_life=3600.0),
+        past=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
@@ -90,7 +90,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
 
     forecasts = Forecasts(
         state=a_full_node(),
-        past=PastUse(half_life=3600.0),
+        past=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
