@@ -182,9 +182,8 @@ class AgentWatch:
 
     async def _watch(self, state: _WatchState) -> None:
         unreported = sum(state.report is None for state in self._states.values())
-        await asyncio.sleep(
-            unheard / REQUESTS_PER_SECOND
-        )  # an operator starts with all gangs at once
+        # A new leader starts to watch all gangs at the same time: spread the first requests.
+        await asyncio.sleep(unreported / REQUESTS_PER_SECOND)
         while True:
             if not state.gang.members:
                 await asyncio.sleep(IDLE_SECONDS)
@@ -304,9 +303,9 @@ class AgentWatch:
             log.info("agent_silent", job=state.gang.key, index=member.index, why=why)
 
     def _patience(self, state: _WatchState) -> float:
-        """How long the leader may hold our request: shorter when a silent member is about to be lost.
+        """How long the leader may hold our request: less when a silent member is about to be lost.
 
-        The jobs' requests are spread by their uids, so that they do not come in one beat.
+        Spread by the uid of the job, so that the requests of all jobs do not come together.
         """
         spread = 0.8 + 0.2 * (zlib.crc32(state.gang.uid.encode()) % 100) / 100
         wait = max(WAIT_SECONDS, len(self._states) / REQUESTS_PER_SECOND) * spread
