@@ -77,18 +77,20 @@ class CycleSession:
         self._placer = Placer(self._projection)
         self._enough = QuotaRemedyChecker(current=cluster, placer=self._placer)
         self._resizer = Resizer(projection=self._projection, placer=self._placer)
-        self._candidacy = Candidates(snapshot=snapshot, queues=self._queues, policy=policy, now=now)
-        costs = self._candidacy.moving_costs
+        self._candidates = Candidates(
+            snapshot=snapshot, queues=self._queues, policy=policy, now=now
+        )
+        costs = self._candidates.moving_costs
         budget = MoveAllowance.of(policy.moves, admitted=running.unsettled, cost=costs)
         self._preemptor = Preemptor(
             projection=self._projection,
-            candidacy=self._candidacy,
+            candidates=self._candidates,
             consolidator=Consolidator(
-                projection=self._projection, candidacy=self._candidacy, budget=budget
+                projection=self._projection, candidates=self._candidates, budget=budget
             ),
         )
         self._defragmenter = Defragmenter(
-            projection=self._projection, candidacy=self._candidacy, budget=budget
+            projection=self._projection, candidates=self._candidates, budget=budget
         )
         self._backlog = UnmetDemand(
             tree=cluster.quota.tree, strict=policy.waiting is WaitingRule.STRICT
@@ -96,10 +98,10 @@ class CycleSession:
         self._mender = GangRepair(
             projection=self._projection,
             placer=self._placer,
-            candidacy=self._candidacy,
+            candidates=self._candidates,
             preemptor=self._preemptor,
             preempts=policy.repairs_preempt,
-            backlog=self._backlog,
+            unmet_demand=self._backlog,
             queues=self._queues,
             now=now,
         )
@@ -107,7 +109,7 @@ class CycleSession:
         self._migrator = Migrator(
             projection=self._projection,
             placer=self._placer,
-            candidacy=self._candidacy,
+            candidates=self._candidates,
             budget=budget,
             pools=self._pools,
             queues=self._queues,
@@ -124,7 +126,7 @@ class CycleSession:
         self._gave_back = False
         self.stay = self._projection.recall_running(running.unsettled)
         """Uids of those that were to move and need not leave after all."""
-        self._candidacy.exclude(self._projection.nominated)
+        self._candidates.exclude(self._projection.nominated)
         for gang in sorted(waiting.alone, key=order_key):
             queue = self._queues.get(gang.queue)
             if gang.nominated and queue is not None:
@@ -133,7 +135,7 @@ class CycleSession:
     @property
     def retries(self) -> Sequence[float]:
         """When minimum runtimes end that kept somebody from a place."""
-        return self._candidacy.retry_at
+        return self._candidates.retry_at
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -276,7 +278,7 @@ class CycleSession:
             return None
         resized = self._resizer.grow(held)
         if resized is not None:
-            self._candidacy.exclude((gang.uid,))
+            self._candidates.exclude((gang.uid,))
         return resized
 
     def moves(self) -> tuple[Move, ...]:

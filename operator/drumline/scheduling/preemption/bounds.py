@@ -1,10 +1,9 @@
-"""What can be had by preemption at most: a "no" before any candidate is looked at.
+"""An upper bound on what preemption can free, to reject a request before candidates are searched.
 
-Of its own queue a gang may take what lower priorities hold there; of another one that borrows, as
-much as it has borrowed and all but one GPU of the largest gang beside (`preemption_policy`). If
-even all that leaves the quota or the roomiest domain short of GPUs, no set of victims makes room. A
-question costs O(queues of its tree x depth), as nothing is borrowed from another tree, beside the
-sums of queues in which somebody came or went since (`usage`).
+From its own queue a gang may take what lower priorities hold there; from another queue that
+borrows, what that has borrowed and all but one GPU of its largest gang (`preemption_policy`). If
+all of that leaves the quota or the domain with the most free GPUs short, no set of victims makes
+room. O(queues of the cohort x depth), beside updating the sums of queues that changed (`usage`).
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from drumline.scheduling.quota.usage import UsageByQueue
 
 
 class PreemptibleQuota:
-    """Which queues hold anything of a pool, by the tree they belong to, when a cycle began."""
+    """The queues that hold GPUs of a pool at the beginning of a cycle, by cohort."""
 
     def __init__(self, *, leaves: Iterable[int], roots: Sequence[int]) -> None:
-        """Sort some leaves; `roots` has the root of each leaf's tree."""
+        """Group the leaves; `roots` has the root of each leaf's cohort."""
         self._roots = roots
         self._leaves: dict[int, list[int]] = defaultdict(list)
         """By root."""
@@ -39,30 +38,30 @@ class PreemptibleQuota:
         claim: PreemptionClaim,
         holders: UsageByQueue,
     ) -> dict[int, int]:
-        """By leaf: GPUs that can be taken there at most by a gang of one leaf and priority."""
-        found: dict[int, int] = {}
+        """By leaf: the most GPUs that a gang of `leaf` and `priority` could take there."""
+        most: dict[int, int] = {}
         leaves = self._leaves[self._roots[leaf]]
         if leaf in leaves and rule.within_queue is not WithinQueue.NEVER:
             own = holders.sums(leaf).by_priority.items()
-            found[leaf] = sum(gpus for level, gpus in own if level < priority)
+            most[leaf] = sum(gpus for level, gpus in own if level < priority)
         if rule.reclaim is Reclaim.NEVER or (
-            rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=found.get(leaf, 0))
+            rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=most.get(leaf, 0))
         ):
-            return found
+            return most
         for other in leaves:
             held = holders.sums(other)
             if other == leaf or not held.gpus:
                 continue
             if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
                 reclaimable = claim.reclaimable(leaf=other, largest=held.largest)
-                found[other] = min(held.gpus, reclaimable)
-        return found
+                most[other] = min(held.gpus, reclaimable)
+        return most
 
 
 def could_suffice(
     *, search: Search, balance: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
 ) -> bool:
-    """Whether a gang could have its GPUs if all went that can be taken at most."""
+    """Whether a gang could have its GPUs, in quota and in a domain, if `most` were taken."""
     if not gpus:
         return True
     if _free_gpus(search) + sum(most.values()) < gpus:
@@ -76,7 +75,7 @@ def could_suffice(
 
 
 def _free_gpus(search: Search) -> int:
-    """GPUs that are free at most in one domain; in the whole pool, where pods differ."""
+    """The most free GPUs of a domain; of the whole pool, if the gang's pods differ."""
     if search.demand.roles or search.shape.grain > 1:
         return sum(max(0, free[0]) for free in search.view.free)
     search.index.catch_up()

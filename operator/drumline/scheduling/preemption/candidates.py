@@ -1,8 +1,16 @@
-"""Running gangs as candidates: whom the law lets go for somebody, and what each would cost.
+"""Candidates: the running gangs that the preemption policy permits as victims, and their costs.
 
-Costs are GPU-seconds: of work since the last verified checkpoint, of the restart, and for each
-step of priority among the candidates. Who leaves already, was marked not preemptible, has not run
-as long as its queue's minimum runtime, or got something in this cycle is nobody's candidate.
+The cost of a victim is in GPU-seconds: its work since the last verified checkpoint, plus, for each
+of its GPUs, the restart and a penalty for each step of priority. A step is a distinct priority
+among the candidates, so the cost does not depend on how far apart the numbers are:
+
+    cost = gpu_seconds_at_risk + gpus x (restart_seconds + step x priority_seconds)
+
+Example, with 60 seconds for each: candidates of priorities 0, 0 and 1000 have the steps 0, 0 and 1.
+A gang of 8 GPUs with priority 1000 and 100 GPU-seconds at risk costs 100 + 8 x (60 + 60) = 1060.
+
+No candidate is a gang that is leaving already, is not preemptible, has not run for its queue's
+minimum runtime, or was placed, moved or evicted in this cycle.
 """
 
 from __future__ import annotations
@@ -23,23 +31,23 @@ from drumline.scheduling.model import (
 )
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
-from drumline.scheduling.preemption.surplus import has_surplus, split
+from drumline.scheduling.preemption.surplus import has_surplus, split_surplus
 from drumline.scheduling.quota.preemption_policy import PreemptionClaim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
-    """Who asks, as far as it matters to those who might go."""
+    """The properties of a preemptor that decide which gangs are its candidates."""
 
     gang: Gang
     rule: PreemptionRule
     pool: str
     is_broken: bool = False
-    """Whether it asks for lost places: then it takes none of others that may yet be repaired."""
+    """Whether it is being repaired: then other broken gangs are no candidates."""
 
 
 class Candidates:
-    """Who may be sent away or moved in this cycle."""
+    """The gangs that may be evicted or moved in this cycle."""
 
     def __init__(
         self, *, snapshot: Snapshot, queues: Mapping[str, Queue], policy: Policy, now: float
@@ -49,26 +57,26 @@ class Candidates:
         self._policy = policy
         self._now = now
         self._out: set[str] = set()
-        """Uids of those that are no candidates any more."""
+        """Uids of gangs that are no candidates any more."""
         self._pools: dict[str, list[Admitted]] = {}
         self._movable: dict[str, list[EvictionUnit]] = {}
         self._known: dict[str, EvictionUnit] = {}
-        """By uid: the part as which a gang was last a candidate."""
+        """By uid: the unit of a gang when it was last a candidate."""
         self.retry_at: list[float] = []
-        """When minimum runtimes end that protected somebody."""
+        """When the minimum runtimes end that protected gangs."""
 
     def exclude(self, uids: Iterable[str]) -> None:
-        """Let nobody ask for these gangs any more."""
+        """Remove gangs from the candidates."""
         self._out.update(uids)
 
     def include(self, uids: Iterable[str]) -> None:
-        """Let them be asked for again."""
+        """Add gangs to the candidates again."""
         self._out.difference_update(uids)
 
     def running(self, pool: str) -> list[Admitted]:
-        """Those of a pool that may be asked for at all."""
+        """The running gangs of a pool that may be candidates at all."""
         if not self._pools:
-            self._pools = {one.name: [] for one in self._snapshot.pools}
+            self._pools = {known.name: [] for known in self._snapshot.pools}
             for held in self._snapshot.admitted:
                 if held.preemptible and not held.leaving and held.pool in self._pools:
                     self._pools[held.pool].append(held)
@@ -76,12 +84,15 @@ class Candidates:
             return self._pools.get(pool, [])
         return [held for held in self._pools.get(pool, ()) if held.gang.uid not in self._out]
 
-    def lawful(
-        self, *, asked: Requester, projected: ClusterView, claim: PreemptionClaim
+    def permitted(
+        self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[EvictionUnit]:
-        """Whom the law allows to be sent away, each alone considered."""
+        """The gangs that the preemption policy permits as victims, each considered alone."""
         leaf_of = projected.quota.tree.leaf_of
-        allowed = self._allowed(asked=asked, projected=projected, claim=claim)
+        # 1. Gangs that the rule of the requester's queue permits, and why.
+        allowed = self._allowed(requester=requester, projected=projected, claim=claim)
+        # 2. Without those of other queues that could not be reclaimed even if all gangs of lower
+        #    priority of the requester's own queue were evicted.
         own = sum(gpus for _, gpus, why in allowed if why is VictimReason.LOWER_PRIORITY)
         allowed = [
             (held, gpus, why)
@@ -89,15 +100,16 @@ class Candidates:
             if why is VictimReason.LOWER_PRIORITY
             or claim.may_reclaim(leaf=leaf_of[held.gang.queue], gpus=gpus, freed=own)
         ]
+        # 3. Their costs. A unit of the last search is used again while its cost is the same.
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
-        holders = projected.pools[asked.pool].holders
-        found: list[EvictionUnit] = []
+        holders = projected.pools[requester.pool].holders
+        units: list[EvictionUnit] = []
         for held, gpus, why in allowed:
             uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
-            part = self._known.get(uid)
-            if part is None or part.seconds != seconds or part.why is not why:
-                part = EvictionUnit(
+            unit = self._known.get(uid)
+            if unit is None or unit.seconds != seconds or unit.why is not why:
+                unit = EvictionUnit(
                     held=held,
                     uid=uid,
                     holder=holders[uid],
@@ -107,23 +119,23 @@ class Candidates:
                     seconds=seconds,
                     why=why,
                 )
-                self._known[uid] = part
-            found.append(part)
-        return found
+                self._known[uid] = unit
+            units.append(unit)
+        return units
 
-    def parts(
+    def split(
         self, whole: EvictionUnit, *, projected: ClusterView, wanted: Callable[[int], bool]
     ) -> Sequence[EvictionUnit]:
-        """What a candidate may give up, part by part; all of it at once if it has no surplus."""
+        """The eviction units of a candidate; the whole gang if it has no surplus."""
         if not self._policy.surplus or not has_surplus(whole.held):
             return (whole,)
-        return split(whole, view=projected.pools[whole.held.pool], wanted=wanted)
+        return split_surplus(whole, view=projected.pools[whole.held.pool], wanted=wanted)
 
     def movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
-        """Those that may be moved within a pool, with what that costs."""
+        """The gangs of a pool that may be moved, with the cost of a move."""
         if pool not in self._movable:
             self._movable[pool] = self._all_movable(pool=pool, projected=projected)
-        return [one for one in self._movable[pool] if one.uid not in self._out]
+        return [unit for unit in self._movable[pool] if unit.uid not in self._out]
 
     def _all_movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
         leaf_of, holders = projected.quota.tree.leaf_of, projected.pools[pool].holders
@@ -143,21 +155,21 @@ class Candidates:
         ]
 
     def moving_costs(self, held: Admitted) -> float:
-        """GPU-seconds that are lost when a gang saves, leaves and starts again."""
+        """GPU-seconds that a gang loses when it is evicted and restarts on other nodes."""
         return held.gpu_seconds_at_risk + (held.gpus or held.size) * self._policy.restart_seconds
 
     def _allowed(
-        self, *, asked: Requester, projected: ClusterView, claim: PreemptionClaim
+        self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim
     ) -> list[tuple[Admitted, int, VictimReason]]:
-        """Each candidate, its GPUs, and why it may go."""
-        rule, priority = asked.rule, asked.gang.priority
+        """Gangs that the queue's rule permits, with their GPUs and the reason."""
+        rule, priority, pool = requester.rule, requester.gang.priority, requester.pool
         within = rule.within_queue is not WithinQueue.NEVER
         leaf_of = projected.quota.tree.leaf_of
-        gpus_of = {one.gang.uid: one.gpus for one in projected.quota.holders(asked.pool).all()}
+        gpus_of = {usage.gang.uid: usage.gpus for usage in projected.quota.holders(pool).all()}
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
-        found: list[tuple[Admitted, int, VictimReason]] = []
-        for held in self.running(asked.pool):
-            if asked.is_broken and held.lost:
+        allowed: list[tuple[Admitted, int, VictimReason]] = []
+        for held in self.running(pool):
+            if requester.is_broken and held.lost:
                 continue
             gang = held.gang
             gpus = gpus_of[gang.uid]
@@ -169,13 +181,14 @@ class Candidates:
                 reasons[key] = None if reclaims and rule.reclaim is Reclaim.NEVER else why
             why = reasons[key]
             if why is not None and not self._is_protected(held):
-                found.append((held, gpus, why))
-        return found
+                allowed.append((held, gpus, why))
+        return allowed
 
     def _seconds(self, step: int) -> float:
         return self._policy.restart_seconds + step * self._policy.priority_seconds
 
     def _is_protected(self, held: Admitted) -> bool:
+        """Whether a gang has not run for its queue's minimum runtime."""
         queue = self._queues.get(held.gang.queue)
         if queue is None or not queue.min_runtime_seconds:
             return False

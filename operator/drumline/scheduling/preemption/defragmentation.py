@@ -1,14 +1,16 @@
-"""Moves that free whole domains, while nobody waits for capacity and nothing else is on its way.
+"""Defragmentation: moves that free whole domains while no gang is pending or leaving in the pool.
 
-At the broadest level at which it is possible (blocks before racks, racks before what is inside
-them), used domains are emptied one after the other, the cheapest first: all gangs in it find other
-places in domains that are used already. So each domain that is emptied is one free domain more,
-none at a broader level becomes used, and no chain of moves can come back to where it began (the
-numbers of free domains, broadest level first, only rise). What is lost for it are GPU-seconds,
-within the budget.
+At the broadest level where it is possible (blocks before racks, racks before their hosts), used
+domains are emptied one after the other, the cheapest first: all gangs of a domain move to domains
+that are used already. So each emptied domain adds one free domain, and no domain of a broader level
+becomes used. No sequence of moves returns to its beginning, because the numbers of free domains,
+compared from the broadest level on, only rise. The lost GPU-seconds stay within the move budget.
 
-A domain is free if no gang holds anything there and no GPU is in use. Where a gang sits that may
-not be moved, or foreign pods hold GPUs, a domain cannot be emptied.
+A domain is free if no gang has pods there and no GPU is in use. A domain with a gang that must not
+be moved, or with GPUs of foreign pods, cannot be emptied.
+
+Example: four racks of 4 nodes; gangs use 1 node of rack A, 1 of B and 4 of C, D is free. A and B
+can be emptied, A first: its gang moves to B, because D is free and C is full. Now 2 racks are free.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 from drumline.scheduling.preemption.relocation import (
     MoveAllowance,
     RelocationPlan,
-    carry_out,
     relocated,
+    start_moves,
 )
 
 MAX_TRIES: Final = 64
-"""Domains of one pool that are tried in one cycle."""
+"""Domains of a pool that are tried in one cycle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,27 +41,27 @@ class OccupiedDomain:
     """All gangs of a domain."""
 
     identity: int
-    parts: Sequence[EvictionUnit]
+    units: Sequence[EvictionUnit]
 
     @property
     def uids(self) -> set[str]:
-        """Who they are."""
-        return {one.uid for one in self.parts}
+        """Of the gangs."""
+        return {unit.uid for unit in self.units}
 
     @property
     def cost(self) -> float:
-        """GPU-seconds that are lost if all of them move."""
-        return sum(sorted(one.cost for one in self.parts))
+        """GPU-seconds that are lost if all its gangs move."""
+        return sum(sorted(unit.cost for unit in self.units))
 
 
 class Defragmenter:
-    """Looks for domains that can be emptied."""
+    """Finds domains that can be emptied."""
 
     def __init__(
-        self, *, projection: Projection, candidacy: Candidates, budget: MoveAllowance
+        self, *, projection: Projection, candidates: Candidates, budget: MoveAllowance
     ) -> None:
         self._projection = projection
-        self._candidacy = candidacy
+        self._candidates = candidates
         self._budget = budget
 
     def moves(self, pools: Iterable[str]) -> list[Move]:
@@ -71,39 +73,40 @@ class Defragmenter:
             return []
         tree = self._projection.current.pools[pool].tree
         for depth in range(1, tree.leaf_depth + 1):
-            found = self._at_depth(pool=pool, depth=depth)
-            if found:
-                return found
+            moves = self._at_depth(pool=pool, depth=depth)
+            if moves:
+                return moves
         return []
 
     def _at_depth(self, *, pool: str, depth: int) -> list[Move]:
         view = self._projection.current.pools[pool]
         used = _used(view=view, depth=depth)
         moves: list[Move] = []
-        left, landed, moved = set(used), set[int](), set[str]()
+        # Domains that are still used; domains that gangs were moved to; uids of moved gangs.
+        left, targets, moved = set(used), set[int](), set[str]()
         tries = 0
-        for crowd in self._crowds(pool=pool, depth=depth, used=used):
+        for domain in self._movable_domains(pool=pool, depth=depth, used=used):
             if tries >= MAX_TRIES or len(left) < 2:
                 break
-            busy = crowd.identity in landed or not moved.isdisjoint(crowd.uids)
-            if busy or not self._budget.allows(gangs=len(crowd.parts), gpu_seconds=crowd.cost):
+            changed = domain.identity in targets or not moved.isdisjoint(domain.uids)
+            if changed or not self._budget.allows(gangs=len(domain.units), gpu_seconds=domain.cost):
                 continue
             tries += 1
-            emptied = self._emptied(pool=pool, depth=depth, crowd=crowd, open_to=left)
+            emptied = self._emptied(pool=pool, depth=depth, domain=domain, open_to=left)
             if emptied:
-                left.discard(crowd.identity)
-                moved |= crowd.uids
-                landed |= _where(view=view, depth=depth, moves=emptied)
+                left.discard(domain.identity)
+                moved |= domain.uids
+                targets |= _targets(view=view, depth=depth, moves=emptied)
                 moves += emptied
         freed = len(used) - len(left)
         return [replace(move, domains_freed=freed) for move in sorted(moves, key=_by_key)]
 
-    def _crowds(self, *, pool: str, depth: int, used: set[int]) -> list[OccupiedDomain]:
-        """The domains that could be emptied at all, the cheapest first."""
+    def _movable_domains(self, *, pool: str, depth: int, used: set[int]) -> list[OccupiedDomain]:
+        """The domains that could be emptied, the cheapest first."""
         view, effective = self._projection.current.pools[pool], self._projection.effective
         domain_of, known = view.tree.domain_of[depth], view.tree.known[depth]
-        parts = self._candidacy.movable(pool=pool, projected=effective)
-        movable = {one.uid: one for one in parts}
+        units = self._candidates.movable(pool=pool, projected=effective)
+        movable = {unit.uid: unit for unit in units}
         inside: dict[int, list[EvictionUnit]] = defaultdict(list)
         stuck = {i for i in used if not known[i]} | _foreign(view=view, depth=depth)
         for uid, holder in view.holders.items():
@@ -112,57 +115,57 @@ class Defragmenter:
                     inside[identity].append(movable[uid])
                 else:
                     stuck.add(identity)
-        crowds = [
-            OccupiedDomain(identity=i, parts=parts) for i, parts in inside.items() if i not in stuck
+        domains = [
+            OccupiedDomain(identity=i, units=units) for i, units in inside.items() if i not in stuck
         ]
-        return sorted(crowds, key=lambda crowd: (crowd.cost, crowd.identity))
+        return sorted(domains, key=lambda domain: (domain.cost, domain.identity))
 
     def _emptied(
-        self, *, pool: str, depth: int, crowd: OccupiedDomain, open_to: set[int]
+        self, *, pool: str, depth: int, domain: OccupiedDomain, open_to: set[int]
     ) -> list[Move]:
-        """Move everybody out of a domain into some others; nobody if one has nowhere to go."""
+        """Move all gangs of a domain to the domains `open_to`; none if that fails for one gang."""
         tree = self._projection.current.pools[pool].tree
-        targets = open_to - {crowd.identity}
+        targets = open_to - {domain.identity}
         domain_of = tree.domain_of[depth]
         plan = relocated(
             projected=self._projection.projected,
             pool=pool,
-            movers=[one.held for one in crowd.parts],
+            movers=[unit.held for unit in domain.units],
             closed=[i for i, identity in enumerate(domain_of) if identity not in targets],
         )
         if not isinstance(plan, RelocationPlan):
             return []
-        carry_out(projection=self._projection, pool=pool, relocations=plan.relocations)
-        self._candidacy.exclude(one.uid for one in crowd.parts)
-        self._budget.spend(gangs=len(crowd.parts), gpu_seconds=crowd.cost)
+        start_moves(projection=self._projection, pool=pool, relocations=plan.relocations)
+        self._candidates.exclude(unit.uid for unit in domain.units)
+        self._budget.spend(gangs=len(domain.units), gpu_seconds=domain.cost)
         return [
             Move(
-                key=one.held.gang.key,
-                uid=one.held.gang.uid,
+                key=move.held.gang.key,
+                uid=move.held.gang.uid,
                 pool=pool,
-                assignment=one.nodes,
+                assignment=move.nodes,
                 why=MoveReason.DEFRAGMENTATION,
-                gpu_seconds_lost=self._candidacy.moving_costs(one.held),
+                gpu_seconds_lost=self._candidates.moving_costs(move.held),
             )
-            for one in plan.relocations
+            for move in plan.relocations
         ]
 
 
 def _used(*, view: PoolView, depth: int) -> set[int]:
-    """Domains in which a gang holds something or GPUs are in use."""
+    """Domains with pods of a gang or with GPUs in use."""
     domain_of = view.tree.domain_of[depth]
     held = (domain_of[i] for holder in view.holders.values() for i in holder.places)
     return {*held, *_foreign(view=view, depth=depth)}
 
 
 def _foreign(*, view: PoolView, depth: int) -> set[int]:
-    """Domains in which pods of no admitted job hold GPUs."""
+    """Domains with GPUs that are used by pods of no admitted job."""
     domain_of = view.tree.domain_of[depth]
     return {domain_of[i] for i, used in enumerate(view.used) if used[0] > 0}
 
 
-def _where(*, view: PoolView, depth: int, moves: Iterable[Move]) -> set[int]:
-    """Domains in which gangs have new places."""
+def _targets(*, view: PoolView, depth: int, moves: Iterable[Move]) -> set[int]:
+    """Domains that gangs are moved to."""
     domain_of = view.tree.domain_of[depth]
     return {domain_of[view.ordinal_of[name]] for move in moves for name in move.assignment}
 

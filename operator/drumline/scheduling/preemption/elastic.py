@@ -1,12 +1,12 @@
-"""Gangs that can run with fewer pods than they want: what they do about losses and about room.
+"""Resizing of running elastic gangs.
 
-* A loss for which there is no replacement: the gang goes on with the largest legal size that its
-  survivors and what is free can fill, at once. Capacity that it gives up is seen as free in the
-  next cycle, when its pods are gone.
-* Room: it grows, by new places near its own, where its queue has the quota and no other gang waits
-  that could use them. So a gang never grows in front of one that waits.
+* Shrink: a gang with lost positions that cannot be filled goes on with the largest legal size that
+  its remaining pods and free slots can fill. Capacity that it gives up is free in the next cycle,
+  when its pods are gone.
+* Grow: a gang gets slots near its own, if its queue has the quota and no pending gang could use
+  them. So no gang grows before a pending gang.
 
-Its other pods stay where they are.
+The other pods stay where they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Resizer:
     def shrink(self, held: Admitted) -> Resized | None:
         """The largest legal size below the present one that can be had now.
 
-        Only whole slices go on; a gang that lost a pod of a role cannot do without it.
+        Only whole slices are kept; a gang that lost a role pod cannot shrink.
         """
         gang = held.gang
         if any(position < gang.extras for position in held.lost):
@@ -83,9 +83,9 @@ class Resizer:
 
 
 def _whole_slices(held: Admitted) -> list[int]:
-    """Positions of the main pods whose slices have lost none, in their order."""
+    """Positions of the main pods whose slices have lost no pod, ascending."""
     gang = held.gang
-    unit = gang.slices[0].pods if gang.slices else 1
-    firsts = range(gang.extras, len(held.assignment), unit)
-    slices = [range(first, first + unit) for first in firsts]
+    pods = gang.slices[0].pods if gang.slices else 1
+    firsts = range(gang.extras, len(held.assignment), pods)
+    slices = [range(first, first + pods) for first in firsts]
     return [i for piece in slices if held.lost.isdisjoint(piece) for i in piece]

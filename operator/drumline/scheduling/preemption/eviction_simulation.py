@@ -1,10 +1,10 @@
-"""What running gangs may be told to give up, and the projected view while that is tried out.
+"""Eviction units, and the simulation of their eviction on the projected view.
 
-A rigid gang is one part: all of it. An elastic gang may be several, in the order in which they
-leave: first, size by size, the pods above its smallest size, at last all the rest. A part leaves
-only after those before it and comes back only before them.
+A rigid gang is one unit. An elastic gang may be several, in the order of their eviction: first,
+size by size, the pods above its smallest size, then the rest. A unit is evicted only after the
+units of its gang before it, and restored only before them.
 
-All moves are made on the projected view and undone: O(places of the part + depth of the tree).
+Every change is made on the projected view and undone: O(pods of the unit + depth of the tree).
 """
 
 from __future__ import annotations
@@ -22,28 +22,31 @@ from drumline.scheduling.placement.search import Search
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionUnit:
-    """A part of a running gang that may be sent away for the one that asks."""
+    """Pods of a running gang that may be evicted together."""
 
     held: Admitted
     uid: str
+    """Of the gang."""
     holder: Allocation
-    """What leaves with it."""
+    """What its eviction frees."""
     leaf: int
+    """The gang's queue, as an index of the quota tree."""
     gpus: int
     cost: float
+    """GPU-seconds that are lost by its eviction."""
     seconds: float
-    """What each GPU of it costs that only restarts; each pod, where it has no GPUs."""
+    """The cost of a restart for each GPU of it; for each pod, where it has no GPUs."""
     why: VictimReason
     kept: tuple[int, ...] = ()
-    """Positions with which the gang goes on without it and those before it."""
+    """Positions with which the gang goes on once it and the units before it are evicted."""
     step: int = 0
-    """How many parts of the gang leave before it."""
+    """How many units of the gang are evicted before it."""
     before: int = 0
     """GPUs of these."""
 
     @property
     def amounts(self) -> Mapping[int, Vector]:
-        """What leaves with it, by node ordinal."""
+        """What its eviction frees, by node ordinal."""
         return self.holder.amounts
 
     @property
@@ -53,21 +56,21 @@ class EvictionUnit:
 
     @property
     def rate(self) -> tuple[bool, float, str, int]:
-        """Cheapest for each GPU first; those without GPUs last."""
+        """By cost per GPU; units without GPUs last."""
         return (not self.gpus, self.cost / (self.gpus or 1), self.uid, self.step)
 
 
 class PreemptionPolicy(Protocol):
-    """What may be taken from whom (`preemption_policy`)."""
+    """The rules and quota that permit a set of victims (`quota.preemption_policy`)."""
 
     @property
     def within_reach(self) -> bool:
-        """Whether nothing was taken that may not be."""
+        """Whether all victims so far are permitted."""
         ...
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether only capacity is missing."""
+        """Whether the quota suffices without any victim."""
         ...
 
     def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
@@ -79,12 +82,12 @@ class PreemptionPolicy(Protocol):
         ...
 
     def holds(self) -> bool:
-        """Whether the gang may take what the victims leave."""
+        """Whether the victims are permitted and the quota suffices without them."""
         ...
 
 
 class _NoPolicy:
-    """The law among those who only move: nobody loses anything to anybody."""
+    """The policy of moves: they take no quota from any queue, so all are permitted."""
 
     within_reach = True
     is_unconditional = True
@@ -104,74 +107,76 @@ NO_POLICY: Final = _NoPolicy()
 
 
 class EvictionSimulation:
-    """The parts picked so far, on the projected view.
+    """The units evicted so far, on the projected view.
 
     Args:
-        search: what the gang looks for.
-        claim: its claim to quota.
-        gpus: what it needs beside what it holds.
+        search: the preemptor's search for slots.
+        claim: its preemption policy and quota.
+        gpus: the GPUs it needs beside those it holds.
     """
 
     def __init__(self, *, search: Search, claim: PreemptionPolicy, gpus: int) -> None:
         self.search = search
         self.claim = claim
         self.gpus = gpus
-        self.gone: dict[tuple[str, int], EvictionUnit] = {}
+        self.evicted: dict[tuple[str, int], EvictionUnit] = {}
         self._steps: dict[str, int] = {}
 
-    def may_leave(self, one: EvictionUnit) -> bool:
-        """Whether a part is the next of its gang to leave."""
-        return self._steps.get(one.uid, 0) == one.step
+    def may_evict(self, unit: EvictionUnit) -> bool:
+        """Whether a unit is the next of its gang to be evicted."""
+        return self._steps.get(unit.uid, 0) == unit.step
 
-    def may_return(self, one: EvictionUnit) -> bool:
-        """Whether a part is the last of its gang that left."""
-        return self._steps.get(one.uid, 0) == one.step + 1
+    def may_restore(self, unit: EvictionUnit) -> bool:
+        """Whether a unit is the last of its gang that was evicted."""
+        return self._steps.get(unit.uid, 0) == unit.step + 1
 
-    def evict(self, one: EvictionUnit) -> None:
-        """Let a part go that may leave."""
-        user = one.held.gang.user
-        self.gone[one.uid, one.step] = one
-        self._steps[one.uid] = one.step + 1
-        self.search.view.shift(one.holder, sign=1)
-        if one.step:
-            self.claim.give_back(leaf=one.leaf, gpus=one.before, user=user)
-        self.claim.take(leaf=one.leaf, gpus=one.before + one.gpus, user=user)
+    def evict(self, unit: EvictionUnit) -> None:
+        """Evict a unit for which `may_evict` holds."""
+        user = unit.held.gang.user
+        self.evicted[unit.uid, unit.step] = unit
+        self._steps[unit.uid] = unit.step + 1
+        self.search.view.shift(unit.holder, sign=1)
+        if unit.step:
+            self.claim.give_back(leaf=unit.leaf, gpus=unit.before, user=user)
+        self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
 
-    def restore(self, one: EvictionUnit) -> None:
-        """Let a part come back that may return."""
-        user = one.held.gang.user
-        del self.gone[one.uid, one.step]
-        self._steps[one.uid] = one.step
-        self.search.view.shift(one.holder, sign=-1)
-        self.claim.give_back(leaf=one.leaf, gpus=one.before + one.gpus, user=user)
-        if one.step:
-            self.claim.take(leaf=one.leaf, gpus=one.before, user=user)
+    def restore(self, unit: EvictionUnit) -> None:
+        """Restore a unit for which `may_restore` holds."""
+        user = unit.held.gang.user
+        del self.evicted[unit.uid, unit.step]
+        self._steps[unit.uid] = unit.step
+        self.search.view.shift(unit.holder, sign=-1)
+        self.claim.give_back(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
+        if unit.step:
+            self.claim.take(leaf=unit.leaf, gpus=unit.before, user=user)
 
     def restore_all(self) -> None:
-        """Let everybody come back."""
-        for one in reversed(list(self.gone.values())):
-            self.restore(one)
+        """Restore all evicted units."""
+        for unit in reversed(list(self.evicted.values())):
+            self.restore(unit)
 
-    def roomy(self, ids: Iterable[int]) -> list[int]:
-        """Those of some domains that can hold the pods."""
+    def domains_with_room(self, ids: Iterable[int]) -> list[int]:
+        """The domains among `ids` that have room for the pods."""
         return self.search.roomy(ids)
 
-    def gain(self, one: EvictionUnit) -> int | None:
-        """How many pods more have room by its leaving alone; None if that cannot be counted."""
-        return self._change(one, add)
+    def gain(self, unit: EvictionUnit) -> int | None:
+        """How many more pods fit by its eviction alone; None if that cannot be counted."""
+        return self._change(unit, add)
 
-    def is_needed(self, one: EvictionUnit, ids: Sequence[int]) -> bool:
-        """Whether a part that is gone cannot come back, as far as one look at its nodes tells.
+    def is_needed(self, unit: EvictionUnit, ids: Sequence[int]) -> bool:
+        """Whether the pods certainly do not fit once an evicted unit is restored.
+
+        A quick check of its nodes only: False if that does not decide it.
 
         Args:
-            one: the part.
-            ids: domains that were roomy when they were last looked at, nothing changed since.
+            unit: an evicted unit.
+            ids: domains that had room when they were last counted, unchanged since.
         """
-        change = self._change(one, sub) if len(ids) == 1 else None
+        change = self._change(unit, sub) if len(ids) == 1 else None
         return change is not None and self.slots(ids) + change < self.search.demand.pods
 
-    def _change(self, one: EvictionUnit, step: Callable[[int, int], int]) -> int | None:
-        """Pods more (fewer: negative) that have room on its nodes with it gone or back."""
+    def _change(self, unit: EvictionUnit, step: Callable[[int, int], int]) -> int | None:
+        """By how much the slots of its nodes change when it is evicted (add) or restored (sub)."""
         search = self.search
         demand = search.demand
         if not self.is_plain or demand.cuts or demand.anchors or search.variants[-1].fixed:
@@ -179,43 +184,45 @@ class EvictionSimulation:
         free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.open
         return sum(
             slots_in(tuple(map(step, free[i], amount))) - slots_in(free[i])
-            for i, amount in one.amounts.items()
+            for i, amount in unit.amounts.items()
             if is_open[i]
         )
 
-    def roomy_without(self, parts: Iterable[EvictionUnit], ids: Iterable[int]) -> list[int]:
-        """The same if all of these were gone, the law aside. O(their places)."""
+    def domains_with_room_without(
+        self, units: Iterable[EvictionUnit], ids: Iterable[int]
+    ) -> list[int]:
+        """`domains_with_room` if all of these were evicted, whatever the policy. O(pods)."""
         total: dict[int, Vector] = {}
-        for one in parts:
-            for ordinal, amount in one.amounts.items():
+        for unit in units:
+            for ordinal, amount in unit.amounts.items():
                 held = total.get(ordinal)
                 total[ordinal] = tuple(map(add, held, amount)) if held else amount
-        everybody = Allocation(gang=self.search.gang, places={}, amounts=total)
-        self.search.view.shift(everybody, sign=1)
-        found = self.roomy(ids)
-        self.search.view.shift(everybody, sign=-1)
-        return found
+        together = Allocation(gang=self.search.gang, places={}, amounts=total)
+        self.search.view.shift(together, sign=1)
+        domains = self.domains_with_room(ids)
+        self.search.view.shift(together, sign=-1)
+        return domains
 
     def slots(self, ids: Iterable[int]) -> int:
-        """Pods that the roomiest of some domains had room for when it was last looked at."""
+        """The most slots that any of some domains had when they were last counted."""
         slots = self.search.index.slots[self.search.depth]
         return max((int(slots[identity]) for identity in ids), default=0)
 
     @property
     def is_plain(self) -> bool:
-        """Whether all pods are equal: pods of roles may use nodes that are not counted here."""
+        """Whether all pods are equal: the index does not count the nodes of role pods."""
         return not self.search.demand.roles and self.search.shape.grain == 1
 
     def free_gpus(self, identity: int) -> int | None:
-        """GPUs that were free in a domain for such a gang, likewise; None if nobody counts them."""
+        """GPUs that were free in a domain when last counted; None if they are not counted."""
         if not self.is_plain:
             return None
         return int(self.search.index.gpus[self.search.depth][identity])
 
-    def enough(self, ids: Iterable[int]) -> bool:
-        """Whether the gang may and can take places in one of some domains."""
-        return self.claim.holds() and bool(self.roomy(ids))
+    def is_feasible(self, ids: Iterable[int]) -> bool:
+        """Whether the policy permits the victims and the pods fit one of some domains."""
+        return self.claim.holds() and bool(self.domains_with_room(ids))
 
     def cost(self) -> float:
-        """Of all that is gone."""
-        return sum(one.cost for one in sorted(self.gone.values(), key=lambda one: one.order))
+        """GPU-seconds that all evictions lose."""
+        return sum(unit.cost for unit in sorted(self.evicted.values(), key=lambda unit: unit.order))

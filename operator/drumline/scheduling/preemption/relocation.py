@@ -1,10 +1,9 @@
-"""Other places for running gangs that move: all of them find some, or nobody moves.
+"""Relocation: new slots for running gangs that move; either all of them get slots or none moves.
 
-It is tried on the projected view and undone; whoever wants it so carries the plan out
-(`Projection`): the gangs are told to leave, and their new places are kept until they start again
-there. All who are on their way at a time stay below one budget. A move changes nothing in what
-queues hold; a gang keeps its size, its pool and whatever it requires, and is never spread wider
-than it was.
+A plan is found on the projected view, which is unchanged afterwards. Starting its moves evicts the
+gangs from the projected view and nominates their new slots until they restart there. All moves
+under way together stay within one budget. A move changes no quota; a gang keeps its size, its pool
+and its requirements, and is never spread over a broader domain than before.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(slots=True)
 class MoveAllowance:
-    """What moves may still cost."""
+    """How many moves, and how much lost work, the policy's budget still allows."""
 
     gangs: int
     gpu_seconds: float
@@ -36,7 +35,13 @@ class MoveAllowance:
         admitted: Iterable[Admitted],
         cost: Callable[[Admitted], float],
     ) -> MoveAllowance:
-        """What those leave who are on their way already; without a budget nothing moves."""
+        """The budget without the gangs that are moving already; None allows no move.
+
+        Args:
+            moves: the policy's budget.
+            admitted: all running gangs.
+            cost: GPU-seconds that moving a gang loses.
+        """
         if moves is None:
             return cls(0, 0.0)
         left = cls(moves.gangs, moves.gpu_seconds)
@@ -46,18 +51,18 @@ class MoveAllowance:
         return left
 
     def allows(self, *, gangs: int, gpu_seconds: float) -> bool:
-        """Whether so much may still be spent."""
+        """Whether so many moves with this cost are allowed."""
         return gangs <= self.gangs and gpu_seconds <= self.gpu_seconds
 
     def spend(self, *, gangs: int, gpu_seconds: float) -> None:
-        """Count what is lost."""
+        """Subtract moves."""
         self.gangs -= gangs
         self.gpu_seconds -= gpu_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """A running gang and where it goes."""
+    """A running gang and its new nodes by position."""
 
     held: Admitted
     nodes: tuple[str, ...]
@@ -65,14 +70,14 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRelocatable:
-    """The gang for which no other places were found."""
+    """The gang for which there are no other slots."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationPlan:
-    """Where everybody goes, and the places of the gang that asked for it (none, if nobody did)."""
+    """The new nodes of all gangs that move, and the nodes of the gang they make room for."""
 
     relocations: tuple[Relocation, ...]
     nodes: tuple[str, ...] = ()
@@ -86,59 +91,62 @@ def relocated(
     closed: Sequence[int] = (),
     first: Search | None = None,
 ) -> RelocationPlan | NotRelocatable:
-    """Places for gangs of a pool that leave theirs; the cluster view is the same afterwards.
+    """Find new slots for gangs of a pool.
 
     Args:
-        projected: the projected view; it is as before afterwards.
+        projected: the projected view; unchanged afterwards.
         pool: whose nodes.
-        movers: who moves.
-        closed: ordinals of nodes on which nobody may land.
-        first: a search whose places are taken before anybody else's.
+        movers: the gangs that move.
+        closed: ordinals of nodes that no gang may move to.
+        first: a search whose slots are assigned before those of the movers.
+
+    Returns:
+        A plan in which every mover has slots, or the first mover for which there are none.
     """
     view, undo = projected.pools[pool], list[Undo]()
-    line = sorted(movers, key=_hardest_first)
-    widths = {held.gang.uid: _width(view=view, nodes=held.assignment) for held in line}
+    ordered = sorted(movers, key=_hardest_first)
+    depths = {held.gang.uid: _common_depth(view=view, nodes=held.assignment) for held in ordered}
     try:
-        undo += [projected.dismiss(gang=held.gang, pool=pool) for held in line]
+        undo += [projected.dismiss(gang=held.gang, pool=pool) for held in ordered]
         undo.append(view.close(closed))
         nodes: list[str] = []
         if first is not None:
             nodes = first.find() or []
             if not nodes:
                 return NotRelocatable(uid=first.gang.uid)
-            undo.append(_seat(view=view, gang=first.gang, nodes=nodes))
-        found: list[Relocation] = []
-        for held in line:
+            undo.append(_assign(view=view, gang=first.gang, nodes=nodes))
+        relocations: list[Relocation] = []
+        for held in ordered:
             search = projected.search(gang=held.gang, pool=pool, pods=held.size)
-            places = None if isinstance(search, Rejection) else search.find()
-            if places is None or _width(view=view, nodes=places) < widths[held.gang.uid]:
+            target = None if isinstance(search, Rejection) else search.find()
+            if target is None or _common_depth(view=view, nodes=target) < depths[held.gang.uid]:
                 return NotRelocatable(uid=held.gang.uid)
-            undo.append(_seat(view=view, gang=held.gang, nodes=places))
-            found.append(Relocation(held=held, nodes=tuple(places)))
-        return RelocationPlan(relocations=tuple(found), nodes=tuple(nodes))
+            undo.append(_assign(view=view, gang=held.gang, nodes=target))
+            relocations.append(Relocation(held=held, nodes=tuple(target)))
+        return RelocationPlan(relocations=tuple(relocations), nodes=tuple(nodes))
     finally:
         for step in reversed(undo):
             step()
 
 
-def carry_out(*, projection: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
-    """Count gangs as gone to their new places soon, and keep these."""
-    line = list(relocations)
-    for one in line:
-        projection.dismiss(held=one.held)
-    for one in line:
-        projection.nominate(Nomination(gang=one.held.gang, pool=pool, nodes=one.nodes))
+def start_moves(*, projection: Projection, pool: str, relocations: Iterable[Relocation]) -> None:
+    """Evict gangs from the projected view and nominate their new nodes."""
+    moves = list(relocations)
+    for move in moves:
+        projection.dismiss(held=move.held)
+    for move in moves:
+        projection.nominate(Nomination(gang=move.held.gang, pool=pool, nodes=move.nodes))
 
 
 def _hardest_first(held: Admitted) -> tuple[int, int, str]:
     return (-held.gang.per_pod.gpus, -held.size, held.gang.uid)
 
 
-def _width(*, view: PoolView, nodes: Sequence[str]) -> int:
-    """The depth at which one domain holds all these nodes: the deeper, the nearer together."""
+def _common_depth(*, view: PoolView, nodes: Sequence[str]) -> int:
+    """The depth of the narrowest domain with all these nodes: the deeper, the closer together."""
     known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
     return view.tree.common(known)[0] if known else 0
 
 
-def _seat(*, view: PoolView, gang: Gang, nodes: Sequence[str]) -> Undo:
+def _assign(*, view: PoolView, gang: Gang, nodes: Sequence[str]) -> Undo:
     return view.occupy(view.holder(gang=gang, nodes=nodes))

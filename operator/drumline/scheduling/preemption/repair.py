@@ -1,8 +1,13 @@
-"""Running gangs that lost places: replacements for all in one decision, or what else is done.
+"""Repair of running gangs with lost positions.
 
-They come first in a cycle: a broken gang holds capacity that does nothing until it is whole. Its
-other pods stay where they are, and quota is not asked again. Where no replacement is free, an
-elastic gang shrinks; where the owner wants it so, others are sent away; else it is told why.
+Repairs are the first phase of a cycle, because a broken gang holds capacity without progress. Its
+other pods stay where they are, and its quota is not checked again. In this order:
+
+1. All lost positions get slots in one decision.
+2. If slots are reserved for them already, the gang waits until its victims have left.
+3. An elastic gang shrinks.
+4. If the policy allows it, other gangs are preempted.
+5. The gang is rejected with the reason.
 """
 
 from __future__ import annotations
@@ -24,14 +29,14 @@ class GangRepair:
     """Repairs broken gangs, one after the other.
 
     Args:
-        horizon: the current and the projected view.
-        placer: finds the places.
-        candidacy: who was given something is nobody's victim.
-        preemptor: sends others away.
-        preempts: whether anybody is sent away for a repair.
-        backlog: hears of those that stay broken.
+        projection: the current and the projected view.
+        placer: finds slots.
+        candidates: a gang that was repaired is no candidate any more.
+        preemptor: evicts victims.
+        preempts: whether a repair may preempt.
+        unmet_demand: records the gangs that stay broken.
         queues: by name.
-        now: the present moment.
+        now: the time of the cycle.
     """
 
     def __init__(
@@ -39,27 +44,27 @@ class GangRepair:
         *,
         projection: Projection,
         placer: Placer,
-        candidacy: Candidates,
+        candidates: Candidates,
         preemptor: Preemptor,
         preempts: bool,
-        backlog: UnmetDemand,
+        unmet_demand: UnmetDemand,
         queues: Mapping[str, Queue],
         now: float,
     ) -> None:
         self._projection = projection
         self._placer = placer
         self._resizer = Resizer(projection=projection, placer=placer)
-        self._candidacy = candidacy
+        self._candidates = candidates
         self._preemptor = preemptor
         self._preempts = preempts
-        self._backlog = backlog
+        self._unmet_demand = unmet_demand
         self._queues = queues
         self._now = now
         self.gave_back = False
-        """Whether somebody found other places than those that were kept for it."""
+        """Whether a gang got other slots than its nominated ones, which are free again."""
 
     def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
-        """Replacements for the lost places of an admitted gang; the others stay where they are."""
+        """Repair a running gang that lost positions, or answer why it stays broken."""
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
         if view is None:
             return Rejection(
@@ -67,37 +72,37 @@ class GangRepair:
                 message=f"pool {held.pool}, in which it was placed, does not exist any more",
             ).of(gang)
         if gang.retry_at > self._now:
-            return self._backlog.back_off(gang=gang, pools=()).of(gang)
-        kept = self._projection.nomination(gang)
-        if kept is not None:
-            self._projection.release(kept)
-        found = self._placer.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
-        if isinstance(found, Rejection):
-            return self._not_repaired(held=held, rejection=found, kept=kept)
-        if kept is not None and tuple(found) != kept.nodes:
+            return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)
+        nomination = self._projection.nomination(gang)
+        if nomination is not None:
+            self._projection.release(nomination)
+        nodes = self._placer.find(gang=gang, pool=held.pool, pods=held.size, kept=held.survivors)
+        if isinstance(nodes, Rejection):
+            return self._not_repaired(held=held, rejection=nodes, nomination=nomination)
+        if nomination is not None and tuple(nodes) != nomination.nodes:
             self._placer.forget()
             self.gave_back = True
-        self._candidacy.exclude((gang.uid,))
+        self._candidates.exclude((gang.uid,))
         lost = tuple(sorted(held.lost))
-        self._projection.take(gang=gang, pool=held.pool, nodes=found, positions=lost)
-        places = dict(enumerate(held.assignment)) | dict(zip(lost, found, strict=True))
-        return placed(gang=gang, view=view, assignment=list(places.values()), replaced=lost)
+        self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=lost)
+        node_of = dict(enumerate(held.assignment)) | dict(zip(lost, nodes, strict=True))
+        return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=lost)
 
     def _not_repaired(
-        self, *, held: Admitted, rejection: Rejection, kept: Nomination | None
+        self, *, held: Admitted, rejection: Rejection, nomination: Nomination | None
     ) -> Resized | Preemption | Blocked:
-        """What a broken gang does whose lost places nothing can fill now."""
+        """Steps 2 to 5: there are no slots for the lost positions now."""
         gang, queue = held.gang, self._queues.get(held.gang.queue)
-        if kept is not None:
-            self._projection.nominate(kept)
-            return self._preemptor.waiting(kept)
+        if nomination is not None:
+            self._projection.nominate(nomination)
+            return self._preemptor.waiting(nomination)
         shrunk = self._resizer.shrink(held)
         if shrunk is not None:
-            self._candidacy.exclude((gang.uid,))
+            self._candidates.exclude((gang.uid,))
             return shrunk
         if self._preempts and queue is not None:
             preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:
                 return preemption
-        self._backlog.want(gang=gang, pool=held.pool, reason=rejection.reason)
+        self._unmet_demand.want(gang=gang, pool=held.pool, reason=rejection.reason)
         return rejection.of(gang)

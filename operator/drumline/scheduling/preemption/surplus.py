@@ -1,9 +1,12 @@
-"""The pods that an elastic gang can do without: parts of it that may leave one after the other.
+"""Surplus: the pods of an elastic gang above its smallest size, as eviction units.
 
-A running gang that is larger than its smallest size gives up pods size by size, whole slices at a
-time: first where most of them help the one that asks, then from the last node on. What a shrinking
-gang loses is the restart of the pods that leave: the others carry its work on. So surplus is
-cheaper than the same GPUs of a gang that loses its work.
+A running gang gives up its surplus size by size, in whole slices: first slices with most pods on
+nodes that the preemptor needs, then from the last node on. A shrinking gang loses only the restart
+of the evicted pods, because the others keep its work. So surplus is cheaper than the same GPUs of a
+gang that loses its work.
+
+Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its units are 4 pods (it goes on with
+4), then 2 pods (it goes on with 2), then the last 2 pods (it is gone).
 """
 
 from __future__ import annotations
@@ -27,26 +30,26 @@ def has_surplus(held: Admitted) -> bool:
     )
 
 
-def split(
+def split_surplus(
     whole: EvictionUnit, *, view: PoolView, wanted: Callable[[int], bool]
 ) -> list[EvictionUnit]:
-    """The parts of a gang that has surplus, in the order in which they leave; the rest is the last.
+    """The units of a gang with surplus in the order of their eviction; the smallest size is last.
 
     Args:
-        whole: the gang as one part.
+        whole: the gang as one unit.
         view: the pool.
-        wanted: whether room on the node of this ordinal helps the one that asks.
+        wanted: whether the preemptor needs room on the node of this ordinal.
     """
     held, gang = whole.held, whole.held.gang
-    leavers = _in_leaving_order(held=held, view=view, wanted=wanted)
-    parts: list[EvictionUnit] = []
+    leaving = _in_leaving_order(held=held, view=view, wanted=wanted)
+    units: list[EvictionUnit] = []
     left, size, before, cost = list(range(len(held.assignment))), held.size, 0, 0.0
     for smaller in reversed([s for s in gang.sizes if s < held.size]):
-        out, leavers = leavers[: size - smaller], leavers[size - smaller :]
-        leaves = frozenset(out)
-        left = [position for position in left if position not in leaves]
+        out, leaving = leaving[: size - smaller], leaving[size - smaller :]
+        evicted = frozenset(out)
+        left = [position for position in left if position not in evicted]
         gpus = len(out) * gang.per_pod.gpus
-        part = EvictionUnit(
+        unit = EvictionUnit(
             held=held,
             uid=whole.uid,
             holder=_holder(held=held, view=view, positions=out),
@@ -56,36 +59,39 @@ def split(
             seconds=whole.seconds,
             why=whole.why,
             kept=tuple(left),
-            step=len(parts),
+            step=len(units),
             before=before,
         )
-        parts.append(part)
-        size, before, cost = smaller, before + gpus, cost + part.cost
+        units.append(unit)
+        size, before, cost = smaller, before + gpus, cost + unit.cost
     rest = replace(
         whole,
         holder=_holder(held=held, view=view, positions=left),
         gpus=whole.gpus - before,
         cost=max(0.0, whole.cost - cost),
-        step=len(parts),
+        step=len(units),
         before=before,
     )
-    return [*parts, rest]
+    return [*units, rest]
 
 
 def _in_leaving_order(
     *, held: Admitted, view: PoolView, wanted: Callable[[int], bool]
 ) -> list[int]:
-    """Positions of the main pods, those first that leave first, whole slices together."""
+    """Positions of the main pods in the order of their eviction, whole slices together."""
     gang = held.gang
-    unit = gang.slices[0].pods if gang.slices else 1
+    pods_per_slice = gang.slices[0].pods if gang.slices else 1
     ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]
-    units = [range(first, first + unit) for first in range(gang.extras, len(held.assignment), unit)]
+    slices = [
+        range(first, first + pods_per_slice)
+        for first in range(gang.extras, len(held.assignment), pods_per_slice)
+    ]
 
-    def key(unit: Sequence[int]) -> tuple[int, int, int]:
-        helping = sum(ordinals[i] >= 0 and wanted(ordinals[i]) for i in unit)
-        return (-helping, -ordinals[unit[0]], -unit[0])
+    def key(pods_per_slice: Sequence[int]) -> tuple[int, int, int]:
+        helping = sum(ordinals[i] >= 0 and wanted(ordinals[i]) for i in pods_per_slice)
+        return (-helping, -ordinals[pods_per_slice[0]], -pods_per_slice[0])
 
-    return [position for unit in sorted(units, key=key) for position in unit]
+    return [position for pods_per_slice in sorted(slices, key=key) for position in pods_per_slice]
 
 
 def _holder(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Allocation:

@@ -1,17 +1,25 @@
-"""Which running gangs have to go so that some pods fit, at the least cost.
+"""The search for victims: which eviction units make room for some pods at the lowest cost.
 
-The domain and its victims are chosen together: for each domain that could hold the pods if all
-candidates left it, a set of victims is found, and the cheapest of these sets is taken. Domains come
-in the order of a bound on their cost (the cheapest GPUs in them that would make up for those that
-are missing), and no domain is tried whose bound is above what was found.
+Domain and victims are chosen together. For each domain that could hold the pods without any
+candidate, a set of victims is searched, and the cheapest set wins:
 
-* A first set: nodes by the cost of each pod that then fits more, or, where gangs span nodes, parts
-  by their cost, if that is better; then whatever else the quota needs, by cost for each GPU; then
-  every victim comes back, dearest first, that need not go, and dear ones are exchanged for cheaper
-  ones.
-* Where few candidates matter, all sets that are cheaper are tried: the result is the optimum.
+1. Scopes. Each domain gets a lower bound on its cost: the cheapest GPUs in it that add up to the
+   missing ones. Domains are searched in the order of their bounds, and the search stops at the
+   first domain whose bound is not below the best cost so far (branch and bound).
+2. First set. A greedy set: nodes by the price of one more pod on them (`node_costs`); where gangs
+   span nodes, also units by their cost; then units by cost per GPU until the quota suffices.
+3. Minimisation. Each victim that is not necessary is restored, most expensive first.
+4. Improvement. With few candidates all cheaper sets are tried, so the result is the optimum; with
+   many, expensive victims are exchanged for cheaper units while that helps.
 
-In the end, every victim is necessary: without its leaving there is no place anywhere (I6).
+Example: a gang needs 16 GPUs in one rack. Rack A has 8 free and units of 8 GPUs at costs 5 and 9;
+rack B has 0 free and two units of 8 at costs 2 and 2. The bounds are 5 for A (one unit) and 4 for B
+(both units), so B is searched first and gives a set of cost 4; A is skipped, because 5 >= 4.
+Had B's units cost 2 and 4, its bound would be 6: A would be searched first, and B skipped.
+
+The result is minimal: without evicting any one of the victims the pods fit nowhere (I6). Kueue
+minimises its candidates in the same way, but does not choose the domain with them:
+https://github.com/kubernetes-sigs/kueue/tree/main/pkg/scheduler/preemption
 """
 
 from __future__ import annotations
@@ -28,42 +36,44 @@ from drumline.scheduling.preemption.eviction_simulation import EvictionSimulatio
 from drumline.scheduling.preemption.node_costs import free_nodes
 
 MAX_EXACT_CANDIDATES: Final = 12
+"""Up to this many relevant units all sets are tried."""
 MAX_EXACT_TRIALS: Final = 3000
-"""For one search, all domains together: it bounds the time of a decision."""
+"""Evictions tried by the exact search, all domains together: bounds the time of a decision."""
 MAX_EXCHANGES: Final = 300
-"""Trials of a cheaper part in the place of a dearer one, likewise."""
+"""Exchanges tried, all domains together: bounds the time of a decision."""
 
 MANY_TIMES: Final = 4
-"""A second first set is given up once so many times the parts of the other one are gone."""
+"""The second greedy set is abandoned at this multiple of the units of the first one."""
 MAX_WEIGHED: Final = 64
-"""So many parts in a domain are weighed exactly for its bound."""
+"""Up to this many units in a domain its bound is computed exactly."""
 
 Split = Callable[[EvictionUnit, Callable[[int], bool]], Sequence[EvictionUnit]]
-"""The parts of a gang, given on which nodes (by ordinal) its leaving would help."""
+"""Splits a gang into units; the second argument says whether a node (by ordinal) is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Domains of which one has to hold the pods, and who could leave them."""
+    """Domains of which one has to hold the pods, and the units whose eviction may help."""
 
     ids: Sequence[int]
     inside: Sequence[EvictionUnit]
+    """Units with pods in the domains."""
     outside: Callable[[], Sequence[EvictionUnit]]
-    """Who holds no place there and may matter to the quota."""
+    """All other units: evicting them frees only quota."""
     floor: float
-    """No set of victims costs less."""
+    """Lower bound on the cost of a set of victims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimSet:
-    """A set that makes room."""
+    """A set of units whose eviction makes room."""
 
     cost: float
-    parts: Sequence[EvictionUnit]
+    units: Sequence[EvictionUnit]
 
 
 class SearchBudget:
-    """How many trials are left."""
+    """The trials that are left for one search."""
 
     def __init__(self) -> None:
         self.exact = MAX_EXACT_TRIALS
@@ -71,67 +81,79 @@ class SearchBudget:
 
 
 def least_victims(
-    *, trial: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
+    *, simulation: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
 ) -> list[EvictionUnit] | None:
-    """The cheapest lawful victims found, by uid; None if no set of candidates makes room."""
-    everywhere, purse = trial.search.ids, SearchBudget()
+    """The cheapest permitted set of victims that was found.
+
+    Args:
+        simulation: the search for slots and the preemption policy, with nothing evicted.
+        candidates: gangs, each as one unit.
+        split: splits a candidate with surplus into units.
+
+    Returns:
+        The victims, sorted by uid; None if no permitted set makes room. Nothing is evicted in the
+        simulation afterwards.
+    """
+    everywhere, budget = simulation.search.ids, SearchBudget()
     best: VictimSet | None = None
-    for scope in _scopes(trial=trial, candidates=candidates, split=split):
+    # Phases 1 to 4 for each domain, the lowest bound first.
+    for scope in _scopes(simulation=simulation, candidates=candidates, split=split):
         if best is not None and scope.floor >= best.cost:
             break
-        best = _in_scope(trial=trial, scope=scope, best=best, purse=purse)
+        best = _in_scope(simulation=simulation, scope=scope, best=best, budget=budget)
     if best is None:
         return None
-    _evict_all(trial, best.parts)
+    # The set is minimal for its own domain; with some of it gone another domain may fit as well.
+    _evict_all(simulation, best.units)
     if len(everywhere) > 1:
-        _spare(trial=trial, scope=everywhere)
-    victims = sorted(trial.gone.values(), key=lambda one: (one.uid, one.step))
-    trial.restore_all()
+        _minimise(simulation=simulation, scope=everywhere)
+    victims = sorted(simulation.evicted.values(), key=lambda unit: (unit.uid, unit.step))
+    simulation.restore_all()
     return victims
 
 
 def _scopes(
-    *, trial: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
+    *, simulation: EvictionSimulation, candidates: Sequence[EvictionUnit], split: Split
 ) -> list[Scope]:
-    """Where the pods could go, most promising first; everywhere at once if only quota is short."""
-    search = trial.search
+    """Phase 1: the domains by their bounds; all domains as one scope if only quota is missing."""
+    search = simulation.search
     domain_of, everywhere = search.view.tree.domain_of[search.depth], search.ids
-    if trial.roomy(everywhere):
-        parts = list(chain.from_iterable(split(one, lambda _: True) for one in candidates))
-        return [Scope(ids=everywhere, inside=parts, outside=_nobody, floor=0.0)]
+    if simulation.domains_with_room(everywhere):
+        units = list(chain.from_iterable(split(unit, lambda _: True) for unit in candidates))
+        return [Scope(ids=everywhere, inside=units, outside=_no_units, floor=0.0)]
     inside: dict[int, list[EvictionUnit]] = defaultdict(list)
-    for one in candidates:
-        for identity in {domain_of[ordinal] for ordinal in one.amounts}:
-            inside[identity].append(one)
-    quota_is_there = trial.claim.is_unconditional
+    for unit in candidates:
+        for identity in {domain_of[ordinal] for ordinal in unit.amounts}:
+            inside[identity].append(unit)
+    needs_quota = not simulation.claim.is_unconditional
     scopes: list[Scope] = []
     for identity in everywhere:
         within = _within(domain_of, identity)
-        parts = list(chain.from_iterable(split(one, within) for one in inside[identity]))
-        floor = _floor(trial=trial, identity=identity, parts=parts)
+        units = list(chain.from_iterable(split(unit, within) for unit in inside[identity]))
+        floor = _floor(simulation=simulation, identity=identity, units=units)
         if floor is not None:
-            others = partial(_outside, candidates=candidates, inside=parts, split=split)
+            outside = partial(_outside, candidates=candidates, inside=units, split=split)
             scopes.append(
                 Scope(
                     ids=[identity],
-                    inside=parts,
-                    outside=_nobody if quota_is_there else others,
+                    inside=units,
+                    outside=outside if needs_quota else _no_units,
                     floor=floor,
                 )
             )
     return sorted(scopes, key=lambda scope: (scope.floor, scope.ids))
 
 
-def _nobody() -> Sequence[EvictionUnit]:
+def _no_units() -> Sequence[EvictionUnit]:
     return ()
 
 
 def _outside(
     *, candidates: Sequence[EvictionUnit], inside: Sequence[EvictionUnit], split: Split
 ) -> Sequence[EvictionUnit]:
-    here = {one.uid for one in inside}
-    others = (split(one, lambda _: False) for one in candidates if one.uid not in here)
-    return list(chain.from_iterable(others))
+    here = {unit.uid for unit in inside}
+    outside = (split(unit, lambda _: False) for unit in candidates if unit.uid not in here)
+    return list(chain.from_iterable(outside))
 
 
 def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
@@ -139,41 +161,50 @@ def _within(domain_of: Sequence[int], identity: int) -> Callable[[int], bool]:
 
 
 def _floor(
-    *, trial: EvictionSimulation, identity: int, parts: Sequence[EvictionUnit]
+    *, simulation: EvictionSimulation, identity: int, units: Sequence[EvictionUnit]
 ) -> float | None:
-    """What the GPUs that are missing in a domain cost at least; None if they are not to be had."""
-    domain_of = trial.search.view.tree.domain_of[trial.search.depth]
-    free = trial.free_gpus(identity)
-    if free is None or free >= trial.gpus:
+    """A lower bound on the cost of the missing GPUs of a domain; None if it has too few.
+
+    0 where GPUs cannot be counted, as for pods of several roles.
+    """
+    domain_of = simulation.search.view.tree.domain_of[simulation.search.depth]
+    free = simulation.free_gpus(identity)
+    if free is None or free >= simulation.gpus:
         return 0.0
-    missing = trial.gpus - free
-    line: list[tuple[float, int]] = []
-    for one in parts:
-        gpus = sum(amount[0] for i, amount in one.amounts.items() if domain_of[i] == identity)
+    missing = simulation.gpus - free
+    offers: list[tuple[float, int]] = []
+    for unit in units:
+        gpus = sum(amount[0] for i, amount in unit.amounts.items() if domain_of[i] == identity)
         if gpus:
-            line.append((one.cost, gpus))
-    if sum(gpus for _, gpus in line) < missing:
+            offers.append((unit.cost, gpus))
+    if sum(gpus for _, gpus in offers) < missing:
         return None
-    floor = _least_cost(line, missing) if len(line) <= MAX_WEIGHED else _least_rate(line, missing)
+    exact = len(offers) <= MAX_WEIGHED
+    floor = _least_cost(offers, missing) if exact else _least_rate(offers, missing)
     return floor * (1 - 1e-9)  # sums in another order may differ in the last digit
 
 
-def _least_cost(line: Sequence[tuple[float, int]], missing: int) -> float:
-    """The least cost of a choice of (cost, GPUs) that comes to so many GPUs. Exact."""
-    unit = gcd(*(gpus for _, gpus in line))
-    wanted = -(-missing // unit)
+def _least_cost(offers: Sequence[tuple[float, int]], missing: int) -> float:
+    """The least cost of offers (cost, GPUs) with `missing` GPUs together. Exact.
+
+    A covering knapsack by dynamic programming, in steps of the greatest common divisor of the
+    GPUs: `best[n]` is the least cost of at least `n` steps with the offers seen so far.
+    O(offers x steps).
+    """
+    step = gcd(*(gpus for _, gpus in offers))
+    wanted = -(-missing // step)
     best = [0.0] + [float("inf")] * wanted
-    for cost, gpus in line:
-        units = gpus // unit
+    for cost, gpus in offers:
+        steps = gpus // step
         for have in range(wanted, 0, -1):
-            best[have] = min(best[have], best[max(0, have - units)] + cost)
+            best[have] = min(best[have], best[max(0, have - steps)] + cost)
     return best[wanted]
 
 
-def _least_rate(line: Sequence[tuple[float, int]], missing: int) -> float:
-    """The same where a part of each counts too."""
+def _least_rate(offers: Sequence[tuple[float, int]], missing: int) -> float:
+    """The fractional relaxation of `_least_cost`: parts of offers count. O(offers log offers)."""
     floor = 0.0
-    for cost, gpus in sorted(line, key=lambda entry: entry[0] / entry[1]):
+    for cost, gpus in sorted(offers, key=lambda entry: entry[0] / entry[1]):
         floor += cost * min(1.0, missing / gpus)
         missing -= gpus
         if missing <= 0:
@@ -182,191 +213,233 @@ def _least_rate(line: Sequence[tuple[float, int]], missing: int) -> float:
 
 
 def _in_scope(
-    *, trial: EvictionSimulation, scope: Scope, best: VictimSet | None, purse: SearchBudget
+    *, simulation: EvictionSimulation, scope: Scope, best: VictimSet | None, budget: SearchBudget
 ) -> VictimSet | None:
-    """The cheapest victims known, once those that make room in one scope are."""
-    if not trial.roomy_without(scope.inside, scope.ids):
+    """The better of `best` and the cheapest set found in a scope."""
+    if not simulation.domains_with_room_without(scope.inside, scope.ids):
         return best
     relevant = [*scope.inside, *scope.outside()]
-    free_nodes(trial=trial, ids=scope.ids, parts=scope.inside)
-    found = _settle(trial=trial, scope=scope, relevant=relevant)
-    best = _better(best, found)
+    # Phases 2 and 3: evict greedily by the price of the nodes.
+    free_nodes(simulation=simulation, ids=scope.ids, units=scope.inside)
+    first = _completed(simulation=simulation, scope=scope, relevant=relevant)
+    best = _cheaper(best, first)
     if best is not None and best.cost <= scope.floor:
         return best
-    if found is None or any(len(one.amounts) > 1 for one in scope.inside):
-        most = MANY_TIMES * len(found.parts) + MAX_WEIGHED if found else len(scope.inside)
-        if _cheapest(trial=trial, ids=scope.ids, parts=scope.inside, most=most):
-            best = _better(best, _settle(trial=trial, scope=scope, relevant=relevant))
+    # The price of a node misjudges gangs that span nodes: evict greedily by the units' cost too.
+    if first is None or any(len(unit.amounts) > 1 for unit in scope.inside):
+        most = MANY_TIMES * len(first.units) + MAX_WEIGHED if first else len(scope.inside)
+        if _evict_cheapest(simulation=simulation, ids=scope.ids, units=scope.inside, most=most):
+            second = _completed(simulation=simulation, scope=scope, relevant=relevant)
+            best = _cheaper(best, second)
+    # Phase 4: exact with few units, else by exchanges.
     if len(relevant) <= MAX_EXACT_CANDIDATES:
-        return _better(best, _exact(trial, scope, relevant, best=best, purse=purse))
+        exact = _exact(
+            simulation=simulation, scope=scope, relevant=relevant, best=best, budget=budget
+        )
+        return _cheaper(best, exact)
     if best is None:
         return None
-    return _exchange(trial=trial, scope=scope, relevant=relevant, best=best, purse=purse)
+    return _exchange(
+        simulation=simulation, scope=scope, relevant=relevant, best=best, budget=budget
+    )
 
 
-def _better(one: VictimSet | None, other: VictimSet | None) -> VictimSet | None:
-    if one is None or (other is not None and other.cost < one.cost):
+def _cheaper(best: VictimSet | None, other: VictimSet | None) -> VictimSet | None:
+    if best is None or (other is not None and other.cost < best.cost):
         return other
-    return one
+    return best
 
 
-def _settle(
-    *, trial: EvictionSimulation, scope: Scope, relevant: Sequence[EvictionUnit]
+def _completed(
+    *, simulation: EvictionSimulation, scope: Scope, relevant: Sequence[EvictionUnit]
 ) -> VictimSet | None:
-    """A first pick once it has the quota and nobody is gone in vain; nobody is gone afterwards."""
-    if not trial.claim.holds():
-        for one in _in_order(relevant, key=lambda one: one.rate):
-            if trial.may_leave(one):
-                evict_if_permitted(trial, one)
-                if trial.claim.holds():
+    """The evicted units as a set, completed for the quota and minimised; then all are restored.
+
+    None if the pods do not fit or the quota does not suffice.
+    """
+    if not simulation.claim.holds():
+        for unit in _in_order(relevant, key=lambda unit: unit.rate):
+            if simulation.may_evict(unit):
+                evict_if_permitted(simulation, unit)
+                if simulation.claim.holds():
                     break
-    found = None
-    if trial.enough(scope.ids):
-        _spare(trial=trial, scope=scope.ids)
-        found = VictimSet(cost=trial.cost(), parts=list(trial.gone.values()))
-    trial.restore_all()
-    return found
+    victims = None
+    if simulation.is_feasible(scope.ids):
+        _minimise(simulation=simulation, scope=scope.ids)
+        victims = _evicted(simulation)
+    simulation.restore_all()
+    return victims
 
 
-def _cheapest(
-    *, trial: EvictionSimulation, ids: Sequence[int], parts: Sequence[EvictionUnit], most: int
+def _evicted(simulation: EvictionSimulation) -> VictimSet:
+    return VictimSet(cost=simulation.cost(), units=list(simulation.evicted.values()))
+
+
+def _evict_cheapest(
+    *, simulation: EvictionSimulation, ids: Sequence[int], units: Sequence[EvictionUnit], most: int
 ) -> bool:
-    """Evict the cheapest ones until all fit; if so many do not help, nobody is gone again."""
-    line = _in_order(parts, key=lambda one: one.order)
-    stride = max(1, len(line) // 64)
-    for count, one in enumerate(line):
-        if count % stride == 0 and trial.roomy(ids):
+    """Evict units by ascending cost until the pods fit; False, all restored, after `most` units."""
+    ordered = _in_order(units, key=lambda unit: unit.order)
+    stride = max(1, len(ordered) // 64)  # looking after each unit would cost more than it saves
+    for count, unit in enumerate(ordered):
+        if count % stride == 0 and simulation.domains_with_room(ids):
             return True
         if count >= most:
             break
-        if trial.may_leave(one):
-            evict_if_permitted(trial, one)
+        if simulation.may_evict(unit):
+            evict_if_permitted(simulation, unit)
     else:
         return True
-    trial.restore_all()
+    simulation.restore_all()
     return False
 
 
 def _in_order(
-    parts: Sequence[EvictionUnit], *, key: Callable[[EvictionUnit], tuple[object, ...]]
+    units: Sequence[EvictionUnit], *, key: Callable[[EvictionUnit], tuple[object, ...]]
 ) -> list[EvictionUnit]:
-    """By a key, but no part of a gang before those that leave before it."""
-    if not any(one.step for one in parts):
-        return sorted(parts, key=key)
-    keys: dict[str, tuple[object, ...]] = {}
-    placed: list[tuple[tuple[object, ...], int, int, EvictionUnit]] = []
-    for position, one in enumerate(sorted(parts, key=lambda one: one.step)):
-        highest = max(key(one), keys.get(one.uid, key(one)))  # type: ignore[type-var]
-        keys[one.uid] = highest
-        placed.append((highest, one.step, position, one))
-    return [one for *_, one in sorted(placed, key=lambda entry: entry[:3])]
+    """Units by a key, but no unit of a gang before the units that have to be evicted before it.
+
+    A unit's key is raised to the highest key of the units before it.
+    """
+    if not any(unit.step for unit in units):
+        return sorted(units, key=key)
+    highest: dict[str, tuple[object, ...]] = {}
+    ranked: list[tuple[tuple[object, ...], int, int, EvictionUnit]] = []
+    for position, unit in enumerate(sorted(units, key=lambda unit: unit.step)):
+        raised = max(key(unit), highest.get(unit.uid, key(unit)))
+        highest[unit.uid] = raised
+        ranked.append((raised, unit.step, position, unit))
+    return [unit for *_, unit in sorted(ranked, key=lambda entry: entry[:3])]
 
 
-def evict_if_permitted(trial: EvictionSimulation, one: EvictionUnit) -> bool:
-    """Let a part go unless more would be reclaimed than may be."""
-    trial.evict(one)
-    if trial.claim.within_reach:
+def evict_if_permitted(simulation: EvictionSimulation, unit: EvictionUnit) -> bool:
+    """Evict a unit unless the preemption policy forbids it; whether it was evicted."""
+    simulation.evict(unit)
+    if simulation.claim.within_reach:
         return True
-    trial.restore(one)
+    simulation.restore(unit)
     return False
 
 
-def _evict_all(trial: EvictionSimulation, parts: Iterable[EvictionUnit]) -> None:
-    for one in sorted(parts, key=lambda one: one.step):
-        trial.evict(one)
+def _evict_all(simulation: EvictionSimulation, units: Iterable[EvictionUnit]) -> None:
+    for unit in sorted(units, key=lambda unit: unit.step):
+        simulation.evict(unit)
 
 
-def _spare(*, trial: EvictionSimulation, scope: Sequence[int]) -> None:
-    """Let everybody come back who need not have gone, dearest first."""
+def _minimise(*, simulation: EvictionSimulation, scope: Sequence[int]) -> None:
+    """Phase 3: restore each unit that is not necessary, most expensive first.
+
+    The order favours restoring one expensive unit over several cheap ones. Restoring a reclaimed
+    unit may make a unit of lower priority unnecessary that was necessary beside it (and the last
+    unit of an elastic gang bars the units before it), so passes are repeated in these cases.
+    """
     again = True
-    while again:  # who was needed beside a reclaimed one may not be needed without it
-        spared = False
-        for one in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
-            if not trial.may_return(one) or trial.is_needed(one, scope):
+    while again:
+        restored = False
+        for unit in sorted(simulation.evicted.values(), key=lambda unit: unit.order, reverse=True):
+            if not simulation.may_restore(unit) or simulation.is_needed(unit, scope):
                 continue
-            trial.restore(one)
-            if trial.enough(scope):
-                spared = True
+            simulation.restore(unit)
+            if simulation.is_feasible(scope):
+                restored = True
             else:
-                trial.evict(one)
-                trial.roomy(scope)
-        left = trial.gone.values()
-        again = spared and (len({one.why for one in left}) > 1 or any(one.step for one in left))
+                simulation.evict(unit)
+                simulation.domains_with_room(scope)  # counts anew what `is_needed` reads
+        left = simulation.evicted.values()
+        again = restored and (
+            len({unit.why for unit in left}) > 1 or any(unit.step for unit in left)
+        )
 
 
 def _exchange(
     *,
-    trial: EvictionSimulation,
+    simulation: EvictionSimulation,
     scope: Scope,
     relevant: Sequence[EvictionUnit],
     best: VictimSet,
-    purse: SearchBudget,
+    budget: SearchBudget,
 ) -> VictimSet:
-    """Take cheaper parts in the place of dearer ones while that helps."""
-    _evict_all(trial, best.parts)
-    dearest = max(one.cost for one in best.parts)
-    line = sorted((one for one in relevant if one.cost < dearest), key=lambda one: one.order)
-    while purse.exchanges and _exchanged(trial=trial, scope=scope, line=line, purse=purse):
-        _spare(trial=trial, scope=scope.ids)
-    found = VictimSet(cost=trial.cost(), parts=list(trial.gone.values()))
-    trial.restore_all()
-    return _better(best, found) or best
+    """Phase 4 with many units: exchange expensive victims for cheaper units while that helps.
+
+    Example: victims cost 7 and 3, and a unit of cost 5 is not evicted. Instead of 7, 5 is tried:
+    if the pods fit, the victims are 5 and 3, and 3 is restored if it is not necessary any more.
+    """
+    _evict_all(simulation, best.units)
+    highest = max(unit.cost for unit in best.units)
+    cheaper = sorted(
+        (unit for unit in relevant if unit.cost < highest), key=lambda unit: unit.order
+    )
+    while budget.exchanges and _exchanged(
+        simulation=simulation, scope=scope, cheaper=cheaper, budget=budget
+    ):
+        _minimise(simulation=simulation, scope=scope.ids)
+    exchanged = _evicted(simulation)
+    simulation.restore_all()
+    return _cheaper(best, exchanged) or best
 
 
 def _exchanged(
-    *, trial: EvictionSimulation, scope: Scope, line: Sequence[EvictionUnit], purse: SearchBudget
+    *,
+    simulation: EvictionSimulation,
+    scope: Scope,
+    cheaper: Sequence[EvictionUnit],
+    budget: SearchBudget,
 ) -> bool:
-    for dear in sorted(trial.gone.values(), key=lambda one: one.order, reverse=True):
-        if not trial.may_return(dear):
+    """Exchange the most expensive victim for which that works; whether there was one."""
+    for victim in sorted(simulation.evicted.values(), key=lambda unit: unit.order, reverse=True):
+        if not simulation.may_restore(victim):
             continue
-        trial.restore(dear)
-        entitled = trial.claim.holds()
-        for cheap in line:
-            if cheap.cost >= dear.cost or not purse.exchanges:
+        simulation.restore(victim)
+        has_quota = simulation.claim.holds()
+        for unit in cheaper:
+            if unit.cost >= victim.cost or not budget.exchanges:
                 break
-            if (cheap.uid, cheap.step) in trial.gone or not trial.may_leave(cheap):
+            if (unit.uid, unit.step) in simulation.evicted or not simulation.may_evict(unit):
                 continue
-            purse.exchanges -= 1
-            if entitled and trial.gain(cheap) == 0:
+            budget.exchanges -= 1
+            if has_quota and simulation.gain(unit) == 0:
                 continue
-            trial.evict(cheap)
-            if trial.enough(scope.ids):
+            simulation.evict(unit)
+            if simulation.is_feasible(scope.ids):
                 return True
-            trial.restore(cheap)
-        trial.evict(dear)
-        if not purse.exchanges:
+            simulation.restore(unit)
+        simulation.evict(victim)
+        if not budget.exchanges:
             return False
     return False
 
 
 def _exact(
-    trial: EvictionSimulation,
+    *,
+    simulation: EvictionSimulation,
     scope: Scope,
     relevant: Sequence[EvictionUnit],
-    *,
     best: VictimSet | None,
-    purse: SearchBudget,
+    budget: SearchBudget,
 ) -> VictimSet | None:
-    """The cheapest set that is cheaper than a known one, if there is one."""
-    line = _in_order(relevant, key=lambda one: one.order)
-    found, bound = None, best.cost if best else float("inf")
+    """Phase 4 with few units: the cheapest set below the cost of `best`, if there is one.
 
-    def widen(start: int, cost: float) -> None:
-        nonlocal found, bound
-        for position in range(start, len(line)):
-            one = line[position]
-            if not purse.exact:
+    Depth-first over all sets in the order of cost; a branch ends where its cost reaches the bound.
+    """
+    ordered = _in_order(relevant, key=lambda unit: unit.order)
+    cheapest, bound = None, best.cost if best else float("inf")
+
+    def extend(start: int, cost: float) -> None:
+        nonlocal cheapest, bound
+        for position in range(start, len(ordered)):
+            unit = ordered[position]
+            if not budget.exact:
                 return
-            if cost + one.cost >= bound or not trial.may_leave(one):
+            if cost + unit.cost >= bound or not simulation.may_evict(unit):
                 continue
-            purse.exact -= 1
-            trial.evict(one)
-            if trial.enough(scope.ids):
-                bound = cost + one.cost
-                found = VictimSet(cost=bound, parts=list(trial.gone.values()))
+            budget.exact -= 1
+            simulation.evict(unit)
+            if simulation.is_feasible(scope.ids):
+                bound = cost + unit.cost
+                cheapest = VictimSet(cost=bound, units=list(simulation.evicted.values()))
             else:
-                widen(position + 1, cost + one.cost)
-            trial.restore(one)
+                extend(position + 1, cost + unit.cost)
+            simulation.restore(unit)
 
-    widen(0, 0.0)
-    return found
+    extend(0, 0.0)
+    return cheapest
