@@ -15,7 +15,8 @@ from operator import is_
 
 from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
 from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.placement.pool_view import ResourceAxis, axis_of, build_views
+from drumline.scheduling.placement.pool_view import build_views
+from drumline.scheduling.placement.resource_axis import ResourceAxis, axis_of
 from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 
 
@@ -92,10 +93,10 @@ class SnapshotCache:
                 cluster.renew(new)
         for held in gone:
             if held.pool in cluster.pools:
-                cluster.pools[held.pool].unseat(held)
+                cluster.pools[held.pool].remove_admitted(held)
         for held in came:
             if held.pool in cluster.pools:
-                cluster.pools[held.pool].seat(held)
+                cluster.pools[held.pool].add_admitted(held)
 
     def _renewed_ledger(
         self,

@@ -28,7 +28,7 @@ def capacity_violations(
         node = nodes.get(name)
         if node is None or node.pool != pool:
             found.append(f"{gang.key} is placed on {name}, which is no node of {pool}")
-        elif node_filter_of(gang).rejection(node):
+        elif node_filter_of(gang).ineligibility(node):
             found.append(f"{gang.key} is placed on {name}, which is closed to it")
         else:
             added[name] += gang.request_of(position)

@@ -56,8 +56,10 @@ class Allocation:
 class Allocations(dict[str, Allocation]):
     """Holders by uid."""
 
-    def __init__(self, tree: TopologyTree, holders: Mapping[str, Allocation] | None = None) -> None:
-        super().__init__(holders or {})
+    def __init__(
+        self, tree: TopologyTree, allocations: Mapping[str, Allocation] | None = None
+    ) -> None:
+        super().__init__(allocations or {})
         self._tree = tree
         self._line: list[EvictionOrder] | None = None
         """All of them, in the order of leaving the pool."""
@@ -68,16 +70,16 @@ class Allocations(dict[str, Allocation]):
         self._before: dict[str, Allocation | None] = {}
         """By uid, of all that changed since `mark`: what they held then."""
 
-    def __setitem__(self, uid: str, holder: Allocation) -> None:
+    def __setitem__(self, uid: str, allocation: Allocation) -> None:
         before = self.get(uid)
         self._before.setdefault(uid, before)
         if self._line is not None:
             if before is not None:
                 self._strike(before)
-            self._enter(holder)
+            self._enter(allocation)
         if self._uids_of is not None:
-            self._uids_of[holder.gang.key].add(uid)
-        super().__setitem__(uid, holder)
+            self._uids_of[allocation.gang.key].add(uid)
+        super().__setitem__(uid, allocation)
 
     def __delitem__(self, uid: str) -> None:
         before = self[uid]
@@ -95,9 +97,9 @@ class Allocations(dict[str, Allocation]):
     def rewind(self) -> None:
         """Let everybody hold what they held at the mark. O(those that changed)."""
         before, self._before = self._before, {}
-        for uid, holder in before.items():
-            if holder is not None:
-                self[uid] = holder
+        for uid, allocation in before.items():
+            if allocation is not None:
+                self[uid] = allocation
             elif uid in self:
                 del self[uid]
 
@@ -105,8 +107,8 @@ class Allocations(dict[str, Allocation]):
         """Who holds places under a key."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
-            for uid, holder in self.items():
-                self._uids_of[holder.gang.key].add(uid)
+            for uid, allocation in self.items():
+                self._uids_of[allocation.gang.key].add(uid)
         uids = self._uids_of.get(key)
         return self[min(uids)] if uids else None
 
@@ -115,8 +117,8 @@ class Allocations(dict[str, Allocation]):
         line = self._line
         if line is None:
             line = self._line = []
-            for holder in self.values():
-                self._enter(holder, sort=False)
+            for allocation in self.values():
+                self._enter(allocation, sort=False)
             line.sort()
         if not domain.path:
             yield from (self[uid] for _, _, uid in tuple(line))
@@ -124,29 +126,29 @@ class Allocations(dict[str, Allocation]):
         leaves = self._tree.domain_of[self._tree.leaf_depth][domain.start : domain.stop]
         uids = {uid for leaf in set(leaves) for uid in self._leaves[leaf]}
         found = [(self[uid].pods_in(domain), self[uid]) for uid in uids]
-        found = [(pods, holder) for pods, holder in found if pods]
+        found = [(pods, allocation) for pods, allocation in found if pods]
         found.sort(key=lambda one: (one[1].gang.priority, -one[0], one[1].gang.uid))
-        yield from (holder for _, holder in found)
+        yield from (allocation for _, allocation in found)
 
-    def _enter(self, holder: Allocation, *, sort: bool = True) -> None:
-        if self._line is None or not holder.places:
+    def _enter(self, allocation: Allocation, *, sort: bool = True) -> None:
+        if self._line is None or not allocation.places:
             return
         if sort:
-            insort(self._line, _turn(holder))
+            insort(self._line, _turn(allocation))
         else:
-            self._line.append(_turn(holder))
+            self._line.append(_turn(allocation))
         row = self._tree.domain_of[self._tree.leaf_depth]
-        for ordinal in holder.places:
-            self._leaves[row[ordinal]].add(holder.gang.uid)
+        for ordinal in allocation.places:
+            self._leaves[row[ordinal]].add(allocation.gang.uid)
 
-    def _strike(self, holder: Allocation) -> None:
-        if self._line is None or not holder.places:
+    def _strike(self, allocation: Allocation) -> None:
+        if self._line is None or not allocation.places:
             return
-        del self._line[bisect_left(self._line, _turn(holder))]
+        del self._line[bisect_left(self._line, _turn(allocation))]
         row = self._tree.domain_of[self._tree.leaf_depth]
-        for ordinal in holder.places:
-            self._leaves[row[ordinal]].discard(holder.gang.uid)
+        for ordinal in allocation.places:
+            self._leaves[row[ordinal]].discard(allocation.gang.uid)
 
 
-def _turn(holder: Allocation) -> EvictionOrder:
-    return (holder.gang.priority, -sum(holder.places.values()), holder.gang.uid)
+def _turn(allocation: Allocation) -> EvictionOrder:
+    return (allocation.gang.priority, -sum(allocation.places.values()), allocation.gang.uid)

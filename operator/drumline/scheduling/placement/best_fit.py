@@ -1,11 +1,11 @@
-"""Where a gang goes: one domain if it can, the tightest that fits, and inside it the fullest nodes.
+"""Where a gang goes: the tightest domain that fits, and inside it the fullest nodes (best fit).
 
-The search climbs from the narrowest level that is asked for to the widest that is allowed, and at
-each one takes the domain with the fewest free GPUs that holds the gang: whole racks stay free. Then
-role pods are placed where the main ones still fit beside them (`role_placement`), pods whose slice
-is already somewhere go there, and the rest is packed (`packing`). Replacements go beside the gang's
-other pods first. It counts exactly, so it finds a place whenever one exists. O(domains of the
-levels searched + places), roles aside.
+The search climbs from the narrowest level that is asked for to the widest one that is allowed. At
+each level it takes the domain with the fewest free GPUs that holds the gang, so whole racks stay
+free. Inside the domain, role pods are placed first, where the main pods still fit beside them
+(`role_placement`); pods of a slice that runs already join it; the rest is packed (`packing`).
+Replacements for lost pods go beside the gang's other pods. Capacity is counted exactly: if any
+placement exists, one is found. O(domains of the levels searched + pods), without roles.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.frontier import Frontiers, RoleMix
 from drumline.scheduling.placement.packing import Packer, PodsByNode, neighbours
-from drumline.scheduling.placement.pool_view import PoolView, Vector
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.role_placement import RolePlacer
 from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, SliceLevel, whole_slices
 from drumline.scheduling.placement.slots import SlotIndex
@@ -27,28 +28,28 @@ from drumline.scheduling.placement.topology import Counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How many places are needed and how near to each other they have to be."""
+    """How many pods need a node, and which topology they need."""
 
     pods: int
-    """Main pods, those that are anchored left out."""
+    """Main pods, without the anchored ones."""
     roles: tuple[int, ...] = ()
     """Pods by role."""
-    cuts: tuple[SliceLevel, ...] = ()
+    slice_levels: tuple[SliceLevel, ...] = ()
     """Slices, broadest first, down to the leaf depth."""
     anchors: tuple[Anchor, ...] = ()
-    """Main pods whose slice is somewhere already, broadest first."""
+    """Main pods that join a slice that has pods already, broadest first."""
     required_depth: int = 0
     start_depth: int = 0
     """Where the search begins: at the required depth or further down."""
     spread_depth: int = 0
-    """Over whose domains they are balanced, where all are placed anew; 0: not at all."""
+    """Depth over whose domains a new gang is balanced; 0: it is not."""
     beside: tuple[int, ...] = ()
-    """Ordinals of the gang's other pods, by pod, when only some places are to be filled: the
-    nearest domain to most of them is taken, never outside their required one."""
+    """Node ordinals of the gang's other pods, where only some pods need a node. The domain with
+    most of them is preferred, and none outside their required domain is used."""
 
     @property
     def placed_freely(self) -> bool:
-        """Whether anything is left once the anchored pods are placed."""
+        """Whether there are pods beside the anchored ones."""
         return bool(self.pods or any(self.roles))
 
 
@@ -71,13 +72,13 @@ class CapacityIndex:
         self._frontiers: dict[tuple[tuple[int, ...], tuple[SliceLevel, ...]], Frontiers] = {}
 
     def renew(self, ordinal: int) -> None:
-        """Look at a node again that is another value now."""
+        """Count a node again whose value was replaced."""
         self.index.renew(ordinal)
         for frontiers in self._frontiers.values():
             frontiers.renew({ordinal})
 
     def most(self, *, demand: Demand, depth: int) -> Counts:
-        """By id: how many main pods fit beside the roles and the anchored ones.
+        """By domain id: how many main pods fit beside the role pods and the anchored pods.
 
         Negative where not even these fit.
         """
@@ -85,46 +86,46 @@ class CapacityIndex:
         if any(demand.roles):
             frontiers = self.frontiers(demand)
             row = self.index.tree.starts[depth]
-            found = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
+            most = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
         elif demand.anchors:
-            found = self._beside_anchored(demand)[depth]
+            most = self._beside_anchored(demand)[depth]
         else:
-            return self.index.rooms(demand.cuts)[depth]
+            return self.index.slots_in_slices(demand.slice_levels)[depth]
         if demand.anchors and self._beside_anchored(demand)[0][0] < 0:
-            return np.full_like(found, NO_ROOM)
-        return found
+            return np.full_like(most, NO_ROOM)
+        return most
 
     def frontiers(self, demand: Demand) -> Frontiers:
-        """Those of the demand's roles, up to date."""
-        key = (demand.roles, demand.cuts)
-        found = None if demand.anchors else self._frontiers.get(key)
-        if found is None:
-            found = Frontiers(
+        """The frontiers for the roles of a demand, up to date."""
+        key = (demand.roles, demand.slice_levels)
+        frontiers = None if demand.anchors else self._frontiers.get(key)
+        if frontiers is None:
+            frontiers = Frontiers(
                 index=self.index,
                 mix=RoleMix(requests=self.requests, pods=demand.roles),
-                cuts=demand.cuts,
+                slice_levels=demand.slice_levels,
                 anchors=demand.anchors,
             )
             if not demand.anchors:
-                self._frontiers[key] = found
-        found.catch_up()
-        return found
+                self._frontiers[key] = frontiers
+        frontiers.catch_up()
+        return frontiers
 
     def _beside_anchored(self, demand: Demand) -> Sequence[Counts]:
         return whole_slices(
             tree=self.index.tree,
             slots=self.index.slots,
-            cuts=demand.cuts,
+            slice_levels=demand.slice_levels,
             anchors=demand.anchors,
         )
 
 
 def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
-    """Ids of the domains of one depth that the demand may use, fitting or not; ascending."""
+    """Ids of the domains of a depth that a demand may use, whether it fits or not; ascending."""
     tree = index.tree
     usable = tree.usable(depth, within=demand.required_depth)
-    for cut in demand.cuts:
-        usable = usable & tree.usable(depth, within=min(cut.depth, depth))
+    for slice_level in demand.slice_levels:
+        usable = usable & tree.usable(depth, within=min(slice_level.depth, depth))
     ids = np.flatnonzero(usable)
     if demand.beside:
         near = neighbours(index=index, beside=demand.beside, depth=depth)
@@ -132,10 +133,10 @@ def candidates(*, index: SlotIndex, demand: Demand, depth: int) -> Counts:
     return ids
 
 
-def best_domain(*, room: CapacityIndex, demand: Demand, depth: int) -> int | None:
-    """The tightest domain of a depth that can hold everything: next to most of the gang's pods."""
-    index = room.index
-    most = room.most(demand=demand, depth=depth)
+def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int | None:
+    """The tightest domain of a depth that holds the demand; of a repair, beside most pods."""
+    index = capacity.index
+    most = capacity.most(demand=demand, depth=depth)
     ids = candidates(index=index, demand=demand, depth=depth)
     ids = ids[most[ids] >= demand.pods]
     if not ids.size:
@@ -151,47 +152,56 @@ def best_domain(*, room: CapacityIndex, demand: Demand, depth: int) -> int | Non
 
 
 def choose_nodes(
-    *,
-    view: PoolView,
-    room: CapacityIndex,
-    demand: Demand,
-    depth: int,
-    identity: int,
+    *, view: PoolView, capacity: CapacityIndex, demand: Demand, domain: tuple[int, int]
 ) -> ChosenNodes:
-    """The places in a domain that can hold the demand; the view is as before afterwards."""
-    index = room.index
+    """The nodes in a domain that can hold the demand.
+
+    1. Role pods go where the main pods still fit beside them.
+    2. Anchored main pods go into the domain where the rest of their slice is, deepest first.
+    3. The other main pods are packed into what is left.
+
+    What each phase chose is taken from the view for the next one and given back in the end.
+
+    Args:
+        view: of the pool; it is as before afterwards.
+        capacity: what is free in it for the demand.
+        demand: what is asked for.
+        domain: depth and id.
+    """
+    index = capacity.index
     packer = Packer(
         index=index,
-        cuts=demand.cuts,
+        slice_levels=demand.slice_levels,
         beside=demand.beside,
         spread_depth=0 if demand.beside else demand.spread_depth,
     )
+    depth, identity = domain
     roles: list[list[int]] = [[] for _ in demand.roles]
     anchored: list[list[int]] = [[] for _ in demand.anchors]
     shares = [(depth, identity, demand.pods)] if demand.pods else []
-    with ExitStack() as imagined:
+    with ExitStack() as taken:
         if any(demand.roles):
-            seats = RolePlacer(packer=packer, frontiers=room.frontiers(demand))
-            found = seats.find(depth=depth, identity=identity, pods=demand.pods)
-            roles, shares = found.roles, shares if demand.anchors else found.main
-            for request, nodes in zip(room.requests, roles, strict=True):
-                imagined.callback(view.imagine(request=request, places=_counted(nodes)))
+            role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
+            placement = role_placer.find(depth=depth, identity=identity, pods=demand.pods)
+            roles, shares = placement.roles, shares if demand.anchors else placement.main
+            for request, nodes in zip(capacity.requests, roles, strict=True):
+                taken.callback(view.take_anonymously(request=request, places=_by_node(nodes)))
         for i, anchor in reversed(list(enumerate(demand.anchors))):
             index.catch_up()
             places = packer.fill(depth=anchor.depth, identity=anchor.identity, pods=anchor.pods)
             anchored[i] = listed(places)
-            imagined.callback(view.imagine(request=index.shape.request, places=places))
+            taken.callback(view.take_anonymously(request=index.shape.request, places=places))
         index.catch_up()
         main: PodsByNode = {}
-        for level, domain, pods in shares:
-            main |= packer.fill(depth=level, identity=domain, pods=pods)
+        for share_depth, share_id, pods in shares:
+            main |= packer.fill(depth=share_depth, identity=share_id, pods=pods)
     return ChosenNodes(main=listed(main), roles=roles, anchored=anchored)
 
 
 def listed(places: Mapping[int, int]) -> list[int]:
-    """Ordinals by pod, ascending: neighbours in the tree sit together."""
+    """Node ordinals by pod, ascending, so that neighbouring ranks are neighbours in the tree."""
     return [i for i in sorted(places) for _ in range(places[i])]
 
 
-def _counted(nodes: Sequence[int]) -> PodsByNode:
+def _by_node(nodes: Sequence[int]) -> PodsByNode:
     return {ordinal: nodes.count(ordinal) for ordinal in nodes}

@@ -14,6 +14,11 @@ from itertools import chain
 from drumline.scheduling.decisions import FOREIGN_PODS
 from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.placement.allocations import Allocation
+from drumline.scheduling.placement.foreign_pods import (
+    foreign_usage,
+    nodes_with_foreign_pods,
+    without_foreign_pods,
+)
 from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
 from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.search import Search
@@ -87,32 +92,32 @@ def _anybody(search: Search, identity: int, domain: Domain) -> list[Blocker]:
     return found
 
 
-def _depart(view: PoolView, holder: Allocation) -> Undo:
+def _depart(view: PoolView, allocation: Allocation) -> Undo:
     """Imagine a holder's places free, and whatever is kept of them for others withheld."""
-    if holder.gang.uid in view.leaving:
-        return view.release(holder)
-    view.shift(holder, sign=1)
-    return partial(view.shift, holder, sign=-1)
+    if allocation.gang.uid in view.leaving:
+        return view.release(allocation)
+    view.shift(allocation, sign=1)
+    return partial(view.shift, allocation, sign=-1)
 
 
 def _gangs(
     view: PoolView, own: str, domain: Domain, leave: Callable[[Allocation], Undo]
 ) -> Iterator[Blocker]:
-    for holder in view.holders.line(domain):
-        if holder.gang.uid != own:
+    for allocation in view.allocations.line(domain):
+        if allocation.gang.uid != own:
             yield Blocker(
-                keys=(holder.gang.key,),
+                keys=(allocation.gang.key,),
                 names=view.axis.names,
-                held=partial(holder.held_in, domain),
+                held=partial(allocation.held_in, domain),
                 verb="holds",
-                rank=f" (priority {holder.gang.priority})",
-                leave=partial(leave, holder),
+                rank=f" (priority {allocation.gang.priority})",
+                leave=partial(leave, allocation),
             )
 
 
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
     """What is kept for gangs that wait for their victims, taken together."""
-    ordinals = view.withheld(range(domain.start, domain.stop))
+    ordinals = view.withheld.among(range(domain.start, domain.stop))
     others = [held for uid, held in view.nominees.items() if uid != own]
     waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
     if waiting:
@@ -122,18 +127,20 @@ def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
             held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
             verb="will take",
             rank="",
-            leave=lambda: view.grant_withheld(ordinals),
+            leave=lambda: view.withheld.release(ordinals),
         )
 
 
 def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Blocker]:
-    ordinals = [i for i in view.shared() if domain.start <= i < domain.stop]
+    ordinals = [i for i in nodes_with_foreign_pods(view) if domain.start <= i < domain.stop]
     if ordinals:
         yield Blocker(
             keys=(FOREIGN_PODS,),
             names=view.axis.names,
-            held=lambda resource: sum(view.foreign(i)[resource] for i in ordinals if index.open[i]),
+            held=lambda resource: sum(
+                foreign_usage(view, i)[resource] for i in ordinals if index.counted[i]
+            ),
             verb="hold",
             rank="",
-            leave=lambda: view.expel_foreign(ordinals),
+            leave=lambda: without_foreign_pods(view, ordinals),
         )

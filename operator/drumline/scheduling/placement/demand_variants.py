@@ -25,7 +25,7 @@ class DemandVariant:
 
     shape: PodShape
     demand: Demand
-    cuts: tuple[SliceLevel, ...]
+    slice_levels: tuple[SliceLevel, ...]
     """All slices that are asked for, those inside nodes included."""
     main: tuple[int, ...]
     """Positions of the main pods that are placed freely."""
@@ -122,10 +122,14 @@ def _variant(
     spread: int,
 ) -> DemandVariant | None:
     tree, extras = view.tree, gang.extras
-    cuts = [SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices]
-    shape = _shape(gang=gang, view=view, cuts=cuts)
+    slice_levels = [
+        SliceLevel(depth=tree.depth_of(piece.level) or 0, pods=piece.pods) for piece in slices
+    ]
+    shape = _shape(gang=gang, view=view, slice_levels=slice_levels)
     ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
-    groups = anchored(tree=tree, cuts=cuts, kept=ranks, vacant=[i - extras for i in vacant.main])
+    groups = anchored(
+        tree=tree, slice_levels=slice_levels, kept=ranks, vacant=[i - extras for i in vacant.main]
+    )
     if groups is None:
         return None
     positions = {
@@ -138,7 +142,9 @@ def _variant(
     demand = Demand(
         pods=len(free),
         roles=tuple(len(one) for one in vacant.roles),
-        cuts=tuple(cut for cut in cuts if cut.depth <= tree.leaf_depth),
+        slice_levels=tuple(
+            slice_level for slice_level in slice_levels if slice_level.depth <= tree.leaf_depth
+        ),
         anchors=tuple(
             Anchor(depth=depth, identity=identity, pods=len(positions[depth, identity]))
             for depth, identity in wide
@@ -151,7 +157,7 @@ def _variant(
     return DemandVariant(
         shape=shape,
         demand=demand,
-        cuts=tuple(cuts),
+        slice_levels=tuple(slice_levels),
         main=free,
         roles=vacant.roles,
         anchored=tuple(positions[place] for place in wide),
@@ -159,13 +165,13 @@ def _variant(
     )
 
 
-def _shape(*, gang: Gang, view: PoolView, cuts: Sequence[SliceLevel]) -> PodShape:
+def _shape(*, gang: Gang, view: PoolView, slice_levels: Sequence[SliceLevel]) -> PodShape:
     """The main pods; slices deeper than the leaves are a matter of single nodes."""
     tree: TopologyTree = view.tree
-    deep = [cut for cut in cuts if cut.depth > tree.leaf_depth]
+    deep = [slice_level for slice_level in slice_levels if slice_level.depth > tree.leaf_depth]
     return PodShape(
         request=view.axis.vector(gang.per_pod),
-        admission=node_filter_of(gang),
+        node_filter=node_filter_of(gang),
         grain=deep[0].pods if deep else 1,
-        grain_depths=tuple(cut.depth for cut in deep),
+        grain_depths=tuple(slice_level.depth for slice_level in deep),
     )

@@ -57,7 +57,7 @@ class NodeFilter:
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
 
-    def rejection(self, node: Node) -> Ineligibility | None:
+    def ineligibility(self, node: Node) -> Ineligibility | None:
         """Why `node` is closed, or None if it is open."""
         if not node.ready:
             return Ineligibility.NOT_READY
@@ -77,14 +77,14 @@ class NodeFilter:
             return Ineligibility.TAINT
         return None
 
-    def opens(self, nodes: Sequence[Node]) -> list[bool]:
+    def eligible(self, nodes: Sequence[Node]) -> list[bool]:
         """Which of some nodes are open."""
         if self.selector or self.affinity or self.excluded:
-            return [self.rejection(node) is None for node in nodes]
+            return [self.ineligibility(node) is None for node in nodes]
         return [
             node.ready
             and not (node.unschedulable or node.distrusted or node.closed)
-            and not (node.taints and self.rejection(node))
+            and not (node.taints and self.ineligibility(node))
             for node in nodes
         ]
 

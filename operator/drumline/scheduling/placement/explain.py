@@ -26,6 +26,11 @@ from drumline.scheduling.placement.blockers import find_blockers
 from drumline.scheduling.placement.eligibility import Ineligibility
 from drumline.scheduling.placement.remedies import remedy_for
 from drumline.scheduling.placement.search import Search
+from drumline.scheduling.placement.what_if import (
+    capacity_for_gpus_alone,
+    capacity_if_empty,
+    fits_without_topology,
+)
 from drumline.scheduling.rejections import (
     Rejection,
     amount,
@@ -84,7 +89,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         search: what was looked for.
         helped: whether places are all that it lacks, so that it makes sense to say what would help.
     """
-    most = search.most(search.emptied(everywhere=True))
+    most = search.most(capacity_if_empty(search, all_nodes=True))
     best = max(search.ids, key=lambda i: (most[i], -i), default=None)
     if best is not None and most[best] >= search.demand.pods:
         return None
@@ -95,7 +100,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         tail = f"{name or 'it'} has room for {such} even with nobody else in it"
     elif room:
         tail = f"{f'the largest, {name},' if name else 'it'} has room for {such} even when empty"
-    elif any(search.demand.roles) or search.demand.cuts:
+    elif any(search.demand.roles) or search.demand.slice_levels:
         tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
@@ -114,13 +119,13 @@ def why_blocked(search: Search) -> Rejection:
     if never is not None:
         return never
     wanted = search.demand.pods
-    emptied = search.most(search.emptied(everywhere=False))
+    emptied = search.most(capacity_if_empty(search, all_nodes=False))
     roomy = [i for i in search.ids if emptied[i] >= wanted]
-    if not roomy or search.is_shut_out:
+    if not roomy or _has_ineligible_node(search):
         return _unavailable(search=search, most=emptied)
-    if search.fits_loosely():
+    if fits_without_topology(search):
         return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)
-    gpus = search.most(search.only_gpus())
+    gpus = search.most(capacity_for_gpus_alone(search))
     enough = [i for i in roomy if gpus[i] >= wanted]
     if enough:
         return _occupied(search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES)
@@ -142,8 +147,13 @@ def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
     )
 
 
+def _has_ineligible_node(search: Search) -> bool:
+    """Whether a pod has to go to a certain node that the gang may not use."""
+    return not all(search.index.eligible[ordinal] for ordinal, _ in search.variants[-1].fixed)
+
+
 def _closed_text(*, search: Search, node: Node) -> str | None:
-    why = search.shape.admission.rejection(node)
+    why = search.shape.node_filter.ineligibility(node)
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 
@@ -186,12 +196,12 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Rejecti
 def _such(search: Search, room: int) -> str:
     """`2 such pods`, and whether whole slices or the roles were counted."""
     text = counted(room, "such pod")
-    text += " in whole slices" if search.demand.cuts else ""
+    text += " in whole slices" if search.demand.slice_levels else ""
     return f"{text} beside {_roles(search)}" if any(search.demand.roles) else text
 
 
 def _all_but(search: Search) -> str:
-    main = "one slice" if search.demand.cuts else "such a pod"
+    main = "one slice" if search.demand.slice_levels else "such a pod"
     return f"{main} beside {_roles(search)}" if any(search.demand.roles) else main
 
 
@@ -202,8 +212,8 @@ def _roles(search: Search) -> str:
 
 def _whole(*, search: Search, identity: int, resource: int) -> int:
     """How much of a resource there is on the open nodes of a domain."""
-    if not resource and search.gang.uid not in search.view.holders:
-        return int(search.emptied(everywhere=False).index.gpus[search.depth][identity])
+    if not resource and search.gang.uid not in search.view.allocations:
+        return int(capacity_if_empty(search, all_nodes=False).index.gpus[search.depth][identity])
     amounts = search.view.capacity
     return _total(search=search, identity=identity, amounts=amounts, resource=resource)
 
@@ -213,14 +223,14 @@ def _total(
 ) -> int:
     """How much of a resource some amounts come to on the open nodes of a domain."""
     span = search.view.tree.span(search.depth, identity)
-    inside = compress(amounts[span.start : span.stop], search.index.open[span.start : span.stop])
+    inside = compress(amounts[span.start : span.stop], search.index.counted[span.start : span.stop])
     return sum(max(0, amount[resource]) for amount in inside)
 
 
 def _scarcest(*, search: Search, identity: int) -> int:
     """The requested resource that, taken alone, has room for the fewest pods."""
     span, total = search.view.tree.span(search.depth, identity), search.total
-    is_open = search.index.open[span.start : span.stop]
+    is_open = search.index.counted[span.start : span.stop]
     inside = list(compress(search.view.free[span.start : span.stop], is_open))
 
     def rooms(resource: int) -> float:

@@ -22,7 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from drumline.scheduling.placement.pool_view import Vector
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, SliceLevel
 from drumline.scheduling.placement.slots import PodShape, SlotIndex
 from drumline.scheduling.placement.topology import Counts
@@ -110,14 +110,14 @@ class Frontiers:
         *,
         index: SlotIndex,
         mix: RoleMix,
-        cuts: Sequence[SliceLevel],
+        slice_levels: Sequence[SliceLevel],
         anchors: Sequence[Anchor] = (),
         more: Mapping[int, tuple[Vector, int]] = _NOTHING,
     ) -> None:
         self.mix = mix
         self._more = more
         self._index = index
-        self._size = {cut.depth: cut.pods for cut in reversed(cuts)}
+        self._size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
         self._taken = {(one.depth, one.identity): one.pods for one in anchors}
         self._nodes: dict[tuple[Vector, bool], Frontier] = {}
         self._pairs: dict[tuple[Frontier, Frontier], Frontier] = {}
@@ -157,9 +157,9 @@ class Frontiers:
 
     def _node(self, ordinal: int) -> Frontier:
         index = self._index
-        if not index.admitted[ordinal]:
+        if not index.eligible[ordinal]:
             return self._closed
-        key = (index.free[ordinal], index.open[ordinal])
+        key = (index.free[ordinal], index.counted[ordinal])
         found = self._nodes.get(key)
         if found is None:
             found = self.mix.node(shape=index.shape, free=key[0], for_main=key[1])

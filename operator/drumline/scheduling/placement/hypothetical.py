@@ -39,13 +39,13 @@ class HypotheticalCapacity:
     def can_be(search: Search) -> bool:
         """Whether counting slots answers a search."""
         demand = search.demand
-        special = demand.cuts or demand.anchors or demand.beside or any(demand.roles)
+        special = demand.slice_levels or demand.anchors or demand.beside or any(demand.roles)
         return not special and not search.variants[-1].fixed
 
-    def release(self, holder: Allocation) -> Undo:
+    def release(self, allocation: Allocation) -> Undo:
         """Imagine a holder gone that was not told to go; undone in whatever order."""
-        self._shift(holder, add)
-        return lambda: self._shift(holder, sub)
+        self._shift(allocation, add)
+        return lambda: self._shift(allocation, sub)
 
     def holds(self, identity: int) -> bool:
         """Whether a domain could hold the pods now that they are gone."""
@@ -55,9 +55,9 @@ class HypotheticalCapacity:
         """Whether there is room anywhere now that they are gone."""
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
-    def _shift(self, holder: Allocation, change: Callable[[int, int], int]) -> None:
+    def _shift(self, allocation: Allocation, change: Callable[[int, int], int]) -> None:
         index, changed, gains = self._index, self._changed, self._gains
-        for ordinal, amount in holder.amounts.items():
+        for ordinal, amount in allocation.amounts.items():
             before, had = changed.get(ordinal) or (index.free[ordinal], index.cells[ordinal][1])
             after = tuple(map(change, before, amount))
             has = index.slots_of(ordinal, after)

@@ -33,7 +33,7 @@ class Packer:
     """
 
     index: SlotIndex
-    cuts: tuple[SliceLevel, ...] = ()
+    slice_levels: tuple[SliceLevel, ...] = ()
     beside: tuple[int, ...] = ()
     """Ordinals of the gang's other pods, by pod."""
     spread_depth: int = 0
@@ -70,12 +70,12 @@ class Packer:
         span = tree.span(depth, identity)
         row = tree.domain_of[goal]
         ids = np.arange(row[span.start], row[span.stop - 1] + 1)
-        for cut in self.cuts:
-            ids = ids[tree.usable(goal, within=min(cut.depth, goal))[ids]]
+        for slice_level in self.slice_levels:
+            ids = ids[tree.usable(goal, within=min(slice_level.depth, goal))[ids]]
         ids = ids[tree.known[goal][ids]]
         shares = even_shares(
             ids=ids,
-            rooms=self.index.rooms(self.cuts)[goal][ids],
+            rooms=self.index.slots_in_slices(self.slice_levels)[goal][ids],
             gpus=self.index.gpus[goal][ids],
             pods=pods,
             unit=self.spread_unit,
@@ -85,12 +85,16 @@ class Packer:
     def balances(self, depth: int) -> bool:
         """Whether pods in a domain of a depth are to be balanced over its own ones at once."""
         goal = self.spread_depth
-        return depth < goal and not any(depth < cut.depth < goal for cut in self.cuts)
+        return depth < goal and not any(
+            depth < slice_level.depth < goal for slice_level in self.slice_levels
+        )
 
     @property
     def spread_unit(self) -> int:
         """Pods that are not parted for the sake of an even spread."""
-        return max(unit(cuts=self.cuts, depth=self.spread_depth), self.index.shape.grain)
+        return max(
+            unit(slice_levels=self.slice_levels, depth=self.spread_depth), self.index.shape.grain
+        )
 
     def _shares(self, *, depth: int, children: range, pods: int) -> PodShares:
         near: PodShares = []
@@ -104,7 +108,10 @@ class Packer:
     def _near(self, *, depth: int, children: range, pods: int) -> PodShares:
         """As many pods as fit where the gang's other pods are, most of these first."""
         near = neighbours(index=self.index, beside=self.beside, depth=depth)
-        rooms, known = self.index.rooms(self.cuts)[depth], self.index.tree.known[depth]
+        rooms, known = (
+            self.index.slots_in_slices(self.slice_levels)[depth],
+            self.index.tree.known[depth],
+        )
         shares: PodShares = []
         for child in sorted(set(near) & set(children), key=lambda i: (-near[i], i)):
             share = min(pods, int(rooms[child])) if known[child] else 0
@@ -115,8 +122,8 @@ class Packer:
 
     def _few(self, *, depth: int, ids: Counts, pods: int) -> PodShares:
         """The fewest domains that hold the pods."""
-        ids = ids[self.index.rooms(self.cuts)[depth][ids] > 0]
-        rooms = self.index.rooms(self.cuts)[depth][ids]
+        ids = ids[self.index.slots_in_slices(self.slice_levels)[depth][ids] > 0]
+        rooms = self.index.slots_in_slices(self.slice_levels)[depth][ids]
         gpus, known = self.index.gpus[depth][ids], self.index.tree.known[depth][ids]
         one = np.flatnonzero((rooms >= pods) & known)
         if one.size:

@@ -74,7 +74,7 @@ class Placer:
         if isinstance(search, Rejection):
             return search
         question = search.question
-        if gang.uid in search.view.holders:  # its own pods never make room
+        if gang.uid in search.view.allocations:  # its own pods never make room
             return never_fits(search, helped=False)
         known = self._projection.current.never
         if question not in known:

@@ -86,8 +86,8 @@ class Projection:
             for leaver in self._leaving:
                 _leave(cluster=self._projected, leaver=leaver)
             for pool, view in self._projected.pools.items():
-                view.vacate_terminating()
-                self.current.pools[pool].later = view.free
+                view.remove_terminating()
+                self.current.pools[pool].withheld.limit = view.free
         return self._projected
 
     @property
@@ -221,29 +221,31 @@ class Projection:
         self._leaving = [one for one in self._leaving if one.held.gang.uid != uid]
         _go_on(cluster=self.projected, held=held, kept=range(len(held.assignment)))
         view.leaving.discard(uid)
-        view.withhold(view.holders[uid].places)
+        view.withheld.update(view.allocations[uid].places)
 
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
         """Count a gang as gone soon, or as gone on with some positions only."""
-        places = self.projected.pools[held.pool].holders[held.gang.uid].places
+        places = self.projected.pools[held.pool].allocations[held.gang.uid].places
         leaver = EvictingGang(held=held, kept=kept)
         _leave(cluster=self.projected, leaver=leaver)
         self._leaving.append(leaver)
         self.current.pools[held.pool].leaving.add(held.gang.uid)
-        self.current.pools[held.pool].withhold(places)
+        self.current.pools[held.pool].withheld.update(places)
 
     def nominate(self, nomination: Nomination) -> None:
         """Keep places for a gang."""
         gang, pool = nomination.gang, nomination.pool
         view = self.current.pools[pool]
-        holder = view.holder(gang=gang, nodes=nomination.nodes, positions=nomination.positions)
+        allocation = view.allocation(
+            gang=gang, nodes=nomination.nodes, positions=nomination.positions
+        )
         self._nominations[gang.uid] = nomination
-        self._taken_back[gang.uid] = self.projected.pools[pool].occupy(holder)
+        self._taken_back[gang.uid] = self.projected.pools[pool].occupy(allocation)
         if nomination.positions is None:
             self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)
             self.current.quota.promise(gang=gang, pool=pool, size=nomination.size)
-        view.nominees[gang.uid] = holder
-        view.withhold(holder.places)
+        view.nominees[gang.uid] = allocation
+        view.withheld.update(allocation.places)
 
     def release(self, nomination: Nomination) -> None:
         """Keep the places of a gang no longer."""
@@ -253,8 +255,8 @@ class Projection:
         if nomination.positions is None:
             self.projected.quota.credit(gang=gang, pool=pool)
             self.current.quota.promise(gang=gang, pool=pool, size=None)
-        holder = self.current.pools[pool].nominees.pop(gang.uid)
-        self.current.pools[pool].withhold(holder.places)
+        allocation = self.current.pools[pool].nominees.pop(gang.uid)
+        self.current.pools[pool].withheld.update(allocation.places)
 
     def in_the_way(self, nomination: Nomination) -> list[Admitted]:
         """Who still holds what a nominated gang waits for, as far as it was told to leave."""
@@ -284,5 +286,5 @@ def _go_on(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None
     gang, view = held.gang, cluster.pools[held.pool]
     stays = [position for position in kept if position not in held.lost]
     nodes = [held.assignment[position] for position in stays]
-    view.occupy(view.holder(gang=gang, nodes=nodes, positions=stays))
+    view.occupy(view.allocation(gang=gang, nodes=nodes, positions=stays))
     cluster.quota.hold(gang=gang, pool=held.pool, size=len(kept) - gang.extras)

@@ -54,19 +54,19 @@ class QuotaRemedyChecker:
 
 def _all_who_leave(*, rejection: Rejection, more: Sequence[str], search: Search) -> Rejection:
     """With those whose places are needed as well once the others are gone."""
-    of_key = search.view.holders.of_key
+    of_key = search.view.allocations.of_key
     going = [one for key in rejection.blockers if (one := of_key(key))]
     # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
     others = [one for key in rest if (one := of_key(key))]
-    release, fits = _trial(search=search, holders=(*going, *others))
-    undo = [release(holder) for holder in going]
+    release, fits = _trial(search=search, allocations=(*going, *others))
+    undo = [release(allocation) for allocation in going]
     needed: list[str] = []
     if not fits():
         found = minimal_subset(candidates=others, remove=release, fits=fits)
-        undo += [release(holder) for holder in found]
+        undo += [release(allocation) for allocation in found]
         # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
-        needed = [holder.gang.key for holder in found] if fits() else rest
+        needed = [allocation.gang.key for allocation in found] if fits() else rest
         if not needed:
             rejection = replace(rejection, remedy=None)
     for step in reversed(undo):
@@ -75,11 +75,13 @@ def _all_who_leave(*, rejection: Rejection, more: Sequence[str], search: Search)
 
 
 def _trial(
-    *, search: Search, holders: Iterable[Allocation]
+    *, search: Search, allocations: Iterable[Allocation]
 ) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
     """How holders are imagined gone, and how to see whether there is room then."""
     leaving = search.view.leaving
-    if HypotheticalCapacity.can_be(search) and not any(one.gang.uid in leaving for one in holders):
+    if HypotheticalCapacity.can_be(search) and not any(
+        one.gang.uid in leaving for one in allocations
+    ):
         imagined = HypotheticalCapacity(search)
         return imagined.release, imagined.has_room
     return search.view.release, search.has_room

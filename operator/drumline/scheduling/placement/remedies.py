@@ -24,6 +24,7 @@ from drumline.scheduling.placement.eligibility import OUT_OF_SERVICE
 from drumline.scheduling.placement.frontier import Frontiers
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slicing import whole_slices
+from drumline.scheduling.placement.what_if import Circumstances, capacity_with
 
 _FEW: Final = 4
 """Domains that are tried where each trial is dear."""
@@ -56,8 +57,8 @@ def _return_nodes(search: Search) -> Remedy | None:
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
         for ordinal, node in enumerate(tree.nodes)
-        if shape.admission.rejection(node) in OUT_OF_SERVICE
-        and shape.admission.rejection(_in_service(node)) is None
+        if shape.node_filter.ineligibility(node) in OUT_OF_SERVICE
+        and shape.node_filter.ineligibility(_in_service(node)) is None
     }
     best: Remedy | None = None
     for identity in search.ids if away else ():
@@ -65,11 +66,11 @@ def _return_nodes(search: Search) -> Remedy | None:
         inside.sort(key=lambda i: (-away[i], i))
 
         def helps(count: int, inside: list[int] = inside, identity: int = identity) -> bool:
-            admitted = list(search.index.admitted)
+            eligible = list(search.index.eligible)
             for ordinal in inside[:count]:
-                admitted[ordinal] = True
-            room = search.room_of(view.free, admitted=admitted)
-            return search.most(room)[identity] >= search.demand.pods
+                eligible[ordinal] = True
+            capacity = capacity_with(search, view.free, Circumstances(eligible=eligible))
+            return search.most(capacity)[identity] >= search.demand.pods
 
         if inside and helps(len(inside)):
             count = bisect_left(range(len(inside)), x=True, lo=1, key=helps)
@@ -84,10 +85,10 @@ def _in_service(node: Node) -> Node:
 
 
 def _relax_topology(search: Search) -> Remedy | None:
-    tree, room = search.view.tree, search.rooms[-1]
+    tree, capacity = search.view.tree, search.capacity
     for depth in range(search.depth - 1, -1, -1):
         wider = replace(search.demand, required_depth=depth, start_depth=depth)
-        most = room.most(demand=wider, depth=depth)
+        most = capacity.most(demand=wider, depth=depth)
         ids = candidates(index=search.index, demand=wider, depth=depth)
         if (most[ids] >= wider.pods).any():
             where = tree.level_name(depth) or ""
@@ -107,7 +108,7 @@ def _ask_for_smaller_pods(search: Search) -> Remedy | None:
     shape, names = search.shape, search.view.axis.names
     whole = [
         capacity
-        for capacity, is_open in zip(search.view.capacity, search.index.open, strict=True)
+        for capacity, is_open in zip(search.view.capacity, search.index.counted, strict=True)
         if is_open
     ]
     if any(shape.slots_in(capacity) for capacity in whole) or any(search.demand.roles):
@@ -117,8 +118,8 @@ def _ask_for_smaller_pods(search: Search) -> Remedy | None:
         if not 0 < most < asked:
             continue
         request = (*shape.request[:place], most, *shape.request[place + 1 :])
-        room = search.room_of(search.view.free, shape=replace(shape, request=request))
-        held = search.most(room)
+        smaller = Circumstances(shape=replace(shape, request=request))
+        held = search.most(capacity_with(search, search.view.free, smaller))
         if any(held[i] >= search.demand.pods for i in search.ids):
             kind = RemedyKind.ASK_FOR_SMALLER_PODS
             return Remedy(kind=kind, amount=most, where=names[place])
@@ -130,7 +131,7 @@ def _add_nodes(search: Search) -> Remedy | None:
     tree, demand = search.view.tree, search.demand
     like = _largest(search)
     ids = set(search.ids)
-    depths = {search.depth, *(cut.depth for cut in demand.cuts)}
+    depths = {search.depth, *(slice_level.depth for slice_level in demand.slice_levels)}
     deepest = max(depths)
     if like is None or deepest > tree.leaf_depth or search.variants[-1].fixed:
         return None
@@ -148,7 +149,7 @@ def _add_nodes(search: Search) -> Remedy | None:
         if fewest > 1 and helps(fewest - 1):
             fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
             where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
-        if not demand.cuts:
+        if not demand.slice_levels:
             break  # whoever has the most room needs the fewest
     if fewest > search.vacant + sum(demand.roles):
         return None
@@ -165,11 +166,11 @@ def _firsts(search: Search, deepest: int) -> list[int]:
 
 def _largest(search: Search) -> int | None:
     """The ordinal of an open node that could hold the most pods, or else has the most GPUs."""
-    alike = search.view.alike(search.view.capacity)
-    alike.catch_up()
-    worth = [(search.shape.slots_in(amount), amount[0]) for amount in alike.distinct]
-    places: list[int] = alike.places.tolist()
-    is_open = (i for i, yes in enumerate(search.index.admitted) if yes)
+    distinct = search.view.distinct(search.view.capacity)
+    distinct.catch_up()
+    worth = [(search.shape.slots_in(amount), amount[0]) for amount in distinct.distinct]
+    places: list[int] = distinct.places.tolist()
+    is_open = (i for i, yes in enumerate(search.index.eligible) if yes)
     return max(is_open, key=lambda i: (worth[places[i]], -i), default=None)
 
 
@@ -179,8 +180,8 @@ def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
     if any(demand.roles):
         frontiers = Frontiers(
             index=index,
-            mix=search.rooms[-1].frontiers(demand).mix,
-            cuts=demand.cuts,
+            mix=search.capacity.frontiers(demand).mix,
+            slice_levels=demand.slice_levels,
             anchors=demand.anchors,
             more={leaf: (search.view.capacity[like], count)},
         )
@@ -191,5 +192,7 @@ def _with_more(search: Search, leaf: int, like: int, count: int) -> list[int]:
     for depth in range(tree.leaf_depth + 1):
         added = count * search.shape.slots_in(search.view.capacity[like])
         slots[depth][tree.domain_of[depth][first]] += added
-    rooms = whole_slices(tree=tree, slots=slots, cuts=demand.cuts, anchors=demand.anchors)
+    rooms = whole_slices(
+        tree=tree, slots=slots, slice_levels=demand.slice_levels, anchors=demand.anchors
+    )
     return rooms[search.depth].tolist()

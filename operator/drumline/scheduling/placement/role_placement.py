@@ -103,7 +103,10 @@ class RolePlacer:
         """A domain over which main pods are balanced; one with role pods only does not count."""
         frontier = self.frontiers.of(depth, identity)
         tree = self.index.tree
-        levels = {depth, *(min(cut.depth, depth) for cut in self.packer.cuts)}
+        levels = {
+            depth,
+            *(min(slice_level.depth, depth) for slice_level in self.packer.slice_levels),
+        }
         known = all(tree.usable(depth, within=level)[identity] for level in levels)
         options = [
             BinOption(roles=roles, counts=False, room=0)

@@ -44,7 +44,7 @@ def whole_slices(
     *,
     tree: TopologyTree,
     slots: Sequence[Counts],
-    cuts: Sequence[SliceLevel],
+    slice_levels: Sequence[SliceLevel],
     anchors: Sequence[Anchor] = (),
 ) -> list[Counts]:
     """By depth, then id: how many pods fit in whole slices beside those that are anchored.
@@ -54,10 +54,10 @@ def whole_slices(
     Args:
         tree: of the pool.
         slots: the pods that fit, by depth, then id.
-        cuts: the slices, broadest first.
+        slice_levels: the slices, broadest first.
         anchors: pods to be placed in given domains, broadest first.
     """
-    size = {cut.depth: cut.pods for cut in reversed(cuts)}
+    size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
     taken: dict[int, list[Anchor]] = defaultdict(list)
     for anchor in anchors:
         taken[anchor.depth].append(anchor)
@@ -84,15 +84,15 @@ def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
     return np.add.reduceat(below, first)
 
 
-def unit(*, cuts: Sequence[SliceLevel], depth: int) -> int:
+def unit(*, slice_levels: Sequence[SliceLevel], depth: int) -> int:
     """How many pods a domain of a depth gets at a time, once the cuts around it are settled."""
-    return next((cut.pods for cut in cuts if cut.depth >= depth), 1)
+    return next((slice_level.pods for slice_level in slice_levels if slice_level.depth >= depth), 1)
 
 
 def anchored(
     *,
     tree: TopologyTree,
-    cuts: Sequence[SliceLevel],
+    slice_levels: Sequence[SliceLevel],
     kept: Mapping[int, int],
     vacant: Sequence[int],
 ) -> dict[tuple[int, int] | None, list[int]] | None:
@@ -103,45 +103,47 @@ def anchored(
 
     Args:
         tree: of the pool.
-        cuts: the slices, broadest first.
+        slice_levels: the slices, broadest first.
         kept: node ordinals by rank, of the pods that stay.
         vacant: ranks without a node, ascending.
     """
-    if not (kept and cuts):
+    if not (kept and slice_levels):
         return {None: list(vacant)}
-    homes = [_homes(tree=tree, cut=cut, kept=kept) for cut in cuts]
+    homes = [_homes(tree=tree, slice_level=slice_level, kept=kept) for slice_level in slice_levels]
     groups: dict[tuple[int, int] | None, list[int]] = defaultdict(list)
     for rank in vacant:
         place = None
-        for cut, home in zip(reversed(cuts), reversed(homes), strict=True):
-            near = home.get(rank // cut.pods)
+        for slice_level, home in zip(reversed(slice_levels), reversed(homes), strict=True):
+            near = home.get(rank // slice_level.pods)
             if near is None:
                 continue
-            known = [(-pods, i) for i, pods in near.items() if tree.known[cut.depth][i]]
+            known = [(-pods, i) for i, pods in near.items() if tree.known[slice_level.depth][i]]
             if not known:
                 return None
-            place = (cut.depth, min(known)[1])
+            place = (slice_level.depth, min(known)[1])
             break
         groups[place].append(rank)
     return groups
 
 
-def unparted(*, tree: TopologyTree, cuts: Sequence[SliceLevel], ordinals: Sequence[int]) -> bool:
+def has_whole_slices(
+    *, tree: TopologyTree, slice_levels: Sequence[SliceLevel], ordinals: Sequence[int]
+) -> bool:
     """Whether main pods on these nodes, by rank, have each slice in one known domain."""
-    for cut in cuts:
-        row, known = tree.domain_of[cut.depth], tree.known[cut.depth]
-        for first in range(0, len(ordinals), cut.pods):
-            ids = {row[ordinal] for ordinal in ordinals[first : first + cut.pods]}
+    for slice_level in slice_levels:
+        row, known = tree.domain_of[slice_level.depth], tree.known[slice_level.depth]
+        for first in range(0, len(ordinals), slice_level.pods):
+            ids = {row[ordinal] for ordinal in ordinals[first : first + slice_level.pods]}
             if len(ids) > 1 or not known[ids.pop()]:
                 return False
     return True
 
 
 def _homes(
-    *, tree: TopologyTree, cut: SliceLevel, kept: Mapping[int, int]
+    *, tree: TopologyTree, slice_level: SliceLevel, kept: Mapping[int, int]
 ) -> dict[int, Counter[int]]:
     """By slice: how many of its pods each domain has."""
     homes: dict[int, Counter[int]] = defaultdict(Counter)
     for rank, ordinal in kept.items():
-        homes[rank // cut.pods][tree.domain_of[cut.depth][ordinal]] += 1
+        homes[rank // slice_level.pods][tree.domain_of[slice_level.depth][ordinal]] += 1
     return homes

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.distinct_capacities import MOST, DistinctCapacities
 from drumline.scheduling.placement.eligibility import NodeFilter
-from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.placement.slicing import SliceLevel, whole_slices
 from drumline.scheduling.placement.topology import Counts, TopologyTree
 
@@ -36,7 +36,7 @@ class PodShape:
     """What makes two pods equal to the placement."""
 
     request: Vector
-    admission: NodeFilter
+    node_filter: NodeFilter
     grain: int = 1
     """Pods that have to share a node: slices of a level at which every domain is one node."""
     grain_depths: tuple[int, ...] = ()
@@ -55,9 +55,9 @@ class PodShape:
                 np.minimum(found, table[:, column] // min(need, MOST), out=found)
         return np.maximum(found, 0) // self.grain * self.grain
 
-    def in_grain(self, *, tree: TopologyTree, admitted: list[bool]) -> list[bool]:
+    def in_grain(self, *, tree: TopologyTree, eligible: list[bool]) -> list[bool]:
         """Which of the admitted nodes carry the labels that the grain needs."""
-        found = admitted
+        found = eligible
         for depth in self.grain_depths:
             known, ids = tree.known[depth], tree.domain_of[depth]
             found = [yes and bool(known[i]) for yes, i in zip(found, ids, strict=True)]
@@ -84,9 +84,9 @@ class SlotIndex:
         shape: PodShape,
         free: Sequence[Vector],
         log: Sequence[int] = (),
-        alike: DistinctCapacities | None = None,
-        everywhere: bool = False,
-        admitted: list[bool] | None = None,
+        distinct: DistinctCapacities | None = None,
+        all_nodes: bool = False,
+        eligible: list[bool] | None = None,
     ) -> None:
         self.tree = tree
         self.shape = shape
@@ -94,14 +94,14 @@ class SlotIndex:
         self.read = len(log)
         """How much of the log it knows."""
         self._log = log
-        self._alike = alike or DistinctCapacities(amounts=free, log=log)
-        self._everywhere = everywhere
+        self._distinct = distinct or DistinctCapacities(amounts=free, log=log)
+        self._all_nodes = all_nodes
         self._memo: dict[Vector, Bucket] = {}
-        if everywhere:
-            admitted = [True] * len(tree.nodes)
-        self.admitted = shape.admission.opens(tree.nodes) if admitted is None else admitted
+        if all_nodes:
+            eligible = [True] * len(tree.nodes)
+        self.eligible = shape.node_filter.eligible(tree.nodes) if eligible is None else eligible
         """By ordinal: whether a node is open to any pod of such a gang."""
-        self.open = shape.in_grain(tree=tree, admitted=self.admitted)
+        self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
         """By ordinal: whether it is open to these."""
         self.cells: list[Bucket] = []
         """By ordinal."""
@@ -111,19 +111,19 @@ class SlotIndex:
         """By depth, then id: free GPUs of the nodes that are open."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
         self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
-        self._count()
+        self._recount()
 
     def catch_up(self) -> None:
         """Read what changed since the last look. O(changed nodes x levels)."""
         log = self._log
         if self.read == len(log):
             return
-        changed = {i for i in log[self.read :] if self.open[i]}
+        changed = {i for i in log[self.read :] if self.counted[i]}
         self.read = len(log)
         self._whole.clear()
         if len(changed) > _MANY:
             self._buckets.clear()
-            self._count()
+            self._recount()
             return
         free, cells, known = self.free, self.cells, self._memo
         for ordinal in changed:
@@ -134,31 +134,33 @@ class SlotIndex:
     def renew(self, ordinal: int) -> None:
         """Ask again whether a node is open; it is another value than before."""
         node = self.tree.nodes[ordinal]
-        self.admitted[ordinal] = self._everywhere or self.shape.admission.rejection(node) is None
+        self.eligible[ordinal] = (
+            self._all_nodes or self.shape.node_filter.ineligibility(node) is None
+        )
         known = all(
             self.tree.known[depth][self.tree.domain_of[depth][ordinal]]
             for depth in self.shape.grain_depths
         )
-        self.open[ordinal] = self.admitted[ordinal] and known
+        self.counted[ordinal] = self.eligible[ordinal] and known
         self._whole.clear()
         self._update(ordinal)
 
     def slots_of(self, ordinal: int, free: Vector) -> int:
         """How many pods a node would have room for if so much were free there."""
-        return self._cell(free)[1] if self.open[ordinal] else 0
+        return self._cell(free)[1] if self.counted[ordinal] else 0
 
     def changed_since(self, read: int) -> set[int]:
         """Ordinals that changed between an earlier length of the log and the last look."""
         return set(self._log[read : self.read])
 
-    def rooms(self, cuts: tuple[SliceLevel, ...]) -> Sequence[Counts]:
+    def slots_in_slices(self, slice_levels: tuple[SliceLevel, ...]) -> Sequence[Counts]:
         """By depth, then id: pods that fit in whole slices."""
-        if not cuts:
+        if not slice_levels:
             return self.slots
-        found = self._whole.get(cuts)
+        found = self._whole.get(slice_levels)
         if found is None:
-            found = whole_slices(tree=self.tree, slots=self.slots, cuts=cuts)
-            self._whole[cuts] = found
+            found = whole_slices(tree=self.tree, slots=self.slots, slice_levels=slice_levels)
+            self._whole[slice_levels] = found
         return found
 
     def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
@@ -180,13 +182,13 @@ class SlotIndex:
             self._memo[free] = cell
         return cell
 
-    def _count(self) -> None:
+    def _recount(self) -> None:
         """Everything anew; each distinct amount is divided once. O(nodes)."""
-        self._alike.catch_up()
-        table, places = self._alike.table, self._alike.places
+        self._distinct.catch_up()
+        table, places = self._distinct.table, self._distinct.places
         closed = len(table)
-        if not all(self.open):
-            places = np.where(self.open, places, closed)
+        if not all(self.counted):
+            places = np.where(self.counted, places, closed)
         gpus, slots = np.zeros((2, closed + 1), dtype=np.int64)
         if closed:
             gpus[:closed], slots[:closed] = (
@@ -200,7 +202,7 @@ class SlotIndex:
 
     def _update(self, ordinal: int) -> None:
         old = self.cells[ordinal]
-        new = self._cell(self.free[ordinal]) if self.open[ordinal] else (0, 0)
+        new = self._cell(self.free[ordinal]) if self.counted[ordinal] else (0, 0)
         if old == new:
             return
         self.cells[ordinal] = new

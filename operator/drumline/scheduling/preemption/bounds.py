@@ -36,20 +36,20 @@ class PreemptibleQuota:
         priority: int,
         rule: PreemptionRule,
         claim: PreemptionClaim,
-        holders: UsageByQueue,
+        usage: UsageByQueue,
     ) -> dict[int, int]:
         """By leaf: the most GPUs that a gang of `leaf` and `priority` could take there."""
         most: dict[int, int] = {}
         leaves = self._leaves[self._roots[leaf]]
         if leaf in leaves and rule.within_queue is not WithinQueue.NEVER:
-            own = holders.sums(leaf).by_priority.items()
+            own = usage.sums(leaf).by_priority.items()
             most[leaf] = sum(gpus for level, gpus in own if level < priority)
         if rule.reclaim is Reclaim.NEVER or (
             rule.reclaim is Reclaim.ANY and not claim.is_entitled(freed=most.get(leaf, 0))
         ):
             return most
         for other in leaves:
-            held = holders.sums(other)
+            held = usage.sums(other)
             if other == leaf or not held.gpus:
                 continue
             if claim.reason(leaf=other, gpus=held.largest, lower_priority=False) is not None:
@@ -59,7 +59,7 @@ class PreemptibleQuota:
 
 
 def could_suffice(
-    *, search: Search, balance: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
+    *, search: Search, cohorts: CohortQuota, leaf: int, gpus: int, most: dict[int, int]
 ) -> bool:
     """Whether a gang could have its GPUs, in quota and in a domain, if `most` were taken."""
     if not gpus:
@@ -67,10 +67,10 @@ def could_suffice(
     if _free_gpus(search) + sum(most.values()) < gpus:
         return False
     for other, taken in most.items():
-        balance.add(leaf=other, gpus=-taken)
-    has_room = balance.room(leaf) >= gpus
+        cohorts.add(leaf=other, gpus=-taken)
+    has_room = cohorts.room(leaf) >= gpus
     for other, taken in most.items():
-        balance.add(leaf=other, gpus=taken)
+        cohorts.add(leaf=other, gpus=taken)
     return has_room
 
 

@@ -103,7 +103,7 @@ class Candidates:
         # 3. Their costs. A unit of the last search is used again while its cost is the same.
         ladder = sorted({held.gang.priority for held, _, _ in allowed})
         step_of = {priority: step for step, priority in enumerate(ladder)}
-        holders = projected.pools[requester.pool].holders
+        allocations = projected.pools[requester.pool].allocations
         units: list[EvictionUnit] = []
         for held, gpus, why in allowed:
             uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
@@ -112,7 +112,7 @@ class Candidates:
                 unit = EvictionUnit(
                     held=held,
                     uid=uid,
-                    holder=holders[uid],
+                    allocation=allocations[uid],
                     leaf=leaf_of[held.gang.queue],
                     gpus=gpus,
                     cost=held.gpu_seconds_at_risk + (gpus or held.size) * seconds,
@@ -138,12 +138,12 @@ class Candidates:
         return [unit for unit in self._movable[pool] if unit.uid not in self._out]
 
     def _all_movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
-        leaf_of, holders = projected.quota.tree.leaf_of, projected.pools[pool].holders
+        leaf_of, allocations = projected.quota.tree.leaf_of, projected.pools[pool].allocations
         return [
             EvictionUnit(
                 held=held,
                 uid=held.gang.uid,
-                holder=holders[held.gang.uid],
+                allocation=allocations[held.gang.uid],
                 leaf=leaf_of[held.gang.queue],
                 gpus=held.gpus,
                 cost=self.moving_costs(held),
@@ -165,7 +165,7 @@ class Candidates:
         rule, priority, pool = requester.rule, requester.gang.priority, requester.pool
         within = rule.within_queue is not WithinQueue.NEVER
         leaf_of = projected.quota.tree.leaf_of
-        gpus_of = {usage.gang.uid: usage.gpus for usage in projected.quota.holders(pool).all()}
+        gpus_of = {usage.gang.uid: usage.gpus for usage in projected.quota.usage(pool).all()}
         reasons: dict[tuple[str, int, bool], VictimReason | None] = {}
         allowed: list[tuple[Admitted, int, VictimReason]] = []
         for held in self.running(pool):

@@ -109,8 +109,8 @@ class Defragmenter:
         movable = {unit.uid: unit for unit in units}
         inside: dict[int, list[EvictionUnit]] = defaultdict(list)
         stuck = {i for i in used if not known[i]} | _foreign(view=view, depth=depth)
-        for uid, holder in view.holders.items():
-            for identity in {domain_of[ordinal] for ordinal in holder.places}:
+        for uid, allocation in view.allocations.items():
+            for identity in {domain_of[ordinal] for ordinal in allocation.places}:
                 if uid in movable:
                     inside[identity].append(movable[uid])
                 else:
@@ -154,7 +154,7 @@ class Defragmenter:
 def _used(*, view: PoolView, depth: int) -> set[int]:
     """Domains with pods of a gang or with GPUs in use."""
     domain_of = view.tree.domain_of[depth]
-    held = (domain_of[i] for holder in view.holders.values() for i in holder.places)
+    held = (domain_of[i] for allocation in view.allocations.values() for i in allocation.places)
     return {*held, *_foreign(view=view, depth=depth)}
 
 

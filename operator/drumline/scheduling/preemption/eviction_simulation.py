@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from drumline.scheduling.decisions import VictimReason
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.placement.pool_view import Allocation, Vector
+from drumline.scheduling.placement.allocations import Allocation, Vector
 from drumline.scheduling.placement.search import Search
 
 
@@ -27,7 +27,7 @@ class EvictionUnit:
     held: Admitted
     uid: str
     """Of the gang."""
-    holder: Allocation
+    allocation: Allocation
     """What its eviction frees."""
     leaf: int
     """The gang's queue, as an index of the quota tree."""
@@ -47,7 +47,7 @@ class EvictionUnit:
     @property
     def amounts(self) -> Mapping[int, Vector]:
         """What its eviction frees, by node ordinal."""
-        return self.holder.amounts
+        return self.allocation.amounts
 
     @property
     def order(self) -> tuple[float, str, int]:
@@ -135,7 +135,7 @@ class EvictionSimulation:
         user = unit.held.gang.user
         self.evicted[unit.uid, unit.step] = unit
         self._steps[unit.uid] = unit.step + 1
-        self.search.view.shift(unit.holder, sign=1)
+        self.search.view.shift(unit.allocation, sign=1)
         if unit.step:
             self.claim.give_back(leaf=unit.leaf, gpus=unit.before, user=user)
         self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
@@ -145,7 +145,7 @@ class EvictionSimulation:
         user = unit.held.gang.user
         del self.evicted[unit.uid, unit.step]
         self._steps[unit.uid] = unit.step
-        self.search.view.shift(unit.holder, sign=-1)
+        self.search.view.shift(unit.allocation, sign=-1)
         self.claim.give_back(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
         if unit.step:
             self.claim.take(leaf=unit.leaf, gpus=unit.before, user=user)
@@ -179,9 +179,9 @@ class EvictionSimulation:
         """By how much the slots of its nodes change when it is evicted (add) or restored (sub)."""
         search = self.search
         demand = search.demand
-        if not self.is_plain or demand.cuts or demand.anchors or search.variants[-1].fixed:
+        if not self.is_plain or demand.slice_levels or demand.anchors or search.variants[-1].fixed:
             return None
-        free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.open
+        free, slots_in, is_open = search.view.free, search.shape.slots_in, search.index.counted
         return sum(
             slots_in(tuple(map(step, free[i], amount))) - slots_in(free[i])
             for i, amount in unit.amounts.items()

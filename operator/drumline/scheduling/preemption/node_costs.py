@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from operator import add
 
-from drumline.scheduling.placement.pool_view import Vector
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.preemption.eviction_simulation import EvictionSimulation, EvictionUnit
 
 
@@ -53,7 +53,7 @@ class NodeCosts:
         """By ordinal: the least cost of a GPU there."""
         self._most: dict[int, int] = {}
         """By ordinal: the most pods that a step there may make room for."""
-        missing, is_open = max(1, self._missing), search.index.open
+        missing, is_open = max(1, self._missing), search.index.counted
         capacity = search.view.capacity
         for unit in sorted(units, key=lambda unit: unit.step) if _has_steps(units) else units:
             self._units[unit.uid].append(unit)

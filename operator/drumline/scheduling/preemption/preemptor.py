@@ -179,18 +179,18 @@ class Preemptor:
         pool, quota = request.pool, cluster.quota
         if pool not in self._quota:
             roots = [branch.path[-1] for branch in quota.tree.branches]
-            self._quota[pool] = PreemptibleQuota(leaves=quota.holders(pool).leaves, roots=roots)
+            self._quota[pool] = PreemptibleQuota(leaves=quota.usage(pool).leaves, roots=roots)
         with _claim_of(request, cluster=cluster) as claim:
-            balance, leaf = quota.balance(pool), quota.tree.leaf_of[request.gang.queue]
+            cohorts, leaf = quota.cohorts(pool), quota.tree.leaf_of[request.gang.queue]
             most = self._quota[pool].most(
                 leaf=leaf,
                 priority=request.gang.priority,
                 rule=request.rule,
                 claim=claim,
-                holders=quota.holders(pool),
+                usage=quota.usage(pool),
             )
             return could_suffice(
-                search=search, balance=balance, leaf=leaf, gpus=request.gpus, most=most
+                search=search, cohorts=cohorts, leaf=leaf, gpus=request.gpus, most=most
             )
 
     def _least_victims(self, request: PreemptionRequest) -> list[EvictionUnit] | None:

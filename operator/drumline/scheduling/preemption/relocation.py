@@ -149,4 +149,4 @@ def _common_depth(*, view: PoolView, nodes: Sequence[str]) -> int:
 
 
 def _assign(*, view: PoolView, gang: Gang, nodes: Sequence[str]) -> Undo:
-    return view.occupy(view.holder(gang=gang, nodes=nodes))
+    return view.occupy(view.allocation(gang=gang, nodes=nodes))

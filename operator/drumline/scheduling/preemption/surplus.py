@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from drumline.scheduling.model import Admitted
-from drumline.scheduling.placement.pool_view import Allocation, PoolView
+from drumline.scheduling.placement.allocations import Allocation
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 
 
@@ -52,7 +53,7 @@ def split_surplus(
         unit = EvictionUnit(
             held=held,
             uid=whole.uid,
-            holder=_holder(held=held, view=view, positions=out),
+            allocation=_allocation(held=held, view=view, positions=out),
             leaf=whole.leaf,
             gpus=gpus,
             cost=(gpus or len(out)) * whole.seconds,
@@ -66,7 +67,7 @@ def split_surplus(
         size, before, cost = smaller, before + gpus, cost + unit.cost
     rest = replace(
         whole,
-        holder=_holder(held=held, view=view, positions=left),
+        allocation=_allocation(held=held, view=view, positions=left),
         gpus=whole.gpus - before,
         cost=max(0.0, whole.cost - cost),
         step=len(units),
@@ -94,6 +95,6 @@ def _in_leaving_order(
     return [position for pods_per_slice in sorted(slices, key=key) for position in pods_per_slice]
 
 
-def _holder(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Allocation:
+def _allocation(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Allocation:
     nodes = [held.assignment[position] for position in positions]
-    return view.holder(gang=held.gang, nodes=nodes, positions=positions)
+    return view.allocation(gang=held.gang, nodes=nodes, positions=positions)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.placement.pool_view import PoolView, Vector
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.queueing.timeline import GangPlacement
 
 
@@ -30,19 +31,19 @@ class CapacityFloor:
         view = base.pools[pool].copy()
         self._view, self._later = view, least(self._moments)
         self.cluster = ClusterView(pools={pool: view}, quota=base.quota)
-        view.later = self._later
-        view.withhold(differing(view.free, self._later))
+        view.withheld.limit = self._later
+        view.withheld.update(differing(view.free, self._later))
 
     def start(self, seat: GangPlacement) -> None:
         """Count a gang that starts now; whatever moments it touches show it already."""
-        holder = self._view.holder(gang=seat.gang, nodes=seat.nodes)
-        self._view.occupy(holder)
-        for ordinal in holder.amounts:
+        allocation = self._view.allocation(gang=seat.gang, nodes=seat.nodes)
+        self._view.occupy(allocation)
+        for ordinal in allocation.amounts:
             lowest = self._moments[0].free[ordinal]
             for view in self._moments[1:]:
                 lowest = tuple(map(min, lowest, view.free[ordinal]))
             self._later[ordinal] = lowest
-        self._view.withhold(holder.amounts)
+        self._view.withheld.update(allocation.amounts)
 
 
 def least(views: Sequence[PoolView]) -> list[Vector]:

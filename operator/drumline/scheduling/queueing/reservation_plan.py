@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import gcd, inf
 
 from drumline.scheduling.model import Admitted, Gang
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.queueing.capacity_floor import CapacityFloor, lower
 from drumline.scheduling.queueing.timeline import (

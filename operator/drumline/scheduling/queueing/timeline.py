@@ -19,8 +19,8 @@ from math import inf
 from typing import Final
 
 from drumline.scheduling.model import Admitted, Gang
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.cluster_view import ClusterView
-from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.undo import Undo
 
 LEAST_SECONDS: Final = 60.0
@@ -78,10 +78,10 @@ class GangPlacement:
     def fits(self, cluster: ClusterView) -> bool:
         """Whether a cluster view has exactly these places and the quota for it."""
         view = cluster.pools[self.pool]
-        holder = view.holder(gang=self.gang, nodes=self.nodes)
+        allocation = view.allocation(gang=self.gang, nodes=self.nodes)
         return cluster.quota.has_room(gang=self.gang, pool=self.pool, size=self.size) and all(
             all(need <= have for need, have in zip(amounts, view.free[i], strict=True) if need)
-            for i, amounts in holder.amounts.items()
+            for i, amounts in allocation.amounts.items()
         )
 
 
@@ -174,16 +174,16 @@ class Timeline:
     def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
         """Let no more be free in a pool than this, by ordinal, until it is lifted."""
         view = self.cluster.pools[pool]
-        view.later = ceiling
+        view.withheld.limit = ceiling
         pairs = enumerate(zip(view.free, ceiling, strict=True))
-        view.withhold([i for i, (free, most) in pairs if free is not most])
+        view.withheld.update([i for i, (free, most) in pairs if free is not most])
 
     def lift(self) -> None:
         """Let everything be free that is."""
         for view in self.cluster.pools.values():
-            view.later = None
-            if view.kept_back:
-                view.grant_withheld(list(view.kept_back))
+            view.withheld.limit = None
+            if view.withheld.amounts:
+                view.withheld.release(list(view.withheld.amounts))
 
     def add(self, *, seat: GangPlacement, start: float, end: float) -> None:
         """Let a gang come and go again."""
@@ -211,20 +211,20 @@ class Timeline:
         view = self.cluster.pools[change.pool]
         read = len(view.log)
         self._undos.append((change.at, change.apply(self.cluster)))
-        view.withhold(view.log[read:])
+        view.withheld.update(view.log[read:])
 
 
 def _ends(
     cluster: ClusterView, running: Mapping[str, Admitted], now: float
 ) -> Iterable[TimelineEvent]:
     for pool, view in cluster.pools.items():
-        for uid, holder in view.holders.items():
+        for uid, allocation in view.allocations.items():
             held = running.get(uid)
             if held is not None:
                 at = expected_end(held=held, now=now)
             else:
-                at = now + expected_length(holder.gang)
-            yield TimelineEvent(at=at, gang=holder.gang, pool=pool)
+                at = now + expected_length(allocation.gang)
+            yield TimelineEvent(at=at, gang=allocation.gang, pool=pool)
 
 
 def _supply(
@@ -236,9 +236,9 @@ def _supply(
         for pool, view in cluster.pools.items()
     }
     for change in changes:
-        holder = cluster.pools[change.pool].holders[change.gang.uid]
+        allocation = cluster.pools[change.pool].allocations[change.gang.uid]
         free, moments = supply[change.pool]
-        free.append(free[-1] + sum(amount[0] for amount in holder.amounts.values()))
+        free.append(free[-1] + sum(amount[0] for amount in allocation.amounts.values()))
         moments.append(change.at)
     return supply
 

@@ -82,9 +82,9 @@ class BorrowingLevels:
         if isinstance(pools, Rejection):
             return nowhere
         above: list[Above] = []
-        for balance in map(self._quota.balance, pools):
-            wanted = balance.above_with(leaf=leaf, gpus=gang.gpus)
-            needed = balance.above_with(leaf=leaf, gpus=least) if least < gang.gpus else wanted
+        for cohorts in map(self._quota.cohorts, pools):
+            wanted = cohorts.above_with(leaf=leaf, gpus=gang.gpus)
+            needed = cohorts.above_with(leaf=leaf, gpus=least) if least < gang.gpus else wanted
             above.append(tuple(map(add, wanted, needed)))
         return min(above, default=nowhere)
 

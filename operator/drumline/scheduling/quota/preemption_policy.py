@@ -92,21 +92,21 @@ class PreemptionClaim:
     def __init__(
         self,
         *,
-        balance: CohortQuota,
+        cohorts: CohortQuota,
         leaf: int,
         gpus: int,
         user: str = "",
         user_room: int = UNLIMITED,
         scales: FairShareWeights | None = None,
     ) -> None:
-        self._balance = balance
+        self._cohorts = cohorts
         self._leaf = leaf
         self._gpus = gpus
         self._user = user
         self._user_room = user_room
         self._scales = scales
-        self._path = balance.paths[leaf]
-        self._borrowed = [balance.borrowed(branch) for branch in self._path]
+        self._path = cohorts.paths[leaf]
+        self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))
         self._taken: dict[int, _ReclaimedFrom] = {}
         """By branch off the gang's way up."""
@@ -130,7 +130,7 @@ class PreemptionClaim:
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
-        usage, quota, path = self._balance.usage, self._balance.quota, self._balance.paths[leaf]
+        usage, quota, path = self._cohorts.usage, self._cohorts.quota, self._cohorts.paths[leaf]
         if path[-1] != self._path[-1] or not gpus or not self._gpus:
             return None
         for branch in path:
@@ -147,8 +147,8 @@ class PreemptionClaim:
 
         Else nothing may be reclaimed, but by fair share. Asked before anybody is taken.
         """
-        usage = self._balance.usage[self._leaf] - freed + self._gpus
-        return usage <= self._balance.quota[self._leaf]
+        usage = self._cohorts.usage[self._leaf] - freed + self._gpus
+        return usage <= self._cohorts.quota[self._leaf]
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
         """Whether a victim elsewhere could be lawful, if the queue freed that much of its own.
@@ -166,8 +166,8 @@ class PreemptionClaim:
 
         An upper bound, whatever else is taken.
         """
-        off = [branch for branch in self._balance.paths[leaf] if branch not in self._above]
-        return max(0, min(self._balance.borrowed(branch) for branch in off) - 1 + largest)
+        off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
+        return max(0, min(self._cohorts.borrowed(branch) for branch in off) - 1 + largest)
 
     def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
         """Add a victim."""
@@ -191,7 +191,7 @@ class PreemptionClaim:
         """Whether quota and cap suffice, lawfully or not."""
         if not self._gpus:
             return True
-        return self._user_room >= self._gpus and self._balance.room(self._leaf) >= self._gpus
+        return self._user_room >= self._gpus and self._cohorts.room(self._leaf) >= self._gpus
 
     @property
     def is_unconditional(self) -> bool:
@@ -225,7 +225,7 @@ class PreemptionClaim:
     def _is_less(self, *, place: int, borrowed: Sequence[int]) -> bool:
         """Whether the gang's side stays the smaller one of those that meet somewhere."""
         return all(
-            self._outweighs(top, self._balance.borrowed(top), place=place, borrowed=borrowed)
+            self._outweighs(top, self._cohorts.borrowed(top), place=place, borrowed=borrowed)
             for top in self._tops[place]
         )
 
@@ -240,19 +240,19 @@ class PreemptionClaim:
         if self.is_entitled(freed=freed) or (self._scales is not None and place > 1):
             return True
         borrowed = self._borrowed_with_gang(freed=freed)
-        off = [branch for branch in self._balance.paths[leaf] if branch not in self._above]
-        left = [self._balance.borrowed(branch) - gpus for branch in off]
+        off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
+        left = [self._cohorts.borrowed(branch) - gpus for branch in off]
         return min(left) >= 0 and self._outweighs(off[-1], left[-1], place=place, borrowed=borrowed)
 
     def _meeting(self, leaf: int) -> int:
         """Where on the gang's way up another one joins it."""
-        return next(self._above[one] for one in self._balance.paths[leaf] if one in self._above)
+        return next(self._above[one] for one in self._cohorts.paths[leaf] if one in self._above)
 
     def _borrowed_with_gang(self, *, freed: int = 0) -> list[int]:
         """By branch of the gang's way up: what it would have borrowed."""
-        self._balance.add(leaf=self._leaf, gpus=self._gpus - freed)
-        borrowed = [self._balance.borrowed(branch) for branch in self._path]
-        self._balance.add(leaf=self._leaf, gpus=freed - self._gpus)
+        self._cohorts.add(leaf=self._leaf, gpus=self._gpus - freed)
+        borrowed = [self._cohorts.borrowed(branch) for branch in self._path]
+        self._cohorts.add(leaf=self._leaf, gpus=freed - self._gpus)
         return borrowed
 
     def _change(self, *, leaf: int, gpus: int, user: str, sign: int) -> None:
@@ -261,16 +261,16 @@ class PreemptionClaim:
             self._reclaim(leaf=leaf, gpus=gpus, sign=sign)
         elif user == self._user:
             self._user_room += sign * gpus
-        self._balance.add(leaf=leaf, gpus=-sign * gpus)
+        self._cohorts.add(leaf=leaf, gpus=-sign * gpus)
 
     def _reclaim(self, *, leaf: int, gpus: int, sign: int) -> None:
         place, off = self._meeting(leaf), 0
-        for branch in self._balance.paths[leaf]:
+        for branch in self._cohorts.paths[leaf]:
             if branch in self._above:
                 break
             off = branch
             if branch not in self._taken:
-                borrowed = self._balance.borrowed(branch)
+                borrowed = self._cohorts.borrowed(branch)
                 self._taken[branch] = _ReclaimedFrom(borrowed=borrowed)
             taken = self._taken[branch]
             excess, deep = taken.too_much, taken.below_quota

@@ -43,20 +43,22 @@ from drumline.scheduling.undo import Undo
 class PoolAccount:
     """What is promised of one pool."""
 
-    balance: CohortQuota
-    caps: UserLimits
-    holders: UsageByQueue
+    cohorts: CohortQuota
+    user_limits: UserLimits
+    usage: UsageByQueue
 
     def copy(self) -> PoolAccount:
         """The same entries, to be written on separately."""
         return PoolAccount(
-            balance=self.balance.copy(), caps=self.caps.copy(), holders=self.holders.copy()
+            cohorts=self.cohorts.copy(),
+            user_limits=self.user_limits.copy(),
+            usage=self.usage.copy(),
         )
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
         """Count GPUs for a queue and a user."""
-        self.balance.add(leaf=leaf, gpus=gpus)
-        self.caps.add(leaf=leaf, user=user, gpus=gpus)
+        self.cohorts.add(leaf=leaf, gpus=gpus)
+        self.user_limits.add(leaf=leaf, user=user, gpus=gpus)
 
 
 class QuotaLedger:
@@ -106,24 +108,24 @@ class QuotaLedger:
         """All that is written down about a pool."""
         if pool not in self._accounts:
             self._accounts[pool] = PoolAccount(
-                balance=CohortQuota(tree=self.tree, pool=pool),
-                caps=user_limits(tree=self.tree, pool=pool),
-                holders=UsageByQueue(),
+                cohorts=CohortQuota(tree=self.tree, pool=pool),
+                user_limits=user_limits(tree=self.tree, pool=pool),
+                usage=UsageByQueue(),
             )
         return self._accounts[pool]
 
-    def balance(self, pool: str) -> CohortQuota:
+    def cohorts(self, pool: str) -> CohortQuota:
         """The accounts of the queues in a pool."""
-        return self.account(pool).balance
+        return self.account(pool).cohorts
 
-    def holders(self, pool: str) -> UsageByQueue:
+    def usage(self, pool: str) -> UsageByQueue:
         """Who holds what of a pool."""
-        return self.account(pool).holders
+        return self.account(pool).usage
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
         """Let a gang hold so many main pods and its roles, whatever it held there before."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
-        before = account.holders.of(leaf=leaf, uid=gang.uid)
+        before = account.usage.of(leaf=leaf, uid=gang.uid)
         self._write(pool=pool, leaf=leaf, gang=gang, size=size)
         if before is None:
             return lambda: self._write(pool=pool, leaf=leaf, gang=gang, size=None)
@@ -132,7 +134,7 @@ class QuotaLedger:
     def credit(self, *, gang: Gang, pool: str) -> Undo:
         """Imagine the gang gone."""
         leaf = self.tree.leaf_of[gang.queue]
-        held = self.account(pool).holders.of(leaf=leaf, uid=gang.uid)
+        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         if held is None:
             raise KeyError(f"{gang.key} holds nothing of pool {pool}")
         self._write(pool=pool, leaf=leaf, gang=held.gang, size=None)
@@ -145,7 +147,7 @@ class QuotaLedger:
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(
-            one.holders.of(leaf=leaf, uid=gang.uid) is not None for one in self._accounts.values()
+            one.usage.of(leaf=leaf, uid=gang.uid) is not None for one in self._accounts.values()
         )
         if self.shares is not None and not moves:
             kept = self._promised.pop((gang.uid, pool), None)
@@ -156,7 +158,7 @@ class QuotaLedger:
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
         """GPUs that a gang needs beside what it holds there, to hold so many main pods."""
         leaf = self.tree.leaf_of[gang.queue]
-        held = self.account(pool).holders.of(leaf=leaf, uid=gang.uid)
+        held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         return gang.gpus_at(size) - (held.gpus if held else 0)
 
     def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
@@ -164,8 +166,8 @@ class QuotaLedger:
         gpus = self.needs(gang=gang, pool=pool, size=size)
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         return gpus <= 0 or (
-            account.balance.room(leaf) >= gpus
-            and account.caps.room(leaf=leaf, user=gang.user) >= gpus
+            account.cohorts.room(leaf) >= gpus
+            and account.user_limits.room(leaf=leaf, user=gang.user) >= gpus
         )
 
     def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
@@ -188,11 +190,11 @@ class QuotaLedger:
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         fair = rule.reclaim is Reclaim.FAIR_SHARE
         return PreemptionClaim(
-            balance=account.balance,
+            cohorts=account.cohorts,
             leaf=leaf,
             gpus=self.needs(gang=gang, pool=pool, size=size),
             user=gang.user,
-            user_room=account.caps.room(leaf=leaf, user=gang.user),
+            user_room=account.user_limits.room(leaf=leaf, user=gang.user),
             scales=self._scales_of(pool) if fair else None,
         )
 
@@ -219,9 +221,9 @@ class QuotaLedger:
             gpus=gpus,
             leaf=self.tree.leaf_of[gang.queue],
             tree=self.tree,
-            balance=account.balance,
-            caps=account.caps,
-            holders=account.holders,
+            cohorts=account.cohorts,
+            user_limits=account.user_limits,
+            usage=account.usage,
         )
 
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
@@ -230,7 +232,7 @@ class QuotaLedger:
         if self._told_to_others:
             self._told, self._told_to_others = {}, False
         account = self.account(pool)
-        before = account.holders.of(leaf=leaf, uid=gang.uid)
+        before = account.usage.of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)
         held = before.gpus if before else 0
         if gpus != held:
@@ -239,9 +241,9 @@ class QuotaLedger:
             had = before.size if before else None
             self.shares.change(leaf=leaf, pool=pool, gang=gang, before=had, after=size)
         if size is None:
-            account.holders.drop(leaf=leaf, uid=gang.uid)
+            account.usage.drop(leaf=leaf, uid=gang.uid)
         else:
-            account.holders.put(GangUsage(gang=gang, leaf=leaf, size=size, gpus=gpus))
+            account.usage.put(GangUsage(gang=gang, leaf=leaf, size=size, gpus=gpus))
 
 
 def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:

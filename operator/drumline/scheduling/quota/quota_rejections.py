@@ -30,32 +30,32 @@ class Shortage:
     gpus: int
     leaf: int
     tree: QueueTree
-    balance: CohortQuota
-    caps: UserLimits
-    holders: UsageByQueue
+    cohorts: CohortQuota
+    user_limits: UserLimits
+    usage: UsageByQueue
 
     @property
     def root(self) -> int:
         """The top of the queue's tree."""
-        return self.balance.paths[self.leaf][-1]
+        return self.cohorts.paths[self.leaf][-1]
 
     @property
     def capped(self) -> bool:
         """Whether the user's own cap is in the way."""
-        return self.caps.room(leaf=self.leaf, user=self.user) < self.gpus
+        return self.user_limits.room(leaf=self.leaf, user=self.user) < self.gpus
 
     @property
     def question(self) -> tuple[object, ...]:
         """What the answer depends on within a cycle, beside who holds what in whole queues."""
-        usage = tuple(self.balance.usage[branch] for branch in self.balance.paths[self.leaf])
-        if self.leaf not in self.caps.limits:
+        usage = tuple(self.cohorts.usage[branch] for branch in self.cohorts.paths[self.leaf])
+        if self.leaf not in self.user_limits.limits:
             return (self.leaf, self.pool, usage, self.gpus)
-        held = self.caps.held(leaf=self.leaf, user=self.user)
+        held = self.user_limits.held(leaf=self.leaf, user=self.user)
         return (self.leaf, self.pool, usage, self.gpus, self.user, held)
 
     def fits(self) -> bool:
         """Whether there is room, as the accounts stand."""
-        return self.balance.room(self.leaf) >= self.gpus and not self.capped
+        return self.cohorts.room(self.leaf) >= self.gpus and not self.capped
 
     def reject(
         self,
@@ -79,8 +79,8 @@ class Shortage:
 
 def can_never(asked: Shortage) -> Rejection | None:
     """The rejection of what would be too much even if nobody else held anything."""
-    most, queue, pool = asked.balance.most(asked.leaf), asked.queue, asked.pool
-    limit = asked.caps.limits.get(asked.leaf)
+    most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
+    limit = asked.user_limits.limits.get(asked.leaf)
     if asked.gpus > most:
         remedy = raise_quota(asked)
         if not most:
@@ -109,7 +109,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
     """The least by which the queue's quota would have to grow, if that is all there is to do."""
     if asked.capped:
         return None
-    amount = asked.balance.shortfall(leaf=asked.leaf, gpus=asked.gpus)
+    amount = asked.cohorts.shortfall(leaf=asked.leaf, gpus=asked.gpus)
     return Remedy(
         kind=RemedyKind.RAISE_QUOTA, amount=amount, where=asked.queue.name, pool=asked.pool
     )
@@ -120,10 +120,10 @@ def has_to_wait(asked: Shortage) -> Rejection:
     blockers = _who_has_to_leave(asked)
     held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
     if asked.capped:
-        left = max(0, asked.caps.room(leaf=asked.leaf, user=asked.user))
+        left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
         reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)
     else:
-        left = max(0, asked.balance.room(asked.leaf))
+        left = max(0, asked.cohorts.room(asked.leaf))
         reason, text = BlockReason.QUOTA_EXHAUSTED, _room_text(asked, left=left)
     return asked.reject(
         reason,
@@ -149,17 +149,17 @@ def no_quota(
 
 
 def _raise_user_limit(asked: Shortage) -> Remedy | None:
-    if asked.balance.room(asked.leaf) < asked.gpus:
+    if asked.cohorts.room(asked.leaf) < asked.gpus:
         return None
-    amount = asked.gpus - asked.caps.room(leaf=asked.leaf, user=asked.user)
+    amount = asked.gpus - asked.user_limits.room(leaf=asked.leaf, user=asked.user)
     return Remedy(
         kind=RemedyKind.RAISE_USER_LIMIT, amount=amount, where=asked.queue.name, pool=asked.pool
     )
 
 
 def _cap_text(asked: Shortage, *, left: int) -> str:
-    limit = asked.caps.limits[asked.leaf]
-    held = asked.caps.held(leaf=asked.leaf, user=asked.user)
+    limit = asked.user_limits.limits[asked.leaf]
+    held = asked.user_limits.held(leaf=asked.leaf, user=asked.user)
     who = f"user {asked.user}" if asked.user else "the user without a name"
     return (
         f"{who} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
@@ -168,23 +168,23 @@ def _cap_text(asked: Shortage, *, left: int) -> str:
 
 
 def _room_text(asked: Shortage, *, left: int) -> str:
-    balance, queue, leaf, root = asked.balance, asked.queue, asked.leaf, asked.root
+    cohorts, queue, leaf, root = asked.cohorts, asked.queue, asked.leaf, asked.root
     nominal = queue.nominal.get(asked.pool, 0)
     if leaf == root:
         return f"queue {queue.name} has {left} of {nominal} nominal GPUs free in pool {asked.pool}"
-    free = max(0, balance.quota[root] - balance.usage[root])
+    free = max(0, cohorts.quota[root] - cohorts.usage[root])
     return (
-        f"queue {queue.name} holds {balance.usage[leaf]} GPUs of pool {asked.pool},"
+        f"queue {queue.name} holds {cohorts.usage[leaf]} GPUs of pool {asked.pool},"
         f" nominal {nominal}, and may take {left} more (cohort"
-        f" {asked.tree.branches[root].name}: {free} of {balance.quota[root]} free)"
+        f" {asked.tree.branches[root].name}: {free} of {cohorts.quota[root]} free)"
     )
 
 
 def _who_has_to_leave(asked: Shortage) -> list[GangUsage]:
     def leave(held: GangUsage) -> Undo:
         def count(gpus: int) -> None:
-            asked.balance.add(leaf=held.leaf, gpus=gpus)
-            asked.caps.add(leaf=held.leaf, user=held.gang.user, gpus=gpus)
+            asked.cohorts.add(leaf=held.leaf, gpus=gpus)
+            asked.user_limits.add(leaf=held.leaf, user=held.gang.user, gpus=gpus)
 
         count(-held.gpus)
         return lambda: count(held.gpus)
@@ -194,17 +194,17 @@ def _who_has_to_leave(asked: Shortage) -> list[GangUsage]:
 
 def _in_order_of_leaving(asked: Shortage) -> Iterator[GangUsage]:
     """The holders of the tree; whoever cannot help is left out. Looks at accounts as it goes."""
-    own = asked.holders.line(asked.leaf)
+    own = asked.usage.line(asked.leaf)
     if asked.capped:
         yield from (held for held in own if held.gang.user == asked.user)
         yield from (held for held in own if held.gang.user != asked.user)
     else:
         yield from own
-    balance = asked.balance
-    others = [leaf for leaf in asked.holders.leaves if leaf != asked.leaf]
-    others = [leaf for leaf in others if balance.paths[leaf][-1] == asked.root]
-    for leaf in sorted(others, key=lambda leaf: (-balance.borrowed(leaf), leaf)):
-        for held in asked.holders.line(leaf):
-            if balance.usage[leaf] <= balance.kept[leaf]:
+    cohorts = asked.cohorts
+    others = [leaf for leaf in asked.usage.leaves if leaf != asked.leaf]
+    others = [leaf for leaf in others if cohorts.paths[leaf][-1] == asked.root]
+    for leaf in sorted(others, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
+        for held in asked.usage.line(leaf):
+            if cohorts.usage[leaf] <= cohorts.kept[leaf]:
                 break  # what it keeps for itself is nobody else's
             yield held

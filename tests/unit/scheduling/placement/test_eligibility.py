@@ -41,7 +41,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
 def test_a_node_is_closed_for_the_first_reason_that_applies(
     one: Node, why: Ineligibility | None
 ) -> None:
-    assert node_filter_of(gang("a", excluded_nodes=frozenset({"bad"}))).rejection(one) is why
+    assert node_filter_of(gang("a", excluded_nodes=frozenset({"bad"}))).ineligibility(one) is why
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_every_label_of_the_selector_must_have_its_value(
     labels: dict[str, str], open_: bool
 ) -> None:
     one = gang("a", selector={"zone": "b", "gpu": "h100"})
-    assert (node_filter_of(one).rejection(node("n", labels=labels)) is None) is open_
+    assert (node_filter_of(one).ineligibility(node("n", labels=labels)) is None) is open_
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,20 @@ def test_a_toleration_covers_a_taint_as_in_kubernetes(
 ) -> None:
     assert toleration.tolerates(SPOT) is tolerated
     one = gang("a", tolerations=(toleration,))
-    assert (node_filter_of(one).rejection(node("n", taints=(SPOT,))) is None) is tolerated
+    assert (node_filter_of(one).ineligibility(node("n", taints=(SPOT,))) is None) is tolerated
 
 
 def test_every_taint_needs_a_toleration() -> None:
     other = Taint(key="other", effect=NO_SCHEDULE)
     one = gang("a", tolerations=(Toleration(key="spot", operator=EXISTS),))
-    assert node_filter_of(one).rejection(node("n", taints=(SPOT, other))) is Ineligibility.TAINT
+    assert node_filter_of(one).ineligibility(node("n", taints=(SPOT, other))) is Ineligibility.TAINT
 
 
 def test_no_toleration_overrides_a_cordon() -> None:
     one = gang("a", tolerations=(Toleration(operator=EXISTS),))
-    assert node_filter_of(one).rejection(node("n", unschedulable=True)) is Ineligibility.CORDONED
+    assert (
+        node_filter_of(one).ineligibility(node("n", unschedulable=True)) is Ineligibility.CORDONED
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,9 +108,9 @@ def test_a_required_affinity_compares_labels_as_kubernetes_does(
 ) -> None:
     nodes = [node("a", labels={"k": "a"}), node("7", labels={"k": "7"}), node("none")]
     term = (NodeRequirement(key="k", operator=operator, values=values),)
-    admission = node_filter_of(gang("g", affinity=(term,)))
-    assert {one.name for one in nodes if admission.rejection(one) is None} == open_to
-    assert admission.opens(nodes) == [one.name in open_to for one in nodes]
+    node_filter = node_filter_of(gang("g", affinity=(term,)))
+    assert {one.name for one in nodes if node_filter.ineligibility(one) is None} == open_to
+    assert node_filter.eligible(nodes) == [one.name in open_to for one in nodes]
 
 
 def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed() -> None:
@@ -117,7 +119,7 @@ def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed()
     nodes = [node("f", labels={"fast": ""}), node("fn", labels={"fast": "", "near": ""})]
     both = node_filter_of(gang("g", affinity=((fast, near),)))
     either = node_filter_of(gang("g", affinity=((near,), (fast,))))
-    assert both.opens(nodes) == [False, True]
-    assert either.opens(nodes) == [True, True]
-    assert both.rejection(nodes[0]) is Ineligibility.AFFINITY
-    assert node_filter_of(gang("g", affinity=((),))).opens(nodes) == [False, False]
+    assert both.eligible(nodes) == [False, True]
+    assert either.eligible(nodes) == [True, True]
+    assert both.ineligibility(nodes[0]) is Ineligibility.AFFINITY
+    assert node_filter_of(gang("g", affinity=((),))).eligible(nodes) == [False, False]

@@ -54,14 +54,14 @@ def test_whoever_goes_and_comes_back_in_whatever_order(seed: int) -> None:
     counted, tried = (refused(Random(seed)) for _ in range(2))
     random, imagined, gone = Random(seed), HypotheticalCapacity(counted), dict[str, list[Undo]]()
     for _ in range(20):
-        uid = random.choice([*counted.view.holders])
+        uid = random.choice([*counted.view.allocations])
         if uid in gone:
             for undo in gone.pop(uid):
                 undo()
         else:
             gone[uid] = [
-                imagined.release(counted.view.holders[uid]),
-                tried.view.release(tried.view.holders[uid]),
+                imagined.release(counted.view.allocations[uid]),
+                tried.view.release(tried.view.allocations[uid]),
             ]
         assert imagined.has_room() == tried.has_room()
         assert [i for i in tried.ids if imagined.holds(i)] == tried.roomy(tried.ids)

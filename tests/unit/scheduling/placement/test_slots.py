@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Pool
+from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.eligibility import node_filter_of
 from drumline.scheduling.placement.frontier import Frontiers, RoleMix
-from drumline.scheduling.placement.pool_view import Vector
 from drumline.scheduling.placement.slicing import SliceLevel
 from drumline.scheduling.placement.slots import PodShape, SlotIndex
 from drumline.scheduling.placement.topology import build_tree
@@ -25,7 +25,7 @@ NODES = [
 """Two racks of three hosts, one whose hosts nobody knows, and two hosts of no rack."""
 PAIRS = (SliceLevel(depth=1, pods=2),)
 OPEN = node_filter_of(gang("a"))
-PLAIN = PodShape(request=(1, 2), admission=OPEN)
+PLAIN = PodShape(request=(1, 2), node_filter=OPEN)
 SHAPES = {
     "plain": PLAIN,
     "no GPUs": replace(PLAIN, request=(0, 1)),
@@ -39,15 +39,15 @@ STEPS = 25
 class World:
     """Free amounts that change, nodes that are closed and opened, and an index that is told."""
 
-    def __init__(self, *, seed: int, shape: PodShape, everywhere: bool = False) -> None:
+    def __init__(self, *, seed: int, shape: PodShape, all_nodes: bool = False) -> None:
         self._random = Random(seed)
         self._shape = shape
-        self._everywhere = everywhere
+        self._all_nodes = all_nodes
         self._tree = build_tree(pool=POOL, nodes=NODES)
         self._free: list[Vector] = [self._amount() for _ in NODES]
         self._log: list[int] = []
         self.index = self.fresh()
-        self.frontiers = Frontiers(index=self.index, mix=MIX, cuts=PAIRS)
+        self.frontiers = Frontiers(index=self.index, mix=MIX, slice_levels=PAIRS)
 
     def fresh(self) -> SlotIndex:
         return SlotIndex(
@@ -55,7 +55,7 @@ class World:
             shape=self._shape,
             free=self._free,
             log=self._log,
-            everywhere=self._everywhere,
+            all_nodes=self._all_nodes,
         )
 
     def change(self) -> None:
@@ -75,7 +75,7 @@ class World:
         """All that anybody asks an index for."""
         leaves = range(len(self._tree.starts[self._tree.leaf_depth]))
         return (
-            [row.tolist() for row in (*index.slots, *index.gpus, *index.rooms(PAIRS))],
+            [row.tolist() for row in (*index.slots, *index.gpus, *index.slots_in_slices(PAIRS))],
             index.cells,
             [dict(index.bucket(leaf)) for leaf in leaves],
             [index.slots_of(ordinal, (4, 4)) for ordinal in range(len(NODES))],
@@ -94,14 +94,14 @@ class World:
 @pytest.mark.parametrize("everywhere", [False, True], ids=["open nodes", "all nodes"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
-    shape: PodShape, *, everywhere: bool
+    shape: PodShape, *, all_nodes: bool
 ) -> None:
-    world = World(seed=1, shape=shape, everywhere=everywhere)
+    world = World(seed=1, shape=shape, all_nodes=all_nodes)
     for _ in range(STEPS):
         world.change()
         fresh = world.fresh()
         assert world.counted(world.index) == world.counted(fresh)
-        anew = Frontiers(index=fresh, mix=MIX, cuts=PAIRS)
+        anew = Frontiers(index=fresh, mix=MIX, slice_levels=PAIRS)
         assert world.folded(world.frontiers) == world.folded(anew)
 
 

@@ -24,9 +24,9 @@ class Court:
                 *(queue(n, q, parent="org") for n, q in zip("ab", quota, strict=True)),
             ]
         )
-        self.balance = CohortQuota(tree=self.tree, pool=POOL)
+        self.cohorts = CohortQuota(tree=self.tree, pool=POOL)
         for name, gpus in (("a", a), ("b", b)):
-            self.balance.add(leaf=self.tree.leaf_of[name], gpus=gpus)
+            self.cohorts.add(leaf=self.tree.leaf_of[name], gpus=gpus)
 
     @property
     def b(self) -> int:
@@ -34,7 +34,7 @@ class Court:
 
     def claim(self, gpus: int, **changes: object) -> PreemptionClaim:
         """Of a gang of queue a."""
-        wanted = {"balance": self.balance, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
+        wanted = {"balance": self.cohorts, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
         return PreemptionClaim(**wanted)  # pyright: ignore[reportArgumentType]
 
     def fair(self) -> FairShareWeights:

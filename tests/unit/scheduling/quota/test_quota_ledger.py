@@ -15,7 +15,7 @@ TEAM = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org"))
 
 
 def usage(book: QuotaLedger, name: str) -> int:
-    return book.balance("h100").usage[book.tree.leaf_of[name]]
+    return book.cohorts("h100").usage[book.tree.leaf_of[name]]
 
 
 def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
@@ -27,7 +27,7 @@ def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
     assert usage(book, "a") == 5
     undo()
     assert usage(book, "a") == 3
-    assert [(held.size, held.gpus) for held in book.holders("h100").all()] == [(1, 3)]
+    assert [(held.size, held.gpus) for held in book.usage("h100").all()] == [(1, 3)]
 
 
 def test_what_is_undone_was_never_there() -> None:
@@ -35,7 +35,7 @@ def test_what_is_undone_was_never_there() -> None:
     undo = book.hold(gang=one, pool="h100", size=1)
     undo()
     assert usage(book, "a") == 0
-    assert list(book.holders("h100").all()) == []
+    assert list(book.usage("h100").all()) == []
     with pytest.raises(KeyError, match="holds nothing of pool h100"):
         book.credit(gang=one, pool="h100")
 

@@ -11,14 +11,14 @@ def held(name: str, gpus: int, *, leaf: int = 0, priority: int = 0) -> GangUsage
 
 
 def three() -> UsageByQueue:
-    holders = UsageByQueue()
+    usage = UsageByQueue()
     for one in (held("a", 2, priority=1), held("b", 4), held("c", 8), held("idle", 0)):
-        holders.put(one)
-    return holders
+        usage.put(one)
+    return usage
 
 
-def names(holders: UsageByQueue) -> list[str]:
-    return [one.gang.key.partition("/")[2] for one in holders.line(0)]
+def names(usage: UsageByQueue) -> list[str]:
+    return [one.gang.key.partition("/")[2] for one in usage.line(0)]
 
 
 def test_the_lowest_priority_and_then_the_biggest_would_leave_first() -> None:
@@ -33,11 +33,11 @@ def test_sums_are_those_of_all_gangs_of_a_queue() -> None:
 
 
 def test_a_change_is_seen_in_everything_that_was_derived_before() -> None:
-    holders = three()
-    assert (names(holders), holders.sums(0).gpus) == (["c", "b", "a"], 14)
-    holders.drop(leaf=0, uid=gang("c").uid)
-    holders.put(held("d", 16))
-    assert (names(holders), holders.sums(0).gpus) == (["d", "b", "a"], 22)
+    usage = three()
+    assert (names(usage), usage.sums(0).gpus) == (["c", "b", "a"], 14)
+    usage.drop(leaf=0, uid=gang("c").uid)
+    usage.put(held("d", 16))
+    assert (names(usage), usage.sums(0).gpus) == (["d", "b", "a"], 22)
 
 
 def test_copies_do_not_see_each_others_changes() -> None:
