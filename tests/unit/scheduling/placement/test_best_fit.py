@@ -8,7 +8,7 @@ import pytest
 
 from drumline.scheduling import Node, Resources
 from drumline.scheduling.invariants import violations
-from tests.unit.scheduling.builders import admitted, capacity, cluster, gang, node, pod, racks, run
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, room, run
 
 
 def places(*nodes: Node, levels: tuple[str, ...] = ("rack",), **wanted: object) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def test_foreign_pods_count_in_every_resource() -> None:
 def test_extended_resources_are_counted_too() -> None:
     rdma = (("rdma/hca", 1),)
     n0, n1 = racks(count=1)
-    with_hca = replace(n1, allocatable=capacity(2, extended=rdma))
+    with_hca = replace(n1, allocatable=room(2, extended=rdma))
     assert places(n0, with_hca, per_pod=pod(1, extended=rdma)) == ("n1",)
     assert places(n0, with_hca, nodes=2, per_pod=pod(1, extended=rdma)) == ()
 
