@@ -91,7 +91,7 @@ class World:
         return (self._random.randint(-1, 5), self._random.randint(-1, 9))
 
 
-@pytest.mark.parametrize("everywhere", [False, True], ids=["open nodes", "all nodes"])
+@pytest.mark.parametrize("all_nodes", [False, True], ids=["open nodes", "all nodes"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
     shape: PodShape, *, all_nodes: bool

@@ -34,7 +34,7 @@ class Court:
 
     def claim(self, gpus: int, **changes: object) -> PreemptionClaim:
         """Of a gang of queue a."""
-        wanted = {"balance": self.cohorts, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
+        wanted = {"cohorts": self.cohorts, "leaf": self.tree.leaf_of["a"], "gpus": gpus, **changes}
         return PreemptionClaim(**wanted)  # pyright: ignore[reportArgumentType]
 
     def fair(self) -> FairShareWeights:
