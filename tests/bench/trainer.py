@@ -1,4 +1,4 @@
-"""How fast the trainer is beside a plain script with torch's own wrappers: `make bench-trainer`.
+"""`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
 both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves gpu`.

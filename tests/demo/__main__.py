@@ -19,8 +19,9 @@ from tests.kube import Kube
 _OWN_CLOCK = re.compile(r"^\[ *[0-9.]+ s\] ")
 """What the cluster tool puts before its lines; the screen has a clock of its own."""
 _WITHOUT_NODES = """\
-Without real nodes these still work: `make test-unit`, `make test-trainer` (several processes train
-over Gloo), `make test-integration` (the operator against a real API server), `make bench`."""
+Without real nodes these still work: `make test PART=unit`, `make test PART=trainer` (several
+processes train over Gloo), `make test PART=integration` (the operator against a real API server),
+`make bench`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`make matrix-trainer`: every layout against the run of one process; a wrong one makes it fail.
+"""`make test-all WHAT=layouts`: every layout against one process; it fails if one differs.
 
 python -m tests.layouts               all of them
 python -m tests.layouts --cases 100   so many, at random by --seed

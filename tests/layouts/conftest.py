@@ -1,6 +1,6 @@
 """Every day another third of what adapters, optimizers and fp16 do in layouts.
 
-With LAYOUTS=all (`make test-layouts-all`) nothing is left out.
+With LAYOUTS=all (`make test-all WHAT=adapters`) nothing is left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`make matrix`: all cells, or a part of them; red cells make it fail.
+"""`make test-all WHAT=matrix`: all cells, or a part of them; red cells make it fail.
 
 python -m tests.matrix                            all of them, and docs/kill-matrix.md
 python -m tests.matrix --seed 7 --cells 30        a seeded slice

@@ -15,7 +15,7 @@ from tests.matrix.judge import Result, Verdict
 
 PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
 FILE = FOLDER / "matrix.json"
-COMMAND = "make matrix"
+COMMAND = "make test-all WHAT=matrix"
 
 INTRODUCTION = (
     "Every fault at every moment in every role, on processes: two pods with two ranks each, real"

@@ -63,4 +63,4 @@ def test_verdicts_are_counted() -> None:
 
 
 def test_the_page_in_the_documents_knows_all_cells() -> None:
-    assert f" of {len(every_cell())} cells: " in PAGE.read_text(), "run `make matrix`"
+    assert f" of {len(every_cell())} cells: " in PAGE.read_text(), "run `make test-all WHAT=matrix`"

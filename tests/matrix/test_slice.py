@@ -17,7 +17,7 @@ from tests.seeds import seed_of_the_day
 SEED = seed_of_the_day("MATRIX_SEED")
 CELLS = 24
 A_MATTER_OF_TIME = "off the wall clock"
-"""For `make matrix` alone to judge: on a busy machine an agent hears late that a rank ended."""
+"""Only `make test-all WHAT=matrix` judges it: a busy machine reports late that a rank ended."""
 MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")
 
 pytestmark = pytest.mark.gloo

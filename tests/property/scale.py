@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 ALL = os.environ.get("DRUMLINE_PROPERTIES") == "all"
-"""`make test-property-all`."""
+"""`make test-all WHAT=properties`."""
 
 
 def many(slice_of: int, everything: int) -> int:

@@ -58,7 +58,7 @@ NOT_EVERY_DAY = tuple(
         "test_recovery_of_members.py::test_the_ranks_of_the_other_pod_kept_their_processes",
     )
 )
-"""Of the end-to-end tests: in `make test-e2e-all`."""
+"""Of the end-to-end tests: in `make test-all WHAT=e2e`."""
 BINARIES = (
     *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
     *("kubectl", "kwok", "kubelet"),
@@ -97,8 +97,8 @@ PARTS = (
     Part(
         name="e2e",
         budget_minutes=20,
-        # what waits longest, in `make test-e2e-all`; mutants are also in trainer and matrix, the
-        # deadline in integration
+        # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
+        # matrix, the deadline in integration
         paths=("tests/e2e", "--ignore=tests/e2e/test_mutants.py", *NOT_EVERY_DAY),
         alone=True,
         needs_nodes=True,
@@ -111,7 +111,7 @@ def obstacle(part: Part) -> str | None:
     if not part.needs_nodes:
         return None
     if os.geteuid() != 0:
-        return "real nodes need root (network and mount namespaces); run `sudo make test-e2e`"
+        return "real nodes need root (network and mount namespaces); run `sudo make test PART=e2e`"
     if shutil.which("containerd") is None and shutil.which("apt-get") is None:
         return "real nodes need containerd, and there is no apt-get to install it with"
     return None

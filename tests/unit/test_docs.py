@@ -187,7 +187,7 @@ def test_every_log_event_that_is_named_exists() -> None:
 
 
 def test_the_reference_is_what_the_models_say() -> None:
-    assert (ROOT / REFERENCE).read_text() == reference_text(), "run `make docs`"
+    assert (ROOT / REFERENCE).read_text() == reference_text(), "run `make generate`"
 
 
 def test_no_file_names_a_registry_or_a_download_host() -> None:

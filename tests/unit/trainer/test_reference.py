@@ -35,7 +35,7 @@ def paths(values: dict[str, Any], path: str = "") -> set[str]:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert text() == PAGE, "run `make docs`"
+    assert text() == PAGE, "run `make generate`"
 
 
 def test_every_option_of_a_whole_configuration_has_a_row() -> None:

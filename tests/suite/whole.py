@@ -1,0 +1,86 @@
+"""`make test-all WHAT=...`: the whole of what `make test` takes a slice of.
+
+Each prints its own count at the end. What is too long for every day stands here, not in a skip.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.suite.parts import PYTEST
+
+MODULE = (sys.executable, "-m")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """One command that runs everything of a kind."""
+
+    summary: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+WHOLES = {
+    "layouts": Whole(
+        summary="every layout of the training matrix, five hours; ARGS='--cases 100' for fewer",
+        command=(*MODULE, "tests.layouts"),
+    ),
+    "adapters": Whole(
+        summary="the layouts of every day with all adapters and optimizers",
+        command=(*PYTEST, "tests/layouts"),
+        environment={"LAYOUTS": "all"},
+    ),
+    "matrix": Whole(
+        summary="every fault at every moment in every role; writes docs/kill-matrix.md; 20 min",
+        command=(*MODULE, "tests.matrix"),
+    ),
+    "e2e": Whole(
+        summary="the end-to-end tests with what is too long for every day",
+        command=(*PYTEST, "tests/e2e"),
+    ),
+    "disruption": Whole(
+        summary="every component that announces a node's end, on real nodes",
+        command=(*PYTEST, "tests/e2e/test_disruption.py"),
+        environment={"DRUMLINE_SIGNALS": "all"},
+    ),
+    "properties": Whole(
+        summary="the scheduler against brute force on tens of thousands of small clusters",
+        command=(
+            *(*PYTEST, "-rP", "--timeout=3600"),
+            *(
+                f"tests/property/test_scheduling_{name}.py"
+                for name in ("pairs", "optimum", "lifetimes")
+            ),
+        ),
+        environment={"DRUMLINE_PROPERTIES": "all"},
+    ),
+    "samples": Whole(
+        summary="five times as many damaged checkpoints, twice as many recoveries in a row",
+        command=(
+            *(*PYTEST, "-rP", "tests/gloo/test_checkpoint.py", "tests/gloo/test_recovery.py"),
+            *("-k", "flipped or leave_nothing_behind"),
+        ),
+        environment={"DRUMLINE_SAMPLES": "all"},
+    ),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of them; without a name list them."""
+    if not arguments or arguments[0] not in WHOLES:
+        for name, whole in WHOLES.items():
+            print(f"make test-all WHAT={name:11} {whole.summary}")
+        return 2 if arguments else 0
+    whole = WHOLES[arguments[0]]
+    command = [*whole.command, *arguments[1:]]
+    environment = {**os.environ, **whole.environment}
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
