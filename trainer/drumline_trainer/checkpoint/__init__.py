@@ -3,7 +3,7 @@
 A checkpoint is a folder `step-00000100` with one or two safetensors files per rank, `manifest.json`
 (which tensor pieces lie in which file, digests and sizes of the files, the trainer's own state) and
 `manifest.sha256` (the digest of the manifest, in the format of `sha256sum`). It becomes visible by
-one rename after every rank has reported what it wrote, so a folder of that name is complete, and
-whether it is still intact is decided by its digests alone: a missing digest counts as a wrong one.
-Writing goes on behind training (`background_save`).
+one rename after every rank has reported what it wrote, so a folder of that name is complete; its
+digests alone decide whether it is still intact, and a missing digest counts as a wrong one. Writing
+goes on during training (`background_save`).
 """

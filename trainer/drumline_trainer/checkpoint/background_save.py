@@ -1,10 +1,13 @@
-"""A save behind training, in two stages: every rank writes its part, then rank 0 commits.
+"""A save during training, in two stages: every rank writes its files, then rank 0 commits.
 
-Threads do both and never meet another rank. Ranks meet at step boundaries only, on the training
-thread: when everyone is `ready` (they know it from what every step reduces anyway) they `go_on`
-together, which costs two small messages. So no collective of a thread races with training's, and
-where training ends or is interrupted nothing waits for the threads: what they leave is an
-unfinished folder of this membership, or a whole checkpoint that rank 0 was about to announce.
+Threads do both and use no collectives. Ranks meet at step boundaries only, on the training thread:
+once all are `ready` (known from the all-reduce of every step) they `advance` together, which costs
+two small messages. So no collective of a thread races with training's, and where training ends or
+is interrupted nothing waits for the threads: they leave an unfinished folder of this membership, or
+a complete checkpoint that rank 0 had not yet announced.
+
+Example, with two ranks. Step 100: both `begin`. Step 103: rank 0 has written. Step 107: rank 1 has
+too, both advance, and rank 0's thread commits. Step 108: both advance and know the outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ T = TypeVar("T")
 
 
 def run_in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
-    """A thread per piece of work: none is left behind by a rank that has been interrupted."""
+    """Run in a new daemon thread, so that an interrupted rank keeps no pool of idle threads."""
     outcome: Future[T] = Future()
 
     def run() -> None:
@@ -38,7 +41,7 @@ def run_in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
 
 
 class SaveCanceledError(Exception):
-    """The membership has ended, and nobody will commit this save."""
+    """The membership has ended; this save will not be committed."""
 
 
 class BackgroundSave:
@@ -54,25 +57,25 @@ class BackgroundSave:
         """Begin to write.
 
         Args:
-            write: writes this rank's part and reports; calls what it is given now and then.
-            commit: makes a checkpoint of all ranks' reports, on rank 0; its verdict is for all.
-            device: where small messages travel.
+            write: writes this rank's files and returns its report; calls its argument regularly.
+            commit: commits all ranks' reports, on rank 0; its encoded outcome goes to all ranks.
+            device: of the tensors in small messages.
         """
         self._commit = commit
         self._device = device
         self._canceled = threading.Event()
         self._reported = False
         self.seconds = 0.0
-        """That this rank's threads worked for it."""
+        """Busy time of this rank's threads."""
         self._work = self._start(lambda: write(self._check))
 
     @property
     def ready(self) -> bool:
-        """Whether this rank need not wait to go on."""
+        """Whether this rank can advance without waiting."""
         return self._work.done()
 
     def advance(self) -> bytes | None:
-        """Wait for this rank's thread and for all others'. The verdict, at the end. Collective."""
+        """Wait for all ranks' threads. Returns the outcome after the last stage. Collective."""
         done = self._work.result()
         if self._reported:
             return broadcast_bytes(done, device=self._device)
@@ -83,7 +86,7 @@ class BackgroundSave:
         return None
 
     def cancel(self) -> None:
-        """Have the writing end soon; nothing of it will be committed unless rank 0 is at that."""
+        """Stop writing soon; nothing will be committed unless rank 0 is committing already."""
         self._canceled.set()
 
     def _check(self) -> None:

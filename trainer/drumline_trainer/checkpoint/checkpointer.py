@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +11,18 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.background_save import BackgroundSave
-from drumline_trainer.checkpoint.commit import SavedCheckpoint, commit, saved
+from drumline_trainer.checkpoint.commit import (
+    CommitOutcome,
+    Committed,
+    Superseded,
+    commit,
+    decode,
+    encode,
+)
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
+    SaveError,
     StaleMembershipError,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
@@ -23,8 +30,24 @@ from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
 from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_bytes
+from drumline_trainer.sharding.byte_collectives import Rejected, Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import Slice
+
+_CLAIMED = "claimed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCheckpoint:
+    """A committed checkpoint and its cost."""
+
+    step: int
+    digest: str
+    """Of its manifest."""
+    size_bytes: int
+    seconds: float
+    """How long training stood still for it."""
+    write_seconds: float
+    """How long this rank wrote, during training or not."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,22 +57,22 @@ class _PendingSave:
     step: int
     background: BackgroundSave
     seconds: float
-    """That training has stood still for it so far."""
+    """How long training has stood still for it so far."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Checkpointer:
     """Collective but for `ready` and `cancel`: all ranks make the same calls in the same order.
 
-    A save is either waited for (`save`), or it goes on behind training: `begin` it, then `go_on`
-    when all ranks are `ready`, or until nothing is `under_way` any more. One at a time.
+    Training waits for a save (`save`), or it goes on during the save: `begin` it, then `advance`
+    when all ranks are `ready`, or until there is no `pending_step`. There is one save at a time.
     """
 
     folder: CheckpointFolder
     writer: RankWriter
     keep: int
     device: torch.device
-    """Where small messages between ranks travel."""
+    """Of the tensors in small messages between ranks."""
     verified: list[int] = field(default_factory=list[int])
     """Steps this run restored (and so verified) or wrote (and so digested)."""
     _pending: _PendingSave | None = None
@@ -61,8 +84,8 @@ class Checkpointer:
 
         Raises:
             StaleMembershipError: a newer membership of this job owns it.
-            CorruptCheckpointError: who owns it cannot be told, or a step was acknowledged and there
-                is no folder to find it in.
+            CorruptCheckpointError: its owner cannot be read, or a step was acknowledged and there
+                is no folder to restore it from.
             CheckpointError: rank 0 cannot use the folder.
         """
         if placement.checkpoint_folder is None:
@@ -108,32 +131,33 @@ class Checkpointer:
 
         Raises:
             SaveError: a rank could not write; nothing was committed.
-            StaleMembershipError: another one owns the folder by now; nothing was committed.
+            StaleMembershipError: another membership or job owns the folder; nothing was
+                committed.
         """
         began = time.monotonic()
         report = self.writer.write(step, slices_to_write(slices))
         reports = gather_bytes(report, device=self.device)
-        verdict = b""
+        outcome = b""
         if dist.get_rank() == 0:
-            verdict = self._commit(step, trainer=trainer, reports=reports)
-        verdict = broadcast_bytes(verdict, device=self.device)
+            outcome = encode(self._commit(step, trainer=trainer, reports=reports))
+        outcome = broadcast_bytes(outcome, device=self.device)
         seconds = time.monotonic() - began
-        return self._saved(verdict, step=step, seconds=seconds, write_seconds=seconds)
+        return self._saved(decode(outcome), step=step, seconds=seconds, write_seconds=seconds)
 
     def begin(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> None:
-        """Copy what `save` would write, and write it behind training."""
+        """Copy what `save` would write, and write it during training."""
         assert self._pending is None  # noqa: S101 - one at a time
         began = time.monotonic()
         if self._staging is None:
             self._staging = StagingBuffer(slices_to_write(slices))
-        copy = self._staging
-        copy.stage()
-        behind = BackgroundSave(
-            write=lambda check: self.writer.write(step, copy.parts, check=check),
-            commit=lambda reports: self._commit(step, trainer=trainer, reports=reports),
+        staging = self._staging
+        staging.stage()
+        save = BackgroundSave(
+            write=lambda check: self.writer.write(step, staging.slices, check=check),
+            commit=lambda reports: encode(self._commit(step, trainer=trainer, reports=reports)),
             device=self.device,
         )
-        self._pending = _PendingSave(step=step, background=behind, seconds=time.monotonic() - began)
+        self._pending = _PendingSave(step=step, background=save, seconds=time.monotonic() - began)
 
     @property
     def pending_step(self) -> int | None:
@@ -142,69 +166,86 @@ class Checkpointer:
 
     @property
     def ready(self) -> bool:
-        """Whether a save is under way and does not wait for this rank."""
+        """Whether a save is pending and does not wait for this rank."""
         return self._pending is not None and self._pending.background.ready
 
     def advance(self) -> SavedCheckpoint | None:
-        """Bring the save one stage further, waiting for whoever is not ready.
+        """Bring the save one stage further, waiting for ranks that are not ready.
 
         Returns:
-            What is committed, after the last stage.
+            The checkpoint after the last stage, None before.
 
         Raises:
             SaveError, StaleMembershipError: as `save` does.
         """
         assert self._pending is not None  # noqa: S101 - it is ready
-        now, began = self._pending, time.monotonic()
-        verdict = now.background.advance()
-        now.seconds += time.monotonic() - began
-        if verdict is None:
+        pending, began = self._pending, time.monotonic()
+        outcome = pending.background.advance()
+        pending.seconds += time.monotonic() - began
+        if outcome is None:
             return None
         self._pending = None
         return self._saved(
-            verdict, step=now.step, seconds=now.seconds, write_seconds=now.background.seconds
+            decode(outcome),
+            step=pending.step,
+            seconds=pending.seconds,
+            write_seconds=pending.background.seconds,
         )
 
     def cancel(self) -> None:
-        """Forget the save under way, if any: this membership has ended."""
+        """Forget the pending save, if any: this membership has ended."""
         if self._pending is not None:
             self._pending.background.cancel()
             self._pending = None
 
-    def _commit(self, step: int, *, trainer: Mapping[str, Any], reports: list[bytes]) -> bytes:
+    def _commit(
+        self, step: int, *, trainer: Mapping[str, Any], reports: list[bytes]
+    ) -> CommitOutcome:
         """On rank 0; maybe in a thread."""
-        verdict = commit(self.folder, step=step, trainer=trainer, reports=reports)
-        if "digest" in json.loads(verdict):
+        outcome = commit(self.folder, step=step, trainer=trainer, reports=reports)
+        if isinstance(outcome, Committed):
             self.folder.prune(keep=self.keep, verified=self._verified_with(step))
-        return verdict
+        return outcome
 
     def _saved(
-        self, verdict: bytes, *, step: int, seconds: float, write_seconds: float
+        self, outcome: CommitOutcome, *, step: int, seconds: float, write_seconds: float
     ) -> SavedCheckpoint:
-        made = saved(verdict, step=step, seconds=seconds, write_seconds=write_seconds)
-        self.verified = self._verified_with(step)
-        return made
+        """Raises SaveError, StaleMembershipError."""
+        match outcome:
+            case Rejected(reason):
+                raise SaveError(f"checkpoint of step {step}: {reason}")
+            case Superseded(reason):
+                raise StaleMembershipError(reason)
+            case Committed(digest, size_bytes):
+                self.verified = self._verified_with(step)
+                return SavedCheckpoint(
+                    step=step,
+                    digest=digest,
+                    size_bytes=size_bytes,
+                    seconds=seconds,
+                    write_seconds=write_seconds,
+                )
 
     def _verified_with(self, step: int) -> list[int]:
         return [*(kept for kept in self.verified if kept != step), step][-self.keep :]
 
-    def read_back(self, saved: SavedCheckpoint) -> str:
+    def read_back(self, saved: SavedCheckpoint) -> Vote:
         """See `checkpoint.restore.read_back`."""
         return read_back(self.folder, step=saved.step, digest=saved.digest, device=self.device)
 
 
 def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
-    """Rank 0 claims; the others hear how it went, so that none of them waits in vain."""
+    """Rank 0 claims the folder and broadcasts its error, if any, which all ranks raise."""
     kinds = {kind.__name__: kind for kind in (StaleMembershipError, CorruptCheckpointError)}
-    verdict = "claimed"
+    message = _CLAIMED
     if dist.get_rank() == 0:
         try:
             folder.claim()
         except CheckpointError as error:
-            verdict = f"{type(error).__name__} {error}"
+            message = f"{type(error).__name__} {error}"
         except OSError as error:
-            verdict = f"OSError checkpoint folder {folder.path}: {error.strerror}"
-    verdict = broadcast_bytes(verdict.encode(), device=device).decode()
-    if verdict != "claimed":
-        kind, _, reason = verdict.partition(" ")
+            message = f"OSError checkpoint folder {folder.path}: {error.strerror}"
+    message = broadcast_bytes(message.encode(), device=device).decode()
+    if message != _CLAIMED:
+        kind, _, reason = message.partition(" ")
         raise kinds.get(kind, CheckpointError)(reason)

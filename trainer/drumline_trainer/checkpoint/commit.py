@@ -1,9 +1,9 @@
-"""Saving: every rank writes its own part, rank 0 commits once all parts are reported.
+"""The commit of a checkpoint: rank 0 writes the manifest once all ranks have written their files.
 
-Nothing is visible under the step's name before the single rename in `CheckpointFolder.commit`; a
-rank that cannot write says so in its report, so the others fail with its reason instead of waiting
-for it. Messages between ranks are the caller's business: `write` of `RankWriter` reports, `commit`
-makes a verdict of all reports, and `saved` says on every rank what that means.
+Nothing is visible under the step's name before the single rename in `CheckpointFolder.commit`. A
+rank that cannot write says so in its report, so the other ranks fail with its reason instead of
+waiting for it. The caller carries messages between ranks: `RankWriter.write` makes the report of a
+rank, `commit` makes an outcome of all reports, and `encode` and `decode` carry the outcome.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drumline_trainer.checkpoint.errors import SaveError, StaleMembershipError
+from drumline_trainer.checkpoint.errors import SaveError
 from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -26,43 +26,28 @@ from drumline_trainer.checkpoint.manifest import (
     digest_of,
 )
 from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.byte_collectives import Rejected
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCheckpoint:
-    """A committed checkpoint."""
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The checkpoint is visible under its step."""
 
-    step: int
     digest: str
     """Of its manifest."""
     size_bytes: int
-    seconds: float
-    """How long training stood still for it."""
-    write_seconds: float
-    """How long this rank wrote, beside training or not."""
+    """Of all shard files together."""
 
 
-def saved(verdict: bytes, *, step: int, seconds: float, write_seconds: float) -> SavedCheckpoint:
-    """What the verdict of `commit` means.
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Nothing was committed: another membership or another job owns the folder."""
 
-    Raises:
-        SaveError: a rank could not write; nothing was committed.
-        StaleMembershipError: another one owns the folder by now; nothing was committed.
-    """
-    outcome = json.loads(verdict)
-    match outcome:
-        case {"digest": digest, "bytes": size_bytes}:
-            return SavedCheckpoint(
-                step=step,
-                digest=digest,
-                size_bytes=size_bytes,
-                seconds=seconds,
-                write_seconds=write_seconds,
-            )
-        case {"stale": reason}:
-            raise StaleMembershipError(reason)
-        case _:
-            raise SaveError(f"checkpoint of step {step}: {outcome['error']}")
+    reason: str
+
+
+CommitOutcome = Committed | Rejected | Superseded
+"""Rejected: nothing was committed, as a rank could not write."""
 
 
 def commit(
@@ -71,8 +56,8 @@ def commit(
     step: int,
     trainer: Mapping[str, Any],
     reports: Sequence[bytes],
-) -> bytes:
-    """Rank 0: write the manifest, rename. The verdict is for all ranks.
+) -> CommitOutcome:
+    """Write the manifest and rename the folder; on rank 0, for all ranks.
 
     Args:
         folder: claimed by this membership.
@@ -95,10 +80,35 @@ def commit(
         folder.commit(step)
     except (RuntimeError, OSError) as error:
         folder.discard(step)
-        # who takes the folder over removes what we write: then that is the reason
-        stale = folder.replaced_by()
-        return json.dumps({"stale": stale} if stale else {"error": str(error)}).encode()
-    return json.dumps({"digest": digest_of(body), "bytes": manifest.size_bytes}).encode()
+        # a new owner removes what this membership writes: then that is the cause of the error
+        stale = folder.ownership_error()
+        return Rejected(str(error)) if stale is None else Superseded(str(stale))
+    return Committed(digest=digest_of(body), size_bytes=manifest.size_bytes)
+
+
+def encode(outcome: CommitOutcome) -> bytes:
+    """For the other ranks."""
+    match outcome:
+        case Committed(digest, size_bytes):
+            fields: dict[str, Any] = {"digest": digest, "bytes": size_bytes}
+        case Rejected(reason):
+            fields = {"error": reason}
+        case Superseded(reason):
+            fields = {"stale": reason}
+    return json.dumps(fields).encode()
+
+
+def decode(encoded: bytes) -> CommitOutcome:
+    """The outcome that `encode` was given."""
+    match json.loads(encoded):
+        case {"digest": str(digest), "bytes": int(size_bytes)}:
+            return Committed(digest=digest, size_bytes=size_bytes)
+        case {"stale": str(reason)}:
+            return Superseded(reason)
+        case {"error": str(reason)}:
+            return Rejected(reason)
+        case message:
+            raise TypeError(f"not an outcome of a commit: {message!r}")
 
 
 def _manifest(

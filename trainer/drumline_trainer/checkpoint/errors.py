@@ -1,4 +1,4 @@
-"""What can go wrong with checkpoints.
+"""The exceptions of this package.
 
 CheckpointError
 ├── CorruptCheckpointError    nothing on storage verifies, or only what is too old
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 
 class CheckpointError(RuntimeError):
-    """Base of all errors of this room."""
+    """Base of all errors of this package."""
 
 
 class CorruptCheckpointError(CheckpointError):
-    """Checkpoints exist and none may be used: starting anew would silently lose them."""
+    """Checkpoints exist and none may be used: a start from scratch would silently lose them."""
 
 
 class SaveError(CheckpointError):

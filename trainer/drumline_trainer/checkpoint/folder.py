@@ -1,15 +1,19 @@
-"""The folder of a job's checkpoints: names, who owns it, what is kept.
+"""The folder of a job's checkpoints: names, ownership, retention.
 
     membership.json                 the job and its (generation, attempt) that own the folder
-    lock                            held for the instant of a commit or a change of owner
+    lock                            held during a commit or a change of owner
     step-00000100/                  a committed checkpoint
     step-00000150.tmp-5f1c09ab-2-0/ being written by generation 2, attempt 0 of one job
     step-00000100.old-5f1c09ab-2-0/ a checkpoint of the same step that a new commit replaced
 
 Memberships of one job are ordered: a lower one never takes the folder from a higher one. Different
 jobs have no order between them; a new job may go on where another one stopped, so the last to claim
-owns the folder. Commit and ownership exclude each other by a file lock: whoever was replaced a
-moment ago can no longer commit.
+owns the folder. A commit and a change of owner exclude each other by a file lock: a membership that
+has been replaced can no longer commit.
+
+Example: generation 2 writes into `step-00000150.tmp-5f1c09ab-2-0/` when generation 3 claims the
+folder. The claim removes that unfinished folder. The commit of generation 2 takes the lock after
+the claim, reads generation 3 in membership.json and raises StaleMembershipError.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,15 +41,15 @@ _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]{8}-\d+-\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFolder:
-    """Operations on names only; contents are the business of `save` and `restore`."""
+    """Operations on names only; `commit` and `restore` write and read the contents."""
 
     path: Path
     owner: str
-    """Uid of the job; empty for a run that nobody coordinates."""
+    """Uid of the job; empty for a run without an operator."""
     membership: Membership
 
     def claim(self) -> None:
-        """Become the folder's owner and clear what its earlier owners left unfinished.
+        """Become the folder's owner and remove what earlier owners left unfinished.
 
         Called by rank 0 alone, before anything is read or written.
 
@@ -57,7 +61,7 @@ class CheckpointFolder:
             self._refuse_if_replaced(ignore_other_jobs=True)
             self._write_membership()
             for entry in sorted(self.path.iterdir()):
-                self._settle(entry)
+                self._clean(entry)
 
     def steps(self) -> list[int]:
         """Committed steps, newest first, verified or not."""
@@ -75,11 +79,11 @@ class CheckpointFolder:
     def commit(self, step: int) -> None:
         """Make the finished temporary folder visible under its step, durably.
 
-        A checkpoint of that step that is there already (corrupt, or of an abandoned continuation)
-        is set aside first and removed after; `claim` undoes a half-done replacement.
+        An existing checkpoint of that step (corrupt, or of an abandoned continuation) is first
+        renamed and afterwards removed; `claim` undoes a half-done replacement.
 
         Raises:
-            StaleMembershipError: another one owns the folder by now; nothing was changed.
+            StaleMembershipError: another membership owns the folder; nothing was changed.
         """
         target, unfinished = self.step_folder(step), self.unfinished_folder(step)
         aside = target.with_name(f"{target.name}.old-{self._tag}")
@@ -92,16 +96,16 @@ class CheckpointFolder:
         if aside.exists():
             shutil.rmtree(aside)
 
-    def replaced_by(self) -> str:
-        """Why this membership may no longer commit; empty where it may, or nobody knows."""
+    def ownership_error(self) -> StaleMembershipError | None:
+        """Why this membership may no longer commit; None where it may, or that cannot be read."""
         try:
             with self._locked():
                 self._refuse_if_replaced()
         except StaleMembershipError as error:
-            return str(error)
+            return error
         except (CorruptCheckpointError, OSError):
             pass
-        return ""
+        return None
 
     def discard(self, step: int) -> None:
         """Remove the temporary folder of a failed save."""
@@ -110,7 +114,7 @@ class CheckpointFolder:
     def prune(self, *, keep: int, verified: Sequence[int]) -> None:
         """Remove what is older than the `keep` newest of the steps known to be verified.
 
-        With fewer than `keep` of them nothing goes, so the last verified one always stays.
+        With fewer verified steps nothing is removed, so the last verified one always stays.
         """
         newest = sorted(verified, reverse=True)[:keep]
         if len(newest) < keep:
@@ -120,7 +124,7 @@ class CheckpointFolder:
                 self._remove(step)
 
     def _remove(self, step: int) -> None:
-        """Out of sight first: what is half removed does not look like a checkpoint."""
+        """Rename first: a half removed folder must not look like a checkpoint."""
         self.discard(step)
         with suppress(OSError):
             self.step_folder(step).rename(self.unfinished_folder(step))
@@ -128,10 +132,10 @@ class CheckpointFolder:
 
     @property
     def _tag(self) -> str:
-        """Sets names of this membership apart from those of all others, of any job."""
+        """Part of a name that differs from every other membership's, of any job."""
         return "-".join([_short(self.owner), *map(str, self.membership)])
 
-    def _settle(self, entry: Path) -> None:
+    def _clean(self, entry: Path) -> None:
         unfinished, replaced = _UNFINISHED.fullmatch(entry.name), _REPLACED.fullmatch(entry.name)
         if (unfinished and self._replaces(*unfinished.groups())) or (
             replaced and (self.path / replaced[1]).exists()
@@ -141,7 +145,7 @@ class CheckpointFolder:
             entry.rename(self.path / replaced[1])
 
     def _replaces(self, owner: str, generation: str, attempt: str) -> bool:
-        """Whether what that membership left unfinished will never be committed."""
+        """Whether the unfinished folder of that membership can never be committed."""
         return owner != _short(self.owner) or (int(generation), int(attempt)) <= self.membership
 
     def _refuse_if_replaced(self, *, ignore_other_jobs: bool = False) -> None:
@@ -184,7 +188,7 @@ class CheckpointFolder:
         sync_folder(self.path)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Generator[None]:
         with (self.path / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or its holder dies
             yield

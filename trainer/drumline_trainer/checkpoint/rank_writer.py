@@ -1,11 +1,17 @@
-"""A rank's own part of a checkpoint: at most two files.
+"""The files of one rank in a checkpoint: one for what changes, one for what does not.
 
-What changes from one checkpoint to the next is written anew each time. What has not changed since
-the last one lies in a file of its own, which is then linked and not written: one more name of the
-same bytes, so either checkpoint may be removed without the other. Nobody has to say what is frozen.
-A tensor whose first bytes are those of last time goes into the file of still ones; that file is
-linked if its digest is the one it had, and if the bytes on storage still have it, as one name that
-rots takes all others along. Where storage knows no links it is written.
+Tensors that change are written at every checkpoint. Tensors that have not changed since the last
+checkpoint, such as frozen weights, are in a file of their own, which is hard-linked instead of
+written: the same bytes under one more name, so either checkpoint can be removed without the other.
+
+Frozen tensors need no marking. A tensor whose first bytes (64 KiB) are those of the last checkpoint
+goes to the unchanged file (`.still.safetensors`). That file is linked if the digest of its content
+is the last one's, and if the bytes on storage still have that digest, as bit rot under one name is
+bit rot under all names. Otherwise, and where storage has no hard links, it is written.
+
+Example: an adapter A is trained on a frozen base B. Checkpoint 1 writes A and B to one file, as
+there is nothing to compare with. Checkpoint 2 writes A, and B to the unchanged file. Checkpoint 3
+writes A and links the unchanged file of checkpoint 2.
 """
 
 from __future__ import annotations
@@ -37,69 +43,71 @@ _SAMPLE_BYTES = 64 << 10
 
 
 def slices_to_write(slices: Sequence[Slice]) -> list[Slice]:
-    """What this rank writes of its slices: together, ranks write every element once.
+    """The part of these slices that this rank writes: all ranks together write each element once.
 
     Of several copies on this rank, as of an embedding at both ends of a pipeline, one is written.
     """
-    here = Counter(one.name for one in slices)
-    writing: dict[str, Slice] = {}
-    for one in slices:  # as if every holder had one copy
-        copies, copy = one.copies // here[one.name], one.copy // here[one.name]
-        writing.setdefault(one.name, replace(one, copies=copies, copy=copy))
-    return [part for part in (each.own_part() for each in writing.values()) if part.box.elements]
+    copies_here = Counter(local.name for local in slices)
+    distinct: dict[str, Slice] = {}
+    for local in slices:  # numbered as if every rank that holds the slice had one copy of it
+        count = copies_here[local.name]
+        numbered = replace(local, copies=local.copies // count, copy=local.copy // count)
+        distinct.setdefault(local.name, numbered)
+    parts = (local.own_part() for local in distinct.values())
+    return [part for part in parts if part.box.elements]
 
 
 @dataclass(slots=True, kw_only=True)
 class RankWriter:
-    """Of one rank in one membership; remembers what it wrote last."""
+    """Writes the files of one rank in one membership; remembers the last checkpoint."""
 
     folder: CheckpointFolder
     rank: int
     world_size: int
     _samples: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the last checkpoint's tensors."""
-    _still: tuple[Path, FileRecord] | None = None
-    """The last checkpoint's file of what had not changed."""
+    """Digests of the first bytes of the last checkpoint's tensors, by name."""
+    _unchanged: tuple[Path, FileRecord] | None = None
+    """The last checkpoint's unchanged file."""
 
     def write(
-        self, step: int, parts: Sequence[Slice], *, check: Callable[[], None] = lambda: None
+        self, step: int, slices: Sequence[Slice], *, check: Callable[[], None] = lambda: None
     ) -> bytes:
-        """Write what `slices_to_write` gave, fsynced.
+        """Write and fsync.
 
         Args:
             step: of the checkpoint; the last one this writer wrote is committed.
-            parts: what to write.
-            check: called now and then; what it raises ends the writing.
+            slices: `slices_to_write`.
+            check: called between chunks; an exception that it raises ends the writing.
 
         Returns:
-            A report for rank 0: what is in which file, or why there is none.
+            A report for rank 0 in JSON: the tensors of each file, or the error.
         """
-        samples = {part.name: _sample(part.tensor) for part in parts}
-        still = {n for n, sample in samples.items() if self._samples.get(n) == sample}
+        samples = {local.name: _sample(local.tensor) for local in slices}
+        same = {name for name, sample in samples.items() if self._samples.get(name) == sample}
         target = self.folder.unfinished_folder(step)
         stem = f"rank-{self.rank:05d}-of-{self.world_size:05d}"
-        moving = [part for part in parts if part.name not in still]
-        resting = [part for part in parts if part.name in still]
+        changed = [local for local in slices if local.name not in same]
+        unchanged = [local for local in slices if local.name in same]
         try:
             target.mkdir(exist_ok=True)
             file = target / f"{stem}.safetensors"
-            files = [_report(file, write_shard_file(file, _tensors(moving), check=check), moving)]
+            files = [_report(file, write_shard_file(file, _tensors(changed), check=check), changed)]
             kept = None
-            if resting:
+            if unchanged:
                 file = target / f"{stem}.still.safetensors"
-                record = self._link_or_write(file, _tensors(resting), check=check)
-                files.append(_report(file, record, resting))
+                record = self._link_or_write(file, _tensors(unchanged), check=check)
+                files.append(_report(file, record, unchanged))
                 kept = self.folder.step_folder(step) / file.name, record
         except OSError as error:
             return json.dumps({"error": f"rank {self.rank}: {error}"}).encode()
-        self._samples, self._still = samples, kept
+        self._samples, self._unchanged = samples, kept
         return json.dumps({"files": files}).encode()
 
     def _link_or_write(
         self, file: Path, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
     ) -> FileRecord:
-        if self._still is not None:
-            known, record = self._still
+        if self._unchanged is not None:
+            known, record = self._unchanged
             if record == shard_record(tensors, check=check) and _linked(
                 known, file, record, check=check
             ):
@@ -108,7 +116,7 @@ class RankWriter:
 
 
 def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], None]) -> bool:
-    """Whether the bytes of `known` have another name now, and are what they were."""
+    """Link `known` as `file`; False where storage has no links or the bytes have rotted."""
     try:
         os.link(known, file, follow_symlinks=False)
     except OSError:
@@ -121,8 +129,8 @@ def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], 
     return True
 
 
-def _tensors(parts: Sequence[Slice]) -> dict[str, Tensor]:
-    return {part.name: part.tensor.detach() for part in parts}
+def _tensors(slices: Sequence[Slice]) -> dict[str, Tensor]:
+    return {local.name: local.tensor.detach() for local in slices}
 
 
 def _sample(tensor: Tensor) -> str:
@@ -132,13 +140,13 @@ def _sample(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _report(file: Path, record: FileRecord, parts: Sequence[Slice]) -> dict[str, Any]:
+def _report(file: Path, record: FileRecord, slices: Sequence[Slice]) -> dict[str, Any]:
     return {
         "name": file.name,
         "bytes": record.size_bytes,
         "digest": record.digest,
         "parts": {
-            part.name: (dtype_name(part.tensor), part.shape, part.box.offsets, part.box.shape)
-            for part in parts
+            local.name: (dtype_name(local.tensor), local.shape, local.box.offsets, local.box.shape)
+            for local in slices
         },
     }

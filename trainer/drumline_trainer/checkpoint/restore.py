@@ -1,15 +1,23 @@
 """Restoring: the newest checkpoint that verifies on every rank, into any number of ranks.
 
-Collective over all ranks. Rank 0 reads a manifest, checks it against its digest and sends its
-bytes to all, so everyone speaks of the same checkpoint. Each rank then verifies the files it needs
-and its share of all; only when every rank has said yes does any of them use a byte, and reads just
-the intervals of its own shards. One rank's "no" is everyone's: the checkpoint is passed over, named
-in the log and left in place. If checkpoints exist and none verifies that is an error, never a
-silent fresh start.
+Collective over all ranks, in phases for each checkpoint, newest first:
 
-The step that was acknowledged to the operator is a floor: what it knows may be a minute old, so
-newer checkpoints win and retention may have removed the acknowledged one, but nothing older is
-ever used, and a checkpoint of that very step counts only with the acknowledged digest.
+1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes.
+2. All ranks compare the manifest with the model they hold.
+3. Each rank verifies the files it reads and its share of the rest, so that no file is unchecked.
+4. Each rank reads the intervals of its own shards.
+
+No rank goes on to the next phase before all have accepted the last one. Where a rank rejects, the
+checkpoint is skipped on all ranks, named in the log and left in place. If checkpoints exist and
+none verifies that is an error, never a silent start from scratch.
+
+The acknowledged step, which the operator knows of, is a lower bound: a newer checkpoint wins, and
+retention may have removed the acknowledged checkpoint itself, but nothing older is ever used, and a
+checkpoint of that very step needs the acknowledged digest.
+
+Example: two ranks wrote rows 0-3 and 4-7 of a tensor; four ranks restore two rows each. Rank 2
+holds rows 4-5, so its plan has one interval: rows 4-5 of the second file. It verifies that file,
+and, of the sorted list of all files, every fourth from its own index on.
 """
 
 from __future__ import annotations
@@ -23,8 +31,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors import SafetensorError
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.folder import CheckpointFolder
@@ -37,10 +44,21 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.shard_file import dtype_name, read_bounded, verify_file
+from drumline_trainer.checkpoint.shard_file import (
+    dtype_name,
+    open_tensors,
+    read_bounded,
+    verify_file,
+)
 from drumline_trainer.config import ConfigError
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.byte_collectives import agree, broadcast_bytes
+from drumline_trainer.sharding.byte_collectives import (
+    Accepted,
+    Rejected,
+    Vote,
+    agree,
+    broadcast_bytes,
+)
 from drumline_trainer.sharding.slices import Slice
 
 logger = logging.getLogger(__name__)
@@ -71,7 +89,7 @@ def restore(
         folder: claimed by rank 0.
         slices: what this rank holds; overwritten in place. After an error their contents are
             undefined.
-        device: where small messages travel.
+        device: of the tensors in small messages.
         acknowledged_step: no older checkpoint is used; None where none was acknowledged.
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
 
@@ -82,69 +100,46 @@ def restore(
         CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.
         ConfigError: the checkpoint holds another model.
     """
-    found = _steps_in(folder, device=device)
-    for step in found:
+    steps = _committed_steps(folder, device=device)
+    for step in steps:
         if acknowledged_step is not None and step < acknowledged_step:
             break  # newest first: the rest is older still
         source = folder.step_folder(step)
         digest = acknowledged_digest if step == acknowledged_step else ""
-        body, reason = _agree_on_manifest(source, digest=digest, device=device)
-        if not reason:
-            manifest = Manifest.parse(body)
-            _refuse_other_model(manifest, slices, device=device)
-            plan = _reading_plan(manifest, slices)
-            reason = agree(_verify(source, manifest, plan), device=device) or agree(
-                _read(source, plan), device=device
-            )
-            if not reason:
-                return RestoredCheckpoint(
-                    step=manifest.step, digest=digest_of(body), trainer=manifest.trainer
-                )
-        if dist.get_rank() == 0:
-            logger.warning("checkpoint %s does not verify: %s", source.name, reason)
-    listing = ", ".join(f"step {step}" for step in found) or "none"
+        match _restore_step(source, slices, digest=digest, device=device):
+            case RestoredCheckpoint() as restored:
+                return restored
+            case Rejected(reason):
+                if dist.get_rank() == 0:
+                    logger.warning("checkpoint %s does not verify: %s", source.name, reason)
+    listing = ", ".join(f"step {step}" for step in steps) or "none"
     if acknowledged_step is not None:
         raise CorruptCheckpointError(
             f"{folder.path} holds no intact checkpoint of the acknowledged step {acknowledged_step}"
             f" or a newer one, and an older one would silently lose it; found: {listing}"
         )
-    if found:
+    if steps:
         raise CorruptCheckpointError(
             f"none of the checkpoints in {folder.path} verifies: {listing}"
         )
     return None
 
 
-def read_back(folder: CheckpointFolder, *, step: int, digest: str, device: torch.device) -> str:
-    """Read a committed checkpoint whole, each rank its share. Why it cannot be used, or ""."""
+def read_back(folder: CheckpointFolder, *, step: int, digest: str, device: torch.device) -> Vote:
+    """Read and verify all files of a committed checkpoint, each rank its share. Collective."""
     source = folder.step_folder(step)
-    body, reason = _agree_on_manifest(source, digest=digest, device=device)
-    return reason or agree(_verify(source, Manifest.parse(body), {}), device=device)
-
-
-def _steps_in(folder: CheckpointFolder, *, device: torch.device) -> list[int]:
-    """Rank 0's listing for all: shared storage may show ranks different ages of a folder."""
-    listing = json.dumps(folder.steps()).encode() if dist.get_rank() == 0 else b""
-    return json.loads(broadcast_bytes(listing, device=device))
-
-
-def _agree_on_manifest(source: Path, *, digest: str, device: torch.device) -> tuple[bytes, str]:
-    """Rank 0's verified manifest on every rank: (its bytes, "") or (b"", why not)."""
-    message = b""
-    if dist.get_rank() == 0:
-        try:
-            message = b"+" + read_manifest(source, digest=digest)
-        except CorruptCheckpointError as error:
-            message = b"-" + str(error).encode()
-    message = broadcast_bytes(message, device=device)
-    return (message[1:], "") if message[:1] == b"+" else (b"", message[1:].decode())
+    match _receive_manifest(source, digest=digest, device=device):
+        case Rejected() as rejected:
+            return rejected
+        case body:
+            return agree(_verify_files(source, Manifest.parse(body), {}), device=device)
 
 
 def read_manifest(source: Path, *, digest: str = "") -> bytes:
-    """The manifest's bytes, verified; with a digest, that it is that one.
+    """The manifest's bytes, verified; with a digest, that it is the digest of these bytes.
 
     Raises:
-        CorruptCheckpointError: it is damaged, of another step, or another one.
+        CorruptCheckpointError: the manifest is damaged, of another step or has another digest.
     """
     body = read_bounded(source / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
     if read_bounded(source / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
@@ -159,53 +154,73 @@ def read_manifest(source: Path, *, digest: str = "") -> bytes:
     return body
 
 
+def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[int]:
+    """Rank 0's listing for all: shared storage may show ranks different ages of a folder."""
+    listing = json.dumps(folder.steps()).encode() if dist.get_rank() == 0 else b""
+    return json.loads(broadcast_bytes(listing, device=device))
+
+
+def _restore_step(
+    source: Path, slices: Sequence[Slice], *, digest: str, device: torch.device
+) -> RestoredCheckpoint | Rejected:
+    """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
+    body = _receive_manifest(source, digest=digest, device=device)
+    if isinstance(body, Rejected):
+        return body
+    manifest = Manifest.parse(body)
+    _refuse_other_model(manifest, slices, device=device)
+    plan = _reading_plan(manifest, slices)
+    verified = agree(_verify_files(source, manifest, plan), device=device)
+    if isinstance(verified, Rejected):
+        return verified
+    filled = agree(_fill(source, plan), device=device)
+    if isinstance(filled, Rejected):
+        return filled
+    return RestoredCheckpoint(step=manifest.step, digest=digest_of(body), trainer=manifest.trainer)
+
+
+def _receive_manifest(source: Path, *, digest: str, device: torch.device) -> bytes | Rejected:
+    """The bytes of rank 0's verified manifest, on every rank."""
+    message = b""
+    if dist.get_rank() == 0:
+        try:
+            message = b"+" + read_manifest(source, digest=digest)
+        except CorruptCheckpointError as error:
+            message = b"-" + str(error).encode()
+    message = broadcast_bytes(message, device=device)
+    return message[1:] if message[:1] == b"+" else Rejected(message[1:].decode())
+
+
 def _refuse_other_model(
     manifest: Manifest, slices: Sequence[Slice], *, device: torch.device
 ) -> None:
-    """Every slice must be of a stored tensor, and of every stored tensor a rank must hold one."""
+    """Every slice must be of a stored tensor, and of every stored tensor a rank must hold a slice.
+
+    Collective. Raises ConfigError on all ranks alike.
+    """
     names = sorted(manifest.tensors)
+    index = {name: number for number, name in enumerate(names)}
     held = torch.zeros(len(names), dtype=torch.uint8, device=device)
-    place = {name: index for index, name in enumerate(names)}
-    reason = ""
-    for one in slices:
-        stored = manifest.tensors.get(one.name)
-        wanted = (dtype_name(one.tensor), one.shape)
-        if stored is None or (stored.dtype, stored.shape) != wanted:
+    vote: Vote = Accepted()
+    for local in slices:
+        stored = manifest.tensors.get(local.name)
+        wanted = (dtype_name(local.tensor), local.shape)
+        if stored is not None and (stored.dtype, stored.shape) == wanted:
+            held[index[local.name]] = 1
+        elif isinstance(vote, Accepted):
             there = "absent" if stored is None else (stored.dtype, stored.shape)
-            reason = reason or f"{one.name} is {there} there and {wanted} here"
-        else:
-            held[place[one.name]] = 1
-    reason = agree(reason, device=device)
+            vote = Rejected(f"{local.name} is {there} there and {wanted} here")
+    outcome = agree(vote, device=device)
     dist.all_reduce(held, op=dist.ReduceOp.MAX)
-    missing = [name for name, is_held in zip(names, held.tolist(), strict=True) if not is_held]
-    if not reason and missing:
-        record = manifest.tensors[missing[0]]
-        reason = f"{missing[0]} is {(record.dtype, record.shape)} there and absent here"
-    if reason:
+    flags = held.cpu().numpy()
+    missing = next((name for name, flag in zip(names, flags, strict=True) if not flag), None)
+    if isinstance(outcome, Accepted) and missing is not None:
+        record = manifest.tensors[missing]
+        outcome = Rejected(f"{missing} is {(record.dtype, record.shape)} there and absent here")
+    if isinstance(outcome, Rejected):
         raise ConfigError(
-            f"model: the checkpoint of step {manifest.step} holds another model: {reason}"
+            f"model: the checkpoint of step {manifest.step} holds another model: {outcome.reason}"
         )
-
-
-def _verify(source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]) -> str:
-    """Check the files this rank needs and its share of all, so that none stays unchecked."""
-    own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-    try:
-        for name in sorted({*plan, *own_share}):
-            verify_file(source / name, manifest.files[name])
-    except CorruptCheckpointError as error:
-        return f"rank {dist.get_rank()}: {error}"
-    return ""
-
-
-def _read(source: Path, plan: Mapping[str, Sequence[_Interval]]) -> str:
-    """Fill this rank's shards from files that are what the manifest says."""
-    try:
-        for name, reads in plan.items():
-            _read_file(source / name, reads)
-    except (CorruptCheckpointError, SafetensorError, OSError) as error:
-        return f"rank {dist.get_rank()}: {error}"
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,35 +230,59 @@ class _Interval:
     name: str
     piece: Piece
     common: Box
-    target: Tensor
+    target: torch.Tensor
     target_box: Box
 
 
 def _reading_plan(manifest: Manifest, slices: Sequence[Slice]) -> dict[str, list[_Interval]]:
     """What this rank reads, by file, so that each file is opened once."""
     plan: dict[str, list[_Interval]] = {}
-    for one in slices:
-        for piece in manifest.tensors[one.name].pieces:
-            common = piece.box.intersection(one.box)
+    for local in slices:
+        for piece in manifest.tensors[local.name].pieces:
+            common = piece.box.intersection(local.box)
             if common is not None:
-                read = _Interval(
-                    name=one.name,
+                interval = _Interval(
+                    name=local.name,
                     piece=piece,
                     common=common,
-                    target=one.tensor.detach(),
-                    target_box=one.box,
+                    target=local.tensor.detach(),
+                    target_box=local.box,
                 )
-                plan.setdefault(piece.file, []).append(read)
+                plan.setdefault(piece.file, []).append(interval)
     return plan
 
 
-def _read_file(path: Path, reads: Sequence[_Interval]) -> None:
-    with safe_open(path, framework="pt", device="cpu") as file:
-        for read in reads:
-            stored = file.get_slice(read.name)
-            if tuple(stored.get_shape()) != read.piece.box.shape:
-                raise CorruptCheckpointError(f"{path.name}: {read.name} has another shape")
-            values: Tensor = stored[read.common.slices_within(read.piece.box)]
-            if values.dtype != read.target.dtype:
-                raise CorruptCheckpointError(f"{path.name}: {read.name} has another type")
-            read.target[read.common.slices_within(read.target_box)] = values.to(read.target.device)
+def _verify_files(
+    source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]
+) -> Vote:
+    """Verify the files of this rank's plan and its share of all files."""
+    own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
+    try:
+        for name in sorted({*plan, *own_share}):
+            verify_file(source / name, manifest.files[name])
+    except CorruptCheckpointError as error:
+        return Rejected(f"rank {dist.get_rank()}: {error}")
+    return Accepted()
+
+
+def _fill(source: Path, plan: Mapping[str, Sequence[_Interval]]) -> Vote:
+    """Fill this rank's shards from files that have been verified."""
+    try:
+        for name, intervals in plan.items():
+            _read_file(source / name, intervals)
+    except (CorruptCheckpointError, SafetensorError, OSError) as error:
+        return Rejected(f"rank {dist.get_rank()}: {error}")
+    return Accepted()
+
+
+def _read_file(path: Path, intervals: Sequence[_Interval]) -> None:
+    with open_tensors(path) as file:
+        for interval in intervals:
+            stored = file.get_slice(interval.name)
+            if tuple(stored.get_shape()) != interval.piece.box.shape:
+                raise CorruptCheckpointError(f"{path.name}: {interval.name} has another shape")
+            values = stored[interval.common.slices_within(interval.piece.box)]
+            if values.dtype != interval.target.dtype:
+                raise CorruptCheckpointError(f"{path.name}: {interval.name} has another type")
+            target = interval.target[interval.common.slices_within(interval.target_box)]
+            target.copy_(values)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, cast
 
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from drumline_trainer.checkpoint.digests import hasher
@@ -22,9 +23,9 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import DTYPE_BYTES, FileRecord
 
 _CHUNK_BYTES = 256 << 10
-"""What has been digested is still in the processor's cache when it is written."""
+"""Digested and written at once: small enough to be in the processor's cache for both."""
 _DEVICE_CHUNK_BYTES = 16 << 20
-"""What is fetched from another device at once."""
+"""Copied from another device at once."""
 _DTYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -32,6 +33,36 @@ _DTYPE_NAMES = {
     torch.bfloat16: "BF16",
     torch.int64: "I64",
 }
+
+
+class StoredTensor(Protocol):
+    """A tensor of a file, of which parts can be read."""
+
+    def get_shape(self) -> list[int]:
+        """Of the whole tensor."""
+        ...
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
+        """Read this part."""
+        ...
+
+
+class TensorFile(Protocol):
+    """An open safetensors file; missing tensors raise SafetensorError."""
+
+    def get_slice(self, name: str) -> StoredTensor:
+        """A tensor, not read yet."""
+        ...
+
+    def get_tensor(self, name: str) -> Tensor:
+        """Read a whole tensor."""
+        ...
+
+
+def open_tensors(path: Path) -> AbstractContextManager[TensorFile]:
+    """Open a file whose digest has been verified. Raises SafetensorError, OSError."""
+    opened = safe_open(path, framework="pt", device="cpu")
+    return cast("AbstractContextManager[TensorFile]", opened)
 
 
 def dtype_name(tensor: Tensor) -> str:
@@ -67,7 +98,7 @@ def write_shard_file(
 def shard_record(
     tensors: Mapping[str, Tensor], *, check: Callable[[], None] = lambda: None
 ) -> FileRecord:
-    """What `write_shard_file` would return, without a file."""
+    """The record that `write_shard_file` would return, without writing."""
     digest = hasher()
     size = 0
     for chunk in _chunks(tensors):
@@ -113,7 +144,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Generator[BinaryIO]:
     """A regular file and nothing else: no link out of the folder, no pipe that never ends."""
     try:
         # O_NONBLOCK: opening a pipe must not hang before fstat unmasks it
@@ -152,10 +183,10 @@ def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     yield shard_header(tensors)
     for tensor in tensors.values():
         flat = as_bytes(tensor)
-        for fetched in flat.split(_DEVICE_CHUNK_BYTES):
-            view = fetched.cpu().numpy().data
-            for start in range(0, len(view), _CHUNK_BYTES):
-                yield view[start : start + _CHUNK_BYTES]
+        for start in range(0, flat.numel(), _DEVICE_CHUNK_BYTES):
+            view = flat[start : start + _DEVICE_CHUNK_BYTES].cpu().numpy().data
+            for offset in range(0, len(view), _CHUNK_BYTES):
+                yield view[offset : offset + _CHUNK_BYTES]
 
 
 def _write_all(descriptor: int, chunk: bytes | memoryview) -> None:

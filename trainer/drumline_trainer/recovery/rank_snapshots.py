@@ -36,6 +36,7 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     snapshot_steps,
     write_snapshot,
 )
+from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, Vote
 from drumline_trainer.sharding.slices import Slice
 
 
@@ -115,15 +116,15 @@ class RankSnapshots:
             writing, self._writing = self._writing, None
             self.written = writing.result()
 
-    def restore(self, step: int, *, agree: Callable[[str], str]) -> SnapshotHeader | str:
-        """Fill the tensors from this rank's file of the step, if `agree` finds no objection.
+    def restore(self, step: int, *, agree: Callable[[Vote], Vote]) -> SnapshotHeader | Rejected:
+        """Fill the tensors from this rank's file of the step, if all ranks accept their files.
 
         Args:
             step: finished steps.
-            agree: takes what speaks against this rank's file, gives what speaks against any.
+            agree: takes this rank's vote, gives the vote of all ranks.
 
         Returns:
-            The file's header, or why no rank has used a byte of its own.
+            The file's header, or why no rank has used a byte of its file.
         """
         path = snapshot_file(self.folder, rank=self._placement.rank, step=step)
         with ExitStack() as stack:
@@ -131,11 +132,14 @@ class RankSnapshots:
                 header, body = stack.enter_context(open_snapshot(path))
                 self._refuse_others(header, body, path, step=step)
             except SnapshotError as error:
-                return agree(f"rank {self._placement.rank}: {error}")
-            reason = agree("")
-            if not reason:
-                self._fill(body[len(self._head) :])
-            return reason or header
+                own = Rejected(f"rank {self._placement.rank}: {error}")
+                vote = agree(own)
+                return vote if isinstance(vote, Rejected) else own
+            vote = agree(Accepted())
+            if isinstance(vote, Rejected):
+                return vote
+            self._fill(body[len(self._head) :])
+            return header
 
     def remove_unusable(self, *, after: int) -> None:
         """Remove this rank's snapshots of steps after this one, and those that fit no more."""

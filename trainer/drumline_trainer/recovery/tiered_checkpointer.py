@@ -28,8 +28,7 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.checkpoint.checkpointer import Checkpointer
-from drumline_trainer.checkpoint.commit import SavedCheckpoint
+from drumline_trainer.checkpoint.checkpointer import Checkpointer, SavedCheckpoint
 from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.reporter import RunReporter
@@ -39,7 +38,7 @@ from drumline_trainer.rank_protocol.orders import SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.recovery.snapshot_interval import SnapshotInterval
-from drumline_trainer.sharding.byte_collectives import agree, gather_bytes
+from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, agree, gather_bytes
 from drumline_trainer.sharding.slices import Slice
 
 _READY = 1 << 20
@@ -177,11 +176,13 @@ class TieredCheckpointer:
         step, floor = self.placement.restore_snapshot, self.placement.acknowledged_step
         if self._snapshots is None or step is None or step < (floor or 0):
             return None
-        found = self._snapshots.restore(step, agree=lambda no: agree(no, device=self.device))
-        if isinstance(found, str):
-            self.reporter.print_line(f"snapshot of step {step} is not used: {found}")
-            return None
-        return StartingPoint(step=found.step, tier=RestoreTier.MEMORY, trainer=found.trainer)
+        match self._snapshots.restore(step, agree=lambda vote: agree(vote, device=self.device)):
+            case Rejected(reason):
+                self.reporter.print_line(f"snapshot of step {step} is not used: {reason}")
+                return None
+            case header:
+                tier = RestoreTier.MEMORY
+                return StartingPoint(step=header.step, tier=tier, trainer=header.trainer)
 
     def _from_checkpoint(self) -> StartingPoint | None:
         if self._checkpoints is None:
@@ -236,7 +237,7 @@ class TieredCheckpointer:
         if self._behind and step < self.config.steps and self._notice is None:
             self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
             if self.config.parallelism.asynchronous:  # pushes of others change what is copied
-                agree("", device=self.device)
+                agree(Accepted(), device=self.device)
         else:
             made = self._checkpoints.save(step=step, slices=self._slices, trainer=trainer)
             self._committed(made)
@@ -294,12 +295,13 @@ class TieredCheckpointer:
             no_folder = "the job has no checkpoint folder"
             self.reporter.send_event(NoticeSaved(notice=notice.id, error=no_folder))
             return
-        error = self._checkpoints.read_back(self._saved)
-        if error:
-            self.reporter.send_event(NoticeSaved(notice=notice.id, error=error[:1024]))
-            return
-        self.reporter.send_event(
-            NoticeSaved(notice=notice.id, step=self._saved.step, digest=self._saved.digest)
-        )
-        if notice.leave:
-            raise PreemptedError(f"saved step {self._saved.step} on request, and left")
+        saved = self._saved
+        match self._checkpoints.read_back(saved):
+            case Rejected(reason):
+                self.reporter.send_event(NoticeSaved(notice=notice.id, error=reason[:1024]))
+            case Accepted():
+                self.reporter.send_event(
+                    NoticeSaved(notice=notice.id, step=saved.step, digest=saved.digest)
+                )
+                if notice.leave:
+                    raise PreemptedError(f"saved step {saved.step} on request, and left")

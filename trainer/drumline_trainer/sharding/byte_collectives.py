@@ -5,8 +5,26 @@ Collective: every rank of the default process group must make the same calls in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A rank, or with `agree` every rank, can go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A rank cannot go on."""
+
+    reason: str
+    """Never empty."""
+
+
+Vote = Accepted | Rejected
 
 
 def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
@@ -34,10 +52,11 @@ def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
     return _as_bytes(message)
 
 
-def agree(reason: str, *, device: torch.device) -> str:
-    """Every rank's reason not to go on, empty for none; the first of them is everyone's."""
-    answers = gather_bytes(reason.encode(), device=device)
-    return next((answer.decode() for answer in answers if answer), "")
+def agree(vote: Vote, *, device: torch.device) -> Vote:
+    """Accepted where every rank accepts, else the rejection of the lowest rank that has one."""
+    reason = vote.reason if isinstance(vote, Rejected) else ""
+    reasons = gather_bytes(reason.encode(), device=device)
+    return next((Rejected(answer.decode()) for answer in reasons if answer), Accepted())
 
 
 def _as_tensor(payload: bytes) -> torch.Tensor:

@@ -1,19 +1,17 @@
-"""What a rank writes of a checkpoint, and what it need not write again."""
+"""The files that a rank writes of a checkpoint, and the one it links."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from drumline_trainer.checkpoint.background_save import SaveCanceledError
-from drumline_trainer.checkpoint.commit import commit
+from drumline_trainer.checkpoint.commit import Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
@@ -26,7 +24,7 @@ from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Slice
 from tests.gloo.stored import whole_tensors
 
-FILE, STILL = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"
+FILE, UNCHANGED = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"
 
 
 def whole(name: str, tensor: torch.Tensor) -> Slice:
@@ -46,12 +44,10 @@ class Run:
     def save(self, step: int) -> Path:
         """Commit it; its folder."""
         self.trained += 1.0
-        parts = slices_to_write([whole("frozen", self.frozen), whole("trained", self.trained)])
-        report = self.writer.write(step, parts)
-        verdict: dict[str, Any] = json.loads(
-            commit(self.folder, step=step, trainer={}, reports=[report])
-        )
-        assert "digest" in verdict, verdict
+        slices = slices_to_write([whole("frozen", self.frozen), whole("trained", self.trained)])
+        report = self.writer.write(step, slices)
+        outcome = commit(self.folder, step=step, trainer={}, reports=[report])
+        assert isinstance(outcome, Committed), outcome
         return self.folder.step_folder(step)
 
 
@@ -63,53 +59,53 @@ def run(tmp_path: Path) -> Run:
 def assert_holds(folder: Path, run: Run) -> None:
     """The checkpoint verifies and holds what the run has now."""
     manifest = Manifest.parse((folder / "manifest.json").read_bytes())
-    found: dict[str, torch.Tensor] = {}
+    stored: dict[str, torch.Tensor] = {}
     for name, record in manifest.files.items():
         verify_file(folder / name, record)
-        found |= load_file(folder / name)
-    assert found.keys() == manifest.tensors.keys() == {"frozen", "trained"}
-    assert torch.equal(found["frozen"], run.frozen)
-    assert torch.equal(found["trained"], run.trained)
+        stored |= load_file(folder / name)
+    assert stored.keys() == manifest.tensors.keys() == {"frozen", "trained"}
+    assert torch.equal(stored["frozen"], run.frozen)
+    assert torch.equal(stored["trained"], run.trained)
 
 
-def test_what_does_not_change_is_written_twice_and_then_linked(run: Run) -> None:
+def test_an_unchanged_tensor_is_written_twice_and_then_linked(run: Run) -> None:
     first, second, third, fourth = (run.save(step) for step in range(1, 5))
-    assert not (first / STILL).exists()  # nobody can know yet
-    inodes = {(folder / STILL).stat().st_ino for folder in (second, third, fourth)}
+    assert not (first / UNCHANGED).exists()
+    inodes = {(folder / UNCHANGED).stat().st_ino for folder in (second, third, fourth)}
     assert len(inodes) == 1
-    assert (fourth / FILE).stat().st_size < 1000 < (fourth / STILL).stat().st_size
+    assert (fourth / FILE).stat().st_size < 1000 < (fourth / UNCHANGED).stat().st_size
     assert_holds(fourth, run)
     run.folder.prune(keep=1, verified=[4])
     assert run.folder.steps() == [4]
     assert_holds(fourth, run)
 
 
-def test_what_changes_behind_its_first_bytes_is_written(run: Run) -> None:
+def test_a_tensor_that_changes_after_its_first_bytes_is_written(run: Run) -> None:
     run.save(1)
     run.save(2)
     run.frozen[-1] += 1.0
     third = run.save(3)
-    assert (third / STILL).stat().st_nlink == 1
+    assert (third / UNCHANGED).stat().st_nlink == 1
     assert_holds(third, run)
 
 
-def test_what_begins_to_change_is_still_no_more(run: Run) -> None:
+def test_a_tensor_that_begins_to_change_moves_to_the_other_file(run: Run) -> None:
     run.save(1)
     run.save(2)
     run.frozen[0] += 1.0
     third = run.save(3)
-    assert not (third / STILL).exists()
+    assert not (third / UNCHANGED).exists()
     assert_holds(third, run)
 
 
 def test_bytes_that_have_rotted_are_not_linked_on(run: Run) -> None:
     run.save(1)
     second = run.save(2)
-    body = bytearray((second / STILL).read_bytes())
+    body = bytearray((second / UNCHANGED).read_bytes())
     body[-1] ^= 1
-    (second / STILL).write_bytes(body)
+    (second / UNCHANGED).write_bytes(body)
     third = run.save(3)
-    assert (third / STILL).stat().st_nlink == 1
+    assert (third / UNCHANGED).stat().st_nlink == 1
     assert_holds(third, run)
 
 
@@ -121,7 +117,7 @@ def test_storage_without_links_is_written(run: Run, monkeypatch: pytest.MonkeyPa
     run.save(1)
     run.save(2)
     third = run.save(3)
-    assert (third / STILL).stat().st_nlink == 1
+    assert (third / UNCHANGED).stat().st_nlink == 1
     assert_holds(third, run)
 
 
@@ -135,13 +131,13 @@ def test_both_ends_of_a_pipeline_on_one_rank_are_written_once(
     weight = torch.rand(rows, 256)
     layout = Layout(replicate=replicas, pipeline=2, schedule=Schedule.ZBV, stages_per_rank=2)
     reports: list[bytes] = []
-    for rank in range(replicas):  # those that hold both ends
+    for rank in range(replicas):  # the ranks with both ends
         end = replace(whole("embedding.weight", weight), copies=replicas, copy=rank)
         between = replace(whole("layers.0.w", torch.rand(4)), copies=replicas, copy=rank)
         held = tied_copies([end, between, end], layout=layout, pipeline=0)
         writer = RankWriter(folder=folder, rank=rank, world_size=2 * replicas)
         reports.append(writer.write(1, slices_to_write(held)))
-    assert "digest" in json.loads(commit(folder, step=1, trainer={}, reports=reports))
+    assert isinstance(commit(folder, step=1, trainer={}, reports=reports), Committed)
     stored = whole_tensors(folder.step_folder(1))
     assert torch.equal(torch.from_numpy(stored["embedding.weight"]), weight)
 
@@ -154,15 +150,15 @@ def test_a_copy_does_not_follow_its_source() -> None:
     ]
     copy = StagingBuffer(sources)
     copy.stage()
-    before = [one.tensor.clone() for one in sources]
-    for one in sources:
-        one.tensor.zero_()
-    assert all(torch.equal(c.tensor, b) for c, b in zip(copy.parts, before, strict=True))
+    before = [source.tensor.clone() for source in sources]
+    for source in sources:
+        source.tensor.zero_()
+    assert all(torch.equal(c.tensor, b) for c, b in zip(copy.slices, before, strict=True))
     copy.stage()
-    assert not any(part.tensor.any() for part in copy.parts)
+    assert not any(staged.tensor.any() for staged in copy.slices)
 
 
-def test_a_save_that_is_called_off_ends_within_a_chunk(run: Run) -> None:
+def test_a_canceled_save_ends_within_a_chunk(run: Run) -> None:
     calls: list[int] = []
 
     def check() -> None:

@@ -21,6 +21,7 @@ from drumline_trainer.rank_protocol.snapshot_file import (
 )
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.byte_collectives import Rejected, Vote
 from drumline_trainer.sharding.slices import Slice
 
 STATE = {"cursor": 24, "losses": [[3, 2.5]]}
@@ -80,8 +81,8 @@ def taken(folder: Path, *steps: int) -> RankSnapshots:
     return taker
 
 
-def nobody_objects(reason: str) -> str:
-    return reason
+def own_vote(vote: Vote) -> Vote:
+    return vote
 
 
 def test_what_comes_back_is_what_was_taken(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_what_comes_back_is_what_was_taken(tmp_path: Path) -> None:
         tensor.fill_(-1.0)  # training goes on at once
     taker.finish()
     blank = tensors(fill=0.0)
-    header = snapshots(tmp_path, blank).restore(42, agree=nobody_objects)
+    header = snapshots(tmp_path, blank).restore(42, agree=own_vote)
     assert isinstance(header, SnapshotHeader)
     assert {n: t.numpy().tobytes() for n, t in blank.items()} == {
         n: t.numpy().tobytes() for n, t in tensors().items()
@@ -122,20 +123,20 @@ def test_every_flipped_bit_and_every_cut_is_seen(tmp_path: Path) -> None:
         damaged[place] ^= 1 << choice.randrange(8)
         file.write_bytes(choice.choice([bytes(damaged), intact[:place]]))
         blank = tensors(fill=0.0)
-        answer = snapshots(tmp_path, blank).restore(1, agree=nobody_objects)
-        assert isinstance(answer, str)
+        answer = snapshots(tmp_path, blank).restore(1, agree=own_vote)
+        assert isinstance(answer, Rejected)
         assert not any(tensor.any() for tensor in blank.values())
         with pytest.raises(SnapshotError), open_snapshot(file):
             pass
     file.write_bytes(intact)
-    assert isinstance(taken(tmp_path).restore(1, agree=nobody_objects), SnapshotHeader)
+    assert isinstance(taken(tmp_path).restore(1, agree=own_vote), SnapshotHeader)
 
 
 def test_one_ranks_objection_is_everyones(tmp_path: Path) -> None:
     taken(tmp_path, 1)
     blank = tensors(fill=0.0)
-    answer = snapshots(tmp_path, blank).restore(1, agree=lambda _: "rank 0: no")
-    assert answer == "rank 0: no"
+    answer = snapshots(tmp_path, blank).restore(1, agree=lambda _: Rejected("rank 0: no"))
+    assert answer == Rejected("rank 0: no")
     assert not any(tensor.any() for tensor in blank.values())
 
 
@@ -151,8 +152,8 @@ def test_one_ranks_objection_is_everyones(tmp_path: Path) -> None:
 def test_a_snapshot_of_something_else_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
     taken(tmp_path, 1)
     asked = {"held": tensors(fill=0.0), **other}
-    answer = snapshots(tmp_path, **asked).restore(1, agree=nobody_objects)  # pyright: ignore[reportArgumentType]
-    assert isinstance(answer, str)
+    answer = snapshots(tmp_path, **asked).restore(1, agree=own_vote)  # pyright: ignore[reportArgumentType]
+    assert isinstance(answer, Rejected)
 
 
 def test_another_ranks_file_under_this_ranks_name_is_refused(tmp_path: Path) -> None:
@@ -160,15 +161,15 @@ def test_another_ranks_file_under_this_ranks_name_is_refused(tmp_path: Path) -> 
     stranger = snapshot_file(tmp_path, rank=0, step=1)
     stranger.parent.mkdir()
     snapshot_file(tmp_path, rank=1, step=1).rename(stranger)
-    answer = snapshots(tmp_path, tensors(), rank=0).restore(1, agree=nobody_objects)
-    assert isinstance(answer, str)
-    assert "another rank" in answer
+    answer = snapshots(tmp_path, tensors(), rank=0).restore(1, agree=own_vote)
+    assert isinstance(answer, Rejected)
+    assert "another rank" in answer.reason
 
 
 def test_another_steps_file_under_this_steps_name_is_refused(tmp_path: Path) -> None:
     taken(tmp_path, 7)
     snapshot_file(tmp_path, rank=1, step=7).rename(snapshot_file(tmp_path, rank=1, step=8))
-    answer = snapshots(tmp_path, tensors()).restore(8, agree=lambda reason: reason)
+    answer = snapshots(tmp_path, tensors()).restore(8, agree=own_vote)
     assert "at another step" in str(answer)
 
 
@@ -188,7 +189,7 @@ def test_a_rank_without_a_shard_has_snapshots_too(tmp_path: Path) -> None:
     taker = snapshots(tmp_path, nothing)
     taker.take(1, trainer=STATE)
     taker.finish()
-    assert isinstance(taker.restore(1, agree=nobody_objects), SnapshotHeader)
+    assert isinstance(taker.restore(1, agree=own_vote), SnapshotHeader)
 
 
 def test_a_full_memory_is_said_when_the_file_is_waited_for(tmp_path: Path) -> None:
