@@ -71,9 +71,9 @@ def read(manifests: Sequence[Manifest]) -> ClusterInput:
     )
     for manifest in known.values():
         _TAKE[manifest.kind](state, manifest)
-    jobs.update((job.uid, job) for job in state.jobs())
+    jobs.update((job.uid, job) for job in state.jobs.all())
     try:
-        snapshot, pending = state.snapshot(now=as_of), tuple(state.pending())
+        snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
     except ValueError as error:
         raise BadInput(f"the objects do not fit together: {error}") from None
     return ClusterInput(
@@ -82,14 +82,14 @@ def read(manifests: Sequence[Manifest]) -> ClusterInput:
 
 
 def _remarks(state: ClusterCache) -> list[str]:
-    left_out = [f"{key}: left out: {problem}" for key, problem in state.left_out.items()]
+    left_out = [f"{key}: left out: {problem}" for key, problem in state.scheduling.left_out.items()]
     classless = [
         f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
-        for job in state.queued_without_class()
+        for job in state.scheduling.jobs_without_priority_class()
     ]
     refused = [
         f"{job.key}: InvalidConfig: {error}"
-        for job in state.jobs()
+        for job in state.jobs.all()
         if job.status.assignment is None and not job.finished and (error := config_error(job))
     ]
     return sorted([*left_out, *classless, *refused])

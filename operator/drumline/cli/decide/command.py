@@ -17,7 +17,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.formatting import plain
 from drumline.cli.manifests import read_manifests
 from drumline.cli.output import Output
-from drumline.controller.conversion.jobs import policy_of
+from drumline.controller.conversion.queues import policy_of
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.forecast import expected_starts
 from drumline.scheduling.model import Policy

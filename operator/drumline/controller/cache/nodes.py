@@ -1,9 +1,9 @@
-"""The nodes as scheduler and reconciler see them: what they offer, what runs there, what is coming.
+"""The nodes as scheduler and reconciler see them: capacity, use, and announced disruptions.
 
 Kept up to date by the informers' events. The use of a node counts every pod bound to it until the
-pod has ended or its object is gone: members of dead nodes hold their places that long, whatever
-was decided about them. A node is *gone* when its object is, or when somebody vouches by the
-out-of-service taint that nothing runs there any more.
+pod has ended or its object is gone: members on dead nodes hold their resources that long, whatever
+was decided about them. A node is *gone* when its object is, or when the out-of-service taint says
+that nothing runs there any more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from drumline.scheduling.resources import NOTHING, Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChange:
-    """What an event of a node, or the time that passed, changed for others."""
+    """What an event of a node, or the passing of time, changed."""
 
-    offer: bool = False
-    """Whether the scheduler may decide otherwise now."""
+    schedulable: bool = False
+    """Whether the scheduler may decide differently now."""
     jobs: frozenset[str] = field(default_factory=frozenset[str])
-    """Keys of jobs with pods there that have to look at it."""
+    """Keys of jobs with pods there that have to be reconciled."""
 
 
 class NodeCache:
@@ -51,10 +51,8 @@ class NodeCache:
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
 
-    # --- what the informers say -------------------------------------------------------------
-
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Take a pod in, whoever's it is."""
+        """Take in an event of a pod, of any owner."""
         if old is not None:
             self._pods[old.node_name].pop(old.uid, None)
             self._values.pop(old.node_name, None)
@@ -63,27 +61,27 @@ class NodeCache:
             self._values.pop(new.node_name, None)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
-        """Take a node in; an update ends the distrust of its earlier state."""
+        """Take in an event of a node; an update ends the distrust of its earlier state."""
         view = new or old
         if view is None:
             return NodeChange()
         name = view.name
-        offer, fate = self._offer(name), self._fate(name)
+        schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
         self._out_of_service.discard(name)
         if new is None:
-            for memory in (self._views, self._distrusted, self._values):
-                memory.pop(name, None)
+            for by_name in (self._views, self._distrusted, self._values):
+                by_name.pop(name, None)
             self._announce(name, ())
         else:
             self._take(new)
-        return self._changed(name, offer, fate)
+        return self._changed(name, schedulable, relevant)
 
-    def forget_offers(self) -> None:
-        """Pools have changed: whose node is whose is worked out anew."""
+    def pools_changed(self) -> None:
+        """The pools have changed: assign every node to its pool again."""
         self._values.clear()
 
-    def revalue(self, names: Iterable[str]) -> None:
-        """Whose pods are to leave these nodes has changed."""
+    def recount(self, names: Iterable[str]) -> None:
+        """Other pods are about to leave these nodes: count their resources again."""
         for name in names:
             self._values.pop(name, None)
 
@@ -94,50 +92,52 @@ class NodeCache:
             self._distrusted[name] = view.resource_version
             self._values.pop(name, None)
 
-    def look_again(self) -> list[NodeChange]:
-        """Judge announced nodes anew: a maintenance at a stated time comes near by itself."""
+    def check_announcements(self) -> list[NodeChange]:
+        """Judge announced disruptions again: a maintenance window comes near without an event."""
         changes: list[NodeChange] = []
         for name in list(self._announced):
-            offer, fate = self._offer(name), self._fate(name)
+            schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
             self._announce(
                 name, announced_disruptions(node_facts_of(self._views[name]), now=self._clock())
             )
-            changes.append(self._changed(name, offer, fate))
+            changes.append(self._changed(name, schedulable, relevant))
         return [change for change in changes if change != NodeChange()]
-
-    # --- look-ups ---------------------------------------------------------------------------
 
     def is_gone(self, name: str) -> bool:
         """Whether nothing can run there any more."""
         return name not in self._views or name in self._out_of_service
 
     def is_ready(self, name: str) -> bool:
-        """Whether the API server hears its kubelet."""
+        """Whether its Ready condition is true: the API server hears from its kubelet."""
         view = self._views.get(name)
         return view is not None and view.ready
 
-    def threats(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
-        """Of these nodes, those that will certainly stop to serve."""
-        found = [self._verdicts[name] for name in names if name in self._verdicts]
+    def certain_disruptions(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
+        """The disruptions of these nodes that are certain."""
+        announced = [self._verdicts[name] for name in names if name in self._verdicts]
         return tuple(
-            NodeDisruption(node=one.node, kind=one.kind, source=one.source, deadline=one.deadline)
-            for one in found
-            if one.confidence is Confidence.CERTAIN
+            NodeDisruption(
+                node=disruption.node,
+                kind=disruption.kind,
+                source=disruption.source,
+                deadline=disruption.deadline,
+            )
+            for disruption in announced
+            if disruption.confidence is Confidence.CERTAIN
         )
 
     def disruptions(self) -> Iterable[Disruption]:
-        """What is announced, one a node."""
+        """The announced disruptions, one for each node."""
         return self._verdicts.values()
 
-    def offers(
-        self, pools: Mapping[str, GpuPoolSpec], *, leaves: Callable[[PodView], bool]
+    def in_pools(
+        self, pools: Mapping[str, GpuPoolSpec], *, is_leaving: Callable[[PodView], bool]
     ) -> Iterable[Node]:
         """The nodes that belong to a pool. O(nodes changed since the last call).
 
         Args:
             pools: specs by name.
-            leaves: whether a pod is to go though nobody has deleted it yet; where that changes,
-                `revalue` has to be told.
+            is_leaving: whether a pod is about to be deleted; where that changes, call `recount`.
         """
         for name, view in self._views.items():
             value = self._values.get(name)
@@ -145,7 +145,7 @@ class NodeCache:
                 pool = _pool_of(view, pools)
                 if pool is None:
                     continue
-                value = self._value(view, pool=pool, spec=pools[pool], leaves=leaves)
+                value = self._value(view, pool=pool, spec=pools[pool], is_leaving=is_leaving)
                 self._values[name] = value
             yield value
 
@@ -165,10 +165,10 @@ class NodeCache:
         *,
         pool: str,
         spec: GpuPoolSpec,
-        leaves: Callable[[PodView], bool],
+        is_leaving: Callable[[PodView], bool],
     ) -> Node:
         pods = self._pods[view.name].values() if view.name in self._pods else ()
-        going = [pod for pod in pods if pod.terminating or leaves(pod)]
+        going = [pod for pod in pods if pod.terminating or is_leaving(pod)]
         return node_of(
             view,
             pool=pool,
@@ -193,7 +193,7 @@ class NodeCache:
             self._announced[name] = announced
             self._verdicts[name] = verdict
 
-    def _offer(self, name: str) -> tuple[object, ...]:
+    def _schedulable_state(self, name: str) -> tuple[object, ...]:
         """What scheduling reads of a node; its heartbeats change none of it."""
         view = self._views.get(name)
         if view is None:
@@ -209,21 +209,24 @@ class NodeCache:
             self._closed(name),
         )
 
-    def _fate(self, name: str) -> tuple[object, ...]:
-        """What the jobs on a node have to know."""
-        return (self.is_gone(name), self.is_ready(name), self.threats((name,)))
+    def _job_relevant_state(self, name: str) -> tuple[object, ...]:
+        """What the jobs on a node react to."""
+        return (self.is_gone(name), self.is_ready(name), self.certain_disruptions((name,)))
 
     def _changed(
-        self, name: str, offer: tuple[object, ...], fate: tuple[object, ...]
+        self, name: str, schedulable: tuple[object, ...], relevant: tuple[object, ...]
     ) -> NodeChange:
-        new_offer = self._offer(name) != offer
-        if new_offer:
+        changed = self._schedulable_state(name) != schedulable
+        if changed:
             self._values.pop(name, None)
         pods = self._pods[name].values() if name in self._pods else ()
         jobs = (
             f"{pod.namespace}/{pod.labels[LABEL_JOB]}" for pod in pods if LABEL_JOB in pod.labels
         )
-        return NodeChange(offer=new_offer, jobs=frozenset(jobs if self._fate(name) != fate else ()))
+        return NodeChange(
+            schedulable=changed,
+            jobs=frozenset(jobs if self._job_relevant_state(name) != relevant else ()),
+        )
 
 
 def _pool_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> str | None:

@@ -1,7 +1,7 @@
-"""What an admitted job is to the scheduler: its places, what of them is taken, what leaving costs.
+"""An admitted job as the scheduler sees it: its nodes, what is reserved there, what eviction costs.
 
-Everything here is worked out from the newest version known of the job, its pods, and the figures
-its agents told last; nothing is remembered.
+Everything here is computed from the newest version known of the job, its pods, and the progress its
+agents reported last.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from drumline_trainer.contract import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class MemberPositions:
     """The members of a job by position, as far as one version of its status says."""
 
     nodes: tuple[str, ...] = ()
     pods: tuple[tuple[int, int], ...] = ()
-    """Index and birth."""
+    """Pod index and pod generation."""
     lost: frozenset[int] = frozenset()
     """Positions that were given up."""
 
-    def stands(self, index: int, birth: int) -> bool:
-        """Whether a pod with this index and birth is a member that has its place."""
-        member = (index, birth)
+    def has_member(self, index: int, pod_generation: int) -> bool:
+        """Whether a pod with this index and generation is a member whose position is not lost."""
+        member = (index, pod_generation)
         return member in self.pods and self.pods.index(member) not in self.lost
 
 
-def places_of(job: Job) -> Places:
+def positions_of(job: Job) -> MemberPositions:
     """What the job's status says. O(members), so worth keeping while the version stays."""
     members = members_of(job.status)
-    return Places(
+    return MemberPositions(
         nodes=tuple(member.node for member in members),
         pods=tuple((member.index, member.pod_generation) for member in members),
         lost=lost_positions(job.status),
     )
 
 
-def holds_places(job: Job) -> bool:
-    """Whether the job's assignment stands: one of a size it may no more have is being released."""
+def holds_assignment(job: Job) -> bool:
+    """Whether the job's assignment stands: an assignment of a forbidden size is being released."""
     return (
         job.status.assignment is not None
         and not job.finished
@@ -58,42 +58,43 @@ def admitted_of(
     job: Job,
     *,
     gang: Gang,
-    places: Places,
+    positions: MemberPositions,
     pods: Iterable[PodFacts],
     progress: Progress | None,
     now: float,
 ) -> Admitted:
-    """A job that holds places, as the scheduler sees it.
+    """A job with an assignment, as the scheduler sees it.
 
     Args:
         job: the job.
-        gang: the job as one that waits.
-        places: `places_of(job)`.
-        pods: those of the job, of all births.
-        progress: what its agents said last, if anything.
+        gang: the job as a waiting gang.
+        positions: `positions_of(job)`.
+        pods: the pods of the job, of all generations.
+        progress: what its agents reported last, if anything.
         now: seconds since the epoch.
     """
     status = job.status
-    assert status.assignment is not None  # noqa: S101 - see `holds_places`
+    assert status.assignment is not None  # noqa: S101 - see `holds_assignment`
     leaving = _is_leaving(job)
-    promised = None if job.spec.suspend or job.deleting else status.nominated
+    nominated = None if job.spec.suspend or job.deleting else status.nominated
+    reserved_nodes = nominated.node_names() if nominated else ()
     return Admitted(
         gang=gang,
         pool=status.assignment.gpu_pool,
-        assignment=places.nodes,
-        reserved=_reserved(places, pods),
-        lost=places.lost,
+        assignment=positions.nodes,
+        reserved=_reserved(positions, pods),
+        lost=positions.lost,
         leaving=leaving,
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
-        giving_up=_giving_up(job, places),
-        nominated=_nominated(promised.node_names() if promised else (), places, moves=leaving),
-        nominated_pool=promised.gpu_pool if promised and leaving else "",
+        giving_up=_giving_up(job, positions),
+        nominated=_nominated(reserved_nodes, positions, moves=leaving),
+        nominated_pool=nominated.gpu_pool if nominated and leaving else "",
     )
 
 
 def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> float:
-    """GPU-seconds of work since the last verified checkpoint: what leaving unsaved would lose.
+    """GPU-seconds since the last verified checkpoint: what an eviction without a save would lose.
 
     Steps since then at the pace of the last step; the whole time since the start where the pace or
     the step is not known. Never more than that time.
@@ -110,45 +111,49 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     return min(whole, steps * step_tokens / progress.tokens_per_second) * gpus
 
 
-def _reserved(places: Places, pods: Iterable[PodFacts]) -> frozenset[int]:
+def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset[int]:
     """Positions whose pods are not in their nodes' use: not shown yet, or ended already.
 
-    A member that has ended gives its place up with the job, not before: its gang may be about to
-    start anew right there.
+    A member that has ended keeps its position until the job gives it up: the gang may be about to
+    start again on the same nodes.
     """
     counted = {(pod.index, pod.generation) for pod in pods if pod.end is None}
-    if not places.lost and counted.issuperset(places.pods):
+    if not positions.lost and counted.issuperset(positions.pods):
         return frozenset()
     return frozenset(
         position
-        for position, member in enumerate(places.pods)
-        if member not in counted and position not in places.lost
+        for position, member in enumerate(positions.pods)
+        if member not in counted and position not in positions.lost
     )
 
 
 def _is_leaving(job: Job) -> bool:
-    """Whether the whole of it goes."""
+    """Whether the whole gang is evicted, suspended or deleted."""
     disruption = job.status.disruption
     preempted = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
     whole = disruption is not None and disruption.indices is None
     return (preempted and whole) or job.spec.suspend or job.deleting
 
 
-def _giving_up(job: Job, places: Places) -> frozenset[int]:
-    """Positions that an elastic gang was told to give to another job."""
+def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:
+    """Positions that an elastic gang was asked to give up for another job."""
     disruption = job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
         return frozenset()
     going = frozenset(disruption.indices or ())
-    return frozenset(position for position, (index, _) in enumerate(places.pods) if index in going)
+    return frozenset(
+        position for position, (index, _) in enumerate(positions.pods) if index in going
+    )
 
 
-def _nominated(promised: tuple[str, ...], places: Places, *, moves: bool) -> dict[int, str]:
-    """Nodes that are kept for a job that has places: all of them where it moves, else new ones."""
+def _nominated(
+    nodes: tuple[str, ...], positions: MemberPositions, *, moves: bool
+) -> dict[int, str]:
+    """Nodes reserved for an admitted job: all of them where it moves, else for lost positions."""
     if moves:
-        return dict(enumerate(promised))
+        return dict(enumerate(nodes))
     return {
         position: node
-        for position, node in enumerate(promised)
-        if position in places.lost and node != places.nodes[position]
+        for position, node in enumerate(nodes)
+        if position in positions.lost and node != positions.nodes[position]
     }

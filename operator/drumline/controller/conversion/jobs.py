@@ -5,38 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline.api.load import parse
 from drumline.api.podtemplate import Toleration as ApiToleration
-from drumline.api.policy import SchedulingPolicy
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
-from drumline.kube.views import ObjectView, PodView
-from drumline.lifecycle.manifests.pods import JOIN_CONTAINER, JOIN_REQUESTS
+from drumline.kube.views import ObjectView
+from drumline.lifecycle.manifests.pods import JOIN_REQUESTS
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import (
     Gang,
-    MoveBudget,
-    Ordering,
-    Policy,
-    PreemptionRule,
-    Queue,
-    Reclaim,
     Slice,
     TaintEffect,
     Toleration,
     TolerationOperator,
-    WaitingRule,
-    WithinQueue,
 )
 from drumline.scheduling.resources import Resources
-from drumline_trainer.contract import pod_name
 
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 
@@ -57,105 +44,6 @@ def job_of(view: ObjectView) -> Job:
         spec=parse(TrainingJobSpec, view.spec, at="spec"),
         status=parse(TrainingJobStatus, view.status, at="status"),
         deleting=bool(view.deletion_time),
-    )
-
-
-def facts_of(pod: PodView) -> PodFacts | None:
-    """A pod of ours as the lifecycle sees it; None if its labels are not ours."""
-    try:
-        index = int(pod.labels[LABEL_INDEX])
-        generation = int(pod.labels[LABEL_GENERATION])
-        expected = pod_name(pod.labels[LABEL_JOB], index, generation)
-    except (KeyError, ValueError):
-        return None
-    if pod.name != expected or index < 0:  # labels anybody can write; a name can be taken but once
-        return None
-    containers = (*pod.init_containers, *pod.containers)
-    waiting = next((c for c in containers if c.waiting_reason), None)
-    return PodFacts(
-        name=pod.name,
-        uid=pod.uid,
-        index=index,
-        generation=generation,
-        node=pod.node_name,
-        ip=pod.pod_ip,
-        ready=pod.ready,
-        joining=any(
-            c.name == JOIN_CONTAINER and not c.waiting_reason and c.exit_code is None
-            for c in pod.init_containers
-        ),
-        terminating=pod.terminating,
-        waiting=_sentence(waiting.waiting_reason, waiting.waiting_message) if waiting else "",
-        end=_end_of(pod),
-    )
-
-
-def _end_of(pod: PodView) -> PodEnd | None:
-    if not pod.finished:
-        return None
-    ended = [c for c in (*pod.containers, *pod.init_containers) if c.exit_code is not None]
-    main = next((c for c in ended if c.exit_code), ended[0] if ended else None)
-    if main is None:
-        return PodEnd(succeeded=False, reason=pod.reason, message=pod.message)
-    return PodEnd(
-        succeeded=pod.phase == "Succeeded",
-        exit_code=main.exit_code,
-        reason=pod.reason or main.exit_reason,
-        message=main.termination_message,
-        ended_at=parse_timestamp(main.finished_time) if main.finished_time else None,
-    )
-
-
-def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
-    """A TrainingQueue as the scheduler sees it."""
-    quotas = spec.quotas
-    return Queue(
-        name=name,
-        nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
-        max_priority=spec.max_priority,
-        namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
-        parent=spec.parent,
-        borrowing_limit={
-            quota.gpu_pool: quota.borrowing_limit_gpus
-            for quota in quotas
-            if quota.borrowing_limit_gpus is not None
-        },
-        lending_limit={
-            quota.gpu_pool: quota.lending_limit_gpus
-            for quota in quotas
-            if quota.lending_limit_gpus is not None
-        },
-        preemption=PreemptionRule(
-            within_queue=WithinQueue(spec.preemption.within_queue),
-            reclaim=Reclaim(spec.preemption.reclaim),
-        ),
-        min_runtime_seconds=float(spec.min_runtime_seconds),
-        weight=float(spec.weight),
-        user_limit={
-            quota.gpu_pool: quota.user_limit_gpus
-            for quota in quotas
-            if quota.user_limit_gpus is not None
-        },
-    )
-
-
-def policy_of(policy: SchedulingPolicy) -> Policy:
-    """The owner's choices as the scheduler sees them."""
-    moves = policy.moves
-    return Policy(
-        waiting=WaitingRule(policy.waiting),
-        restart_seconds=policy.restart_seconds,
-        priority_seconds=policy.priority_seconds,
-        order=Ordering(policy.order),
-        history_weight=policy.history_weight,
-        history_seconds=policy.history_half_life_seconds,
-        reservations=policy.reservations,
-        surplus=policy.surplus,
-        repairs_preempt=policy.repairs_preempt,
-        moves=None
-        if moves is None
-        else MoveBudget(gangs=moves.jobs, gpu_seconds=moves.gpu_seconds),
-        move_back=policy.move_back,
     )
 
 
@@ -244,7 +132,3 @@ def _toleration(toleration: ApiToleration) -> Toleration:
         value=toleration.value or "",
         effect=TaintEffect(toleration.effect) if toleration.effect else None,
     )
-
-
-def _sentence(reason: str, message: str) -> str:
-    return f"{reason}: {message[:200]}" if message else reason

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJobStatus
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
-from drumline.controller.cache.cluster import Backoff, ClusterCache
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.snapshots import Backoff
 from drumline.controller.reconciler.executor import (
     UNSEEN_SECONDS,
     Executor,
@@ -94,14 +95,14 @@ class Reconciler:
             RetryLater: to be tried again after a given time.
             KubeError: to be tried again.
         """
-        for uid in self._state.take_gone(key):
+        for uid in self._state.jobs.take_deleted(key):
             self._memory.pop(uid, None)
             self._watch.unfollow(uid)
             namespace = key.partition("/")[0]
-            if self._state.facts_of(namespace, uid):
+            if self._state.pods.of(namespace, uid):
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
         for _ in range(MAX_WRITES_A_RECONCILE):
-            job = self._state.job(key)
+            job = self._state.jobs.get(key)
             if job is None:
                 return None
             memory = self._memory.setdefault(job.uid, Memory())
@@ -123,7 +124,7 @@ class Reconciler:
         raise RetryLater(0.1)
 
     def _observe(self, job: Job, memory: Memory) -> Observed:
-        pods = tuple(self._state.facts_of(job.namespace, job.uid))
+        pods = tuple(self._state.pods.of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
         report = self._listen(job, pods, memory)
         now = self._clock()
@@ -137,7 +138,7 @@ class Reconciler:
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
             silent=report.lost if report else frozenset(),
             gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
-            node_disruptions=self._state.nodes.threats(sorted(nodes)),
+            node_disruptions=self._state.nodes.certain_disruptions(sorted(nodes)),
             incidents=report.status.incidents if report else (),
             notice=report.status.notice if report else None,
             notified=memory.notified,
@@ -221,14 +222,16 @@ class Reconciler:
         the slate.
         """
         now, reason = self._clock(), str(status.reason)
-        before = self._state.backoffs.get(job.uid)
+        before = self._state.scheduling.backoffs.get(job.uid)
         started = parse_timestamp(job.status.started_at) if job.status.started_at else now
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
         lenience = 1 if reason == Reason.API_REFUSED else 2
         steps = min(count - lenience, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         cause = status.incident or reason
-        self._state.backoffs[job.uid] = Backoff(until=now + delay, cause=cause, count=count)
+        self._state.scheduling.backoffs[job.uid] = Backoff(
+            until=now + delay, cause=cause, count=count
+        )
 
     def _tell(self, job: Job, status: TrainingJobStatus) -> None:
         """Log, count and announce what has just become true."""
@@ -259,6 +262,6 @@ class Reconciler:
             self._metrics.jobs.restarts.labels(reason=status.reason or "").inc()
 
     def _distrust_refusers(self, job: Job) -> None:
-        for pod in self._state.facts_of(job.namespace, job.uid):
+        for pod in self._state.pods.of(job.namespace, job.uid):
             if pod.end is not None and refused_by_kubelet(pod.end):
                 self._state.nodes.distrust(pod.node)

@@ -32,7 +32,7 @@ class Forecasts:
 
     Args:
         state: the caches.
-        past: what queues have had.
+        usage: what queues have had.
         policy: the choices of the cluster's owner.
         clock: seconds since the epoch.
         wake: has the scheduler look, and tell what is new.
@@ -43,14 +43,14 @@ class Forecasts:
         self,
         *,
         state: ClusterCache,
-        past: UsageHistory,
+        usage: UsageHistory,
         policy: Policy,
         clock: Callable[[], float],
         wake: Callable[[], None],
         forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
     ) -> None:
         self._state = state
-        self._past = past
+        self._usage = usage
         self._policy = policy
         self._clock = clock
         self._wake = wake
@@ -75,11 +75,11 @@ class Forecasts:
     async def look_ahead(self) -> None:
         """Work out when those who wait now will start."""
         now = self._clock()
-        pending = self._state.pending()
+        pending = self._state.scheduling.pending()
         if not pending:
             self._starts = {}
             return
-        snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
+        snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
         stopped = threading.Event()
         try:
             found = await asyncio.to_thread(

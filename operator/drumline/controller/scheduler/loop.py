@@ -44,12 +44,12 @@ class SchedulerLoop:
     Args:
         state: the caches.
         committer: carries decisions out.
-        texts: tells waiting jobs why they wait.
+        messages: tells waiting jobs why they wait.
         metrics: where cycles are timed and jobs counted.
         clock: seconds since the epoch.
         wake: set when something may have changed.
         policy: the choices of the cluster's owner.
-        past: what queues have had.
+        usage: what queues have had.
         captures: where a cycle is written that is asked for.
     """
 
@@ -58,22 +58,22 @@ class SchedulerLoop:
         *,
         state: ClusterCache,
         committer: Committer,
-        texts: WaitingMessages,
+        messages: WaitingMessages,
         metrics: Metrics,
         clock: Callable[[], float],
         wake: asyncio.Event,
         policy: Policy,
-        past: UsageHistory,
+        usage: UsageHistory,
         captures: CycleCaptures,
     ) -> None:
         self._state = state
         self._committer = committer
-        self._texts = texts
+        self._messages = messages
         self._metrics = metrics
         self._clock = clock
         self._wake = wake
         self._policy = policy
-        self._past = past
+        self._usage = usage
         self._captures = captures
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
@@ -101,15 +101,15 @@ class SchedulerLoop:
 
     async def cycle(self) -> float | None:
         """One cycle; returns in how many seconds the next is due without a wake-up."""
-        settled = await self._committer.withdraw(self._state.jobs(), now=self._clock())
+        settled = await self._committer.withdraw(self._state.jobs.all(), now=self._clock())
         started = time.perf_counter()
         now = self._clock()
-        snapshot = replace(self._state.snapshot(now=now), history=self._past.at(now))
-        pending = tuple(self._state.pending())
-        jobs = {job.uid: job for job in self._state.jobs()}
-        for key, problem in self._state.left_out.items():
+        snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
+        pending = tuple(self._state.scheduling.pending())
+        jobs = {job.uid: job for job in self._state.jobs.all()}
+        for key, problem in self._state.scheduling.left_out.items():
             log.warning("job_left_out", job=key, why=problem)
-        self._state.left_out.clear()
+        self._state.scheduling.left_out.clear()
         gathered = time.perf_counter()
         decisions = decide(
             snapshot=snapshot,
@@ -147,16 +147,16 @@ class SchedulerLoop:
         waiting: set[str] = set()
         told = {preemption.uid for preemption in decisions.preemptions}  # by their nominations
         for blocked in decisions.blocked:
-            job = self._state.job(blocked.key)
+            job = self._state.jobs.get(blocked.key)
             if job is not None and job.uid == blocked.uid and blocked.uid not in told:
                 waiting.add(job.uid)
-                self._texts.say(job, reason=str(blocked.reason), message=_told(blocked))
-        for job in self._state.queued_without_class():
+                self._messages.say(job, reason=str(blocked.reason), message=_told(blocked))
+        for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
             text = f"priorityClassName {name!r} does not exist; create it or name another"
-            self._texts.say(job, reason=PRIORITY_CLASS_NOT_FOUND, message=text)
-        self._texts.keep_only(waiting)
+            self._messages.say(job, reason=PRIORITY_CLASS_NOT_FOUND, message=text)
+        self._messages.keep_only(waiting)
 
     def _observe(self, seconds: float, phase: str) -> None:
         self._metrics.scheduling.cycle_seconds.labels(phase=phase).observe(seconds)

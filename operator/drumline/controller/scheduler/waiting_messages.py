@@ -112,7 +112,7 @@ class WaitingMessages:
 
     async def _write(self, text: Text) -> bool:
         """Write one text; False when it has to be tried again."""
-        job = self._state.job(text.key)
+        job = self._state.jobs.get(text.key)
         if job is None or job.uid != text.uid or not _waits(job):
             return True
         now = self._clock()

@@ -40,7 +40,7 @@ class UsageReporter:
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
-        past: what queues have had; told what they hold.
+        usage: what queues have had; told what they hold.
         clock: seconds since the epoch.
     """
 
@@ -52,7 +52,7 @@ class UsageReporter:
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
-        past: UsageHistory,
+        usage: UsageHistory,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class UsageReporter:
         self._queues = queues
         self._pools = pools
         self._metrics = metrics
-        self._past = past
+        self._usage = usage
         self._clock = clock
 
     async def run(self) -> None:
@@ -79,8 +79,8 @@ class UsageReporter:
         self._report_goodput()
         self._report_disruptions()
         now = self._clock()
-        snapshot = self._state.snapshot(now=now)
-        self._past.observe(snapshot, now=now)
+        snapshot = self._state.scheduling.snapshot(now=now)
+        self._usage.observe(snapshot, now=now)
         statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
@@ -93,12 +93,12 @@ class UsageReporter:
     def _past_of(self, view: ObjectView, status: Json, *, now: float) -> Json:
         """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
         changed = any(view.status.get(field) != value for field, value in status.items())
-        return self._past.told(view.name, before=view.status, changed=changed, now=now)
+        return self._usage.told(view.name, before=view.status, changed=changed, now=now)
 
     def _report_goodput(self) -> None:
         productive: Counter[str] = Counter()
         every: Counter[str] = Counter()
-        for job in self._state.jobs():
+        for job in self._state.jobs.all():
             account = job.status.gpu_seconds
             if account is not None:
                 productive[job.spec.queue] += account.productive
@@ -122,7 +122,7 @@ class UsageReporter:
         for held in snapshot.admitted:
             used[held.gang.queue][held.pool] += held.gpus
             admitted[held.gang.queue] += 1
-        pending = Counter(job.spec.queue for job in self._state.jobs() if is_queued(job))
+        pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
         statuses: dict[tuple[str, str], Json] = {}
         self._metrics.scheduling.queue_gpus.clear()
         for queue in snapshot.queues:

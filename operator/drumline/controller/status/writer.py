@@ -45,6 +45,8 @@ class StatusWriter:
             resource_version=job.resource_version,
             status=status.model_dump(mode="json", by_alias=True, exclude_none=True),
         )
-        self._state.assume(replace(job, resource_version=written.resource_version, status=status))
+        self._state.jobs.assume(
+            replace(job, resource_version=written.resource_version, status=status)
+        )
         if status.assignment != job.status.assignment or status.phase != job.status.phase:
             self._wake_scheduler()

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from drumline.controller.cache.cluster import Backoff, ClusterCache
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.snapshots import Backoff
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -47,12 +48,12 @@ def state() -> ClusterCache:
 
 
 def node(state: ClusterCache, name: str = "node-0") -> Node:
-    return next(node for node in state.snapshot(now=NOW).nodes if node.name == name)
+    return next(node for node in state.scheduling.snapshot(now=NOW).nodes if node.name == name)
 
 
 def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
     """The job as it is after a status write of our own was acknowledged."""
-    job = state.job(KEY)
+    job = state.jobs.get(KEY)
     assert job is not None
     changed = job.status.model_copy(update=status)
     return replace(job, resource_version=str(version), status=changed)
@@ -79,7 +80,7 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
     state.on_job(None, job_view(status=assignment("node-0", "node-1")))
 
     def reserved() -> frozenset[int]:
-        (held,) = state.snapshot(now=NOW).admitted
+        (held,) = state.scheduling.snapshot(now=NOW).admitted
         return held.reserved
 
     assert reserved() == {0, 1}
@@ -100,13 +101,13 @@ def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterCache) -> 
         state.on_pod(None, pod_view(index=index, node_name=f"node-{index}"))
     state.on_pod(None, foreign_pod("theirs"))
     assert going() == [0, 0]
-    held = state.job(KEY)
+    held = state.jobs.get(KEY)
     assert held is not None
     assert held.status.assignment is not None
     given_up = held.status.assignment.model_copy(update={"lost": [1]})
-    state.assume(written(state, version=2, assignment=given_up))
+    state.jobs.assume(written(state, version=2, assignment=given_up))
     assert going() == [0, 2]
-    state.assume(written(state, version=3, assignment=None))
+    state.jobs.assume(written(state, version=3, assignment=None))
     assert going() == [2, 2]
     assert node(state).used.gpus == 3
     released = job_view(version=3)
@@ -119,17 +120,17 @@ def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) 
     first = job_view(version=1)
     state.on_job(None, first)
     ours = written(state, version=5, step=3)
-    state.assume(ours)
-    assert state.job(KEY) == ours
-    assert list(state.jobs()) == [ours]
+    state.jobs.assume(ours)
+    assert state.jobs.get(KEY) == ours
+    assert list(state.jobs.all()) == [ours]
     state.on_job(first, job_view(version=4))
-    assert state.job(KEY) == ours
+    assert state.jobs.get(KEY) == ours
     state.on_job(first, job_view(version=5, status={"step": 3}))
-    confirmed = state.job(KEY)
+    confirmed = state.jobs.get(KEY)
     assert confirmed is not None
     assert confirmed.status.step == 3
     state.on_job(first, job_view(version=6, status={"step": 4}))
-    newest = state.job(KEY)
+    newest = state.jobs.get(KEY)
     assert newest is not None
     assert newest.status.step == 4
 
@@ -138,8 +139,8 @@ def test_what_the_watch_overtook_is_not_assumed(state: ClusterCache) -> None:
     state.on_job(None, job_view(version=1))
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(version=7))
-    state.assume(ours)
-    found = state.job(KEY)
+    state.jobs.assume(ours)
+    found = state.jobs.get(KEY)
     assert found is not None
     assert found.resource_version == "7"
 
@@ -148,8 +149,8 @@ def test_nothing_is_assumed_of_a_namesake(state: ClusterCache) -> None:
     state.on_job(None, job_view(version=1))
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(uid="job-2", version=3))
-    state.assume(ours)
-    found = state.job(KEY)
+    state.jobs.assume(ours)
+    found = state.jobs.get(KEY)
     assert found is not None
     assert (found.uid, found.resource_version) == ("job-2", "3")
 
@@ -157,19 +158,19 @@ def test_nothing_is_assumed_of_a_namesake(state: ClusterCache) -> None:
 def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: ClusterCache) -> None:
     view = job_view()
     state.on_job(None, view)
-    state.backoffs["job-1"] = Backoff(until=9.0, cause="quota", count=2)
+    state.scheduling.backoffs["job-1"] = Backoff(until=9.0, cause="quota", count=2)
     state.on_job(view, None)
-    assert state.job(KEY) is None
-    assert state.backoffs == {}
-    assert state.take_gone(KEY) == {"job-1"}
-    assert state.take_gone(KEY) == set()
+    assert state.jobs.get(KEY) is None
+    assert state.scheduling.backoffs == {}
+    assert state.jobs.take_deleted(KEY) == {"job-1"}
+    assert state.jobs.take_deleted(KEY) == set()
 
 
 def test_a_replaced_job_counts_as_deleted(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     state.on_job(None, job_view(uid="job-2"))
-    assert state.take_gone(KEY) == {"job-1"}
-    found = state.job(KEY)
+    assert state.jobs.take_deleted(KEY) == {"job-1"}
+    found = state.jobs.get(KEY)
     assert found is not None
     assert found.uid == "job-2"
 
@@ -179,7 +180,7 @@ def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: Cluster
     problem = state.on_job(None, job_view(version=2, nodes="many"))
     assert problem is not None
     assert "nodes" in problem
-    found = state.job(KEY)
+    found = state.jobs.get(KEY)
     assert found is not None
     assert found.resource_version == "1"
 
@@ -188,8 +189,8 @@ def test_unreadable_pools_and_queues_are_named(state: ClusterCache) -> None:
     bad = ObjectView(namespace="", name="h100", uid="h100", resource_version="2", spec={"x": 1})
     assert state.on_pool(pool_view(), bad)
     assert state.on_queue(None, replace_spec(queue_view(), {"quotas": "all"}))
-    assert state.pool_spec("h100") is not None
-    assert [queue.nominal for queue in state.snapshot(now=NOW).queues] == [{"h100": 64}]
+    assert state.pools.get("h100") is not None
+    assert [queue.nominal for queue in state.scheduling.snapshot(now=NOW).queues] == [{"h100": 64}]
 
 
 def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
@@ -201,48 +202,48 @@ def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
 def test_a_distrusted_node_is_trusted_again_at_its_next_update(state: ClusterCache) -> None:
     state.nodes.distrust("node-0")
     state.nodes.distrust("nowhere")
-    assert [each.distrusted for each in state.snapshot(now=NOW).nodes] == [True, False]
+    assert [each.distrusted for each in state.scheduling.snapshot(now=NOW).nodes] == [True, False]
     same = node_view("node-0", version=1)
-    assert not state.nodes.on_node(same, same).offer
+    assert not state.nodes.on_node(same, same).schedulable
     assert node(state).distrusted
-    assert state.nodes.on_node(same, node_view("node-0", version=2)).offer
+    assert state.nodes.on_node(same, node_view("node-0", version=2)).schedulable
     assert not node(state).distrusted
 
 
 def test_a_node_that_comes_back_starts_with_a_clean_slate(state: ClusterCache) -> None:
     state.nodes.distrust("node-0")
     state.nodes.on_node(node_view("node-0"), None)
-    assert [each.name for each in state.snapshot(now=NOW).nodes] == ["node-1"]
+    assert [each.name for each in state.scheduling.snapshot(now=NOW).nodes] == ["node-1"]
     state.nodes.on_node(None, node_view("node-0"))
     assert not node(state).distrusted
 
 
 def test_priorities_come_from_their_classes(state: ClusterCache) -> None:
     state.on_job(None, job_view(priorityClassName="high"))
-    assert state.pending() == []
-    assert [job.name for job in state.queued_without_class()] == ["llama"]
+    assert state.scheduling.pending() == []
+    assert [job.name for job in state.scheduling.jobs_without_priority_class()] == ["llama"]
     high = priority_view("high", 1000)
     state.on_priority_class(None, high)
-    assert [gang.priority for gang in state.pending()] == [1000]
+    assert [gang.priority for gang in state.scheduling.pending()] == [1000]
     state.on_priority_class(high, priority_view("high", 5))
-    assert [gang.priority for gang in state.pending()] == [5]
+    assert [gang.priority for gang in state.scheduling.pending()] == [5]
 
 
 def test_a_job_that_names_no_class_has_the_default_one(state: ClusterCache) -> None:
     state.on_job(None, job_view())
-    assert [gang.priority for gang in state.pending()] == [0]
+    assert [gang.priority for gang in state.scheduling.pending()] == [0]
     usual = priority_view("usual", 7, default=True)
     state.on_priority_class(None, usual)
-    assert [gang.priority for gang in state.pending()] == [7]
+    assert [gang.priority for gang in state.scheduling.pending()] == [7]
     state.on_priority_class(usual, None)
-    assert [gang.priority for gang in state.pending()] == [0]
+    assert [gang.priority for gang in state.scheduling.pending()] == [0]
 
 
 def test_a_backoff_reaches_the_scheduler(state: ClusterCache) -> None:
     state.on_job(None, job_view())
-    assert [gang.retry_at for gang in state.pending()] == [0.0]
-    state.backoffs["job-1"] = Backoff(until=99.0, cause="quota", count=1)
-    (gang,) = state.pending()
+    assert [gang.retry_at for gang in state.scheduling.pending()] == [0.0]
+    state.scheduling.backoffs["job-1"] = Backoff(until=99.0, cause="quota", count=1)
+    (gang,) = state.scheduling.pending()
     assert (gang.retry_at, gang.retry_cause) == (99.0, "quota")
 
 
@@ -252,8 +253,8 @@ def test_who_waits_and_who_holds(state: ClusterCache) -> None:
     state.on_job(None, job_view("paused", uid="c", suspend=True))
     over = {**assignment("node-0", "node-1"), "finishedAt": "2023-11-14T22:14:00Z"}
     state.on_job(None, job_view("over", uid="d", status=over))
-    assert [gang.key for gang in state.pending()] == ["team/waits"]
-    assert [held.gang.key for held in state.snapshot(now=NOW).admitted] == ["team/holds"]
+    assert [gang.key for gang in state.scheduling.pending()] == ["team/waits"]
+    assert [held.gang.key for held in state.scheduling.snapshot(now=NOW).admitted] == ["team/holds"]
 
 
 def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterCache) -> None:
@@ -269,15 +270,15 @@ def test_a_pod_of_another_owner_is_no_member_but_takes_its_room(state: ClusterCa
         requests={"nvidia.com/gpu": 2},
     )
     state.on_pod(None, impostor)
-    assert list(state.facts_of("team", "job-1")) == []
+    assert list(state.pods.of("team", "job-1")) == []
     assert node(state).used.gpus == 2
 
 
 def test_of_two_pools_a_node_belongs_to_the_first_by_name(state: ClusterCache) -> None:
     state.on_pool(None, pool_view("a-pool"))
-    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"a-pool"}
+    assert {each.pool for each in state.scheduling.snapshot(now=NOW).nodes} == {"a-pool"}
     state.on_pool(pool_view("a-pool"), None)
-    assert {each.pool for each in state.snapshot(now=NOW).nodes} == {"h100"}
+    assert {each.pool for each in state.scheduling.snapshot(now=NOW).nodes} == {"h100"}
 
 
 NODES = st.sampled_from(["node-0", "node-1", "node-2"])
@@ -351,7 +352,9 @@ class Incremental(RuleBasedStateMachine):
             fresh.on_pod(None, pod)
         for each in self.nodes.values():
             fresh.nodes.on_node(None, each)
-        assert by_name(self.state.snapshot(now=NOW)) == by_name(fresh.snapshot(now=NOW))
+        assert by_name(self.state.scheduling.snapshot(now=NOW)) == by_name(
+            fresh.scheduling.snapshot(now=NOW)
+        )
 
 
 def by_name(snapshot: Snapshot) -> tuple[dict[str, Node], set[str]]:
@@ -367,14 +370,14 @@ def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> 
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW)}
     state.on_job(None, job_view(status=status))
     state.on_pod(None, pod_view(index=0))
-    (first,) = state.snapshot(now=NOW).admitted
-    assert state.snapshot(now=NOW + 1).admitted[0] is first
+    (first,) = state.scheduling.snapshot(now=NOW).admitted
+    assert state.scheduling.snapshot(now=NOW + 1).admitted[0] is first
     state.on_pod(None, pod_view(index=1))
-    (whole,) = state.snapshot(now=NOW + 1).admitted
+    (whole,) = state.scheduling.snapshot(now=NOW + 1).admitted
     assert (first.reserved, whole.reserved) == ({1}, frozenset())
     state.on_pod(pod_view(index=1), None)
-    assert state.snapshot(now=NOW + 1).admitted[0].reserved == {1}
-    (later,) = state.snapshot(now=NOW + 600).admitted
+    assert state.scheduling.snapshot(now=NOW + 1).admitted[0].reserved == {1}
+    (later,) = state.scheduling.snapshot(now=NOW + 600).admitted
     assert later.gpu_seconds_at_risk > first.gpu_seconds_at_risk
 
 
@@ -383,10 +386,10 @@ def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None
     group = {"name": "rl", "jobs": 3}
     for name in ("actor", "learner"):
         state.on_job(None, job_view(name, uid=name, group=group))
-    assert {gang.group_gangs for gang in state.pending()} == {3}
+    assert {gang.group_gangs for gang in state.scheduling.pending()} == {3}
     over = {"generation": 1, "finishedAt": "2023-11-14T22:13:20Z", "phase": "Succeeded"}
     state.on_job(None, job_view("critic", uid="critic", group=group, status=over))
-    assert {gang.group_gangs for gang in state.pending()} == {2}
+    assert {gang.group_gangs for gang in state.scheduling.pending()} == {2}
 
 
 def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
@@ -394,7 +397,7 @@ def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
     state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), progress=told.get)
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 600)}
     state.on_job(None, job_view(status=status))
-    (before,) = state.snapshot(now=NOW).admitted
+    (before,) = state.scheduling.snapshot(now=NOW).admitted
     told["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
-    (after,) = state.snapshot(now=NOW).admitted
+    (after,) = state.scheduling.snapshot(now=NOW).admitted
     assert after.gpu_seconds_at_risk < before.gpu_seconds_at_risk

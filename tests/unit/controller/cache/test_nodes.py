@@ -1,4 +1,4 @@
-"""Nodes: what they offer, what is announced about them, and whom a change concerns."""
+"""Nodes: what they schedulable, what is announced about them, and whom a change concerns."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def book(clock: Clock) -> NodeCache:
+def nodes(clock: Clock) -> NodeCache:
     """One node with a member of team/llama and somebody else's pod."""
-    book = NodeCache(clock=clock)
-    book.on_node(None, node_view())
-    book.on_pod(None, pod_view())
-    book.on_pod(None, foreign_pod("theirs"))
-    return book
+    nodes = NodeCache(clock=clock)
+    nodes.on_node(None, node_view())
+    nodes.on_pod(None, pod_view())
+    nodes.on_pod(None, foreign_pod("theirs"))
+    return nodes
 
 
-def update(book: NodeCache, **fields: Any) -> NodeChange:
-    return book.on_node(node_view(), node_view(version=2, **fields))
+def update(nodes: NodeCache, **fields: Any) -> NodeChange:
+    return nodes.on_node(node_view(), node_view(version=2, **fields))
 
 
 def marked(key: str) -> dict[str, Any]:
     return {"taints": (TaintView(key=key, effect="NoSchedule"),)}
 
 
-def only(book: NodeCache) -> Node:
-    (node,) = book.offers(POOLS, leaves=lambda _: False)
+def only(nodes: NodeCache) -> Node:
+    (node,) = nodes.in_pools(POOLS, is_leaving=lambda _: False)
     return node
 
 
-def test_a_heartbeat_concerns_nobody(book: NodeCache) -> None:
-    assert update(book, addresses={"InternalIP": "10.0.0.1"}) == NodeChange()
+def test_a_heartbeat_concerns_nobody(nodes: NodeCache) -> None:
+    assert update(nodes, addresses={"InternalIP": "10.0.0.1"}) == NodeChange()
 
 
 def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
-    book: NodeCache, clock: Clock
+    nodes: NodeCache, clock: Clock
 ) -> None:
-    assert update(book, **marked(SPOT)) == NodeChange(offer=True, jobs=JOB)
-    assert book.threats(["node-0", "elsewhere"]) == (
+    assert update(nodes, **marked(SPOT)) == NodeChange(schedulable=True, jobs=JOB)
+    assert nodes.certain_disruptions(["node-0", "elsewhere"]) == (
         NodeDisruption(
             node="node-0",
             kind=DisruptionKind.SPOT_RECLAIM,
@@ -71,71 +71,71 @@ def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
             deadline=clock.now + 120,
         ),
     )
-    assert only(book).closed == f"SpotReclaim ({SPOT})"
+    assert only(nodes).closed == f"SpotReclaim ({SPOT})"
 
 
 def test_an_end_that_is_likely_closes_and_one_that_is_possible_does_nothing(
-    book: NodeCache,
+    nodes: NodeCache,
 ) -> None:
-    likely = update(book, **marked("aws-node-termination-handler/rebalance-recommendation"))
-    assert (likely, book.threats(["node-0"])) == (NodeChange(offer=True), ())
-    assert only(book).closed
-    update(book, **marked("DeletionCandidateOfClusterAutoscaler"))
-    assert (only(book).closed, len(list(book.disruptions()))) == ("", 1)
+    likely = update(nodes, **marked("aws-node-termination-handler/rebalance-recommendation"))
+    assert (likely, nodes.certain_disruptions(["node-0"])) == (NodeChange(schedulable=True), ())
+    assert only(nodes).closed
+    update(nodes, **marked("DeletionCandidateOfClusterAutoscaler"))
+    assert (only(nodes).closed, len(list(nodes.disruptions()))) == ("", 1)
 
 
 def test_a_deadline_stays_what_it_was_when_the_node_is_updated(
-    book: NodeCache, clock: Clock
+    nodes: NodeCache, clock: Clock
 ) -> None:
-    update(book, **marked(SPOT))
+    update(nodes, **marked(SPOT))
     clock.now += 60
-    update(book, **marked(SPOT), labels={"gpu": "h100", "new": "label"})
-    (threat,) = book.threats(["node-0"])
+    update(nodes, **marked(SPOT), labels={"gpu": "h100", "new": "label"})
+    (threat,) = nodes.certain_disruptions(["node-0"])
     assert threat.deadline == clock.now + 60
 
 
-def test_an_announcement_that_is_taken_back_is_forgotten(book: NodeCache) -> None:
-    update(book, **marked(SPOT))
-    assert update(book) == NodeChange(offer=True, jobs=JOB)
-    assert (book.threats(["node-0"]), list(book.disruptions())) == ((), [])
+def test_an_announcement_that_is_taken_back_is_forgotten(nodes: NodeCache) -> None:
+    update(nodes, **marked(SPOT))
+    assert update(nodes) == NodeChange(schedulable=True, jobs=JOB)
+    assert (nodes.certain_disruptions(["node-0"]), list(nodes.disruptions())) == ((), [])
 
 
-def test_a_maintenance_comes_near_without_an_event(book: NodeCache, clock: Clock) -> None:
+def test_a_maintenance_comes_near_without_an_event(nodes: NodeCache, clock: Clock) -> None:
     at = str(int(clock.now) + 3600)
-    update(book, labels={"gpu": "h100", "cloud.google.com/scheduled-maintenance-time": at})
-    assert (book.look_again(), book.threats(["node-0"])) == ([], ())
+    update(nodes, labels={"gpu": "h100", "cloud.google.com/scheduled-maintenance-time": at})
+    assert (nodes.check_announcements(), nodes.certain_disruptions(["node-0"])) == ([], ())
     clock.now += 3000
-    assert book.look_again() == [NodeChange(offer=True, jobs=JOB)]
-    assert book.threats(["node-0"]) != ()
-    assert book.look_again() == []
+    assert nodes.check_announcements() == [NodeChange(schedulable=True, jobs=JOB)]
+    assert nodes.certain_disruptions(["node-0"]) != ()
+    assert nodes.check_announcements() == []
 
 
-def test_a_node_is_gone_with_its_object_or_by_somebodys_word(book: NodeCache) -> None:
-    assert [book.is_gone(name) for name in ("node-0", "elsewhere")] == [False, True]
-    assert update(book, **marked(OUT_OF_SERVICE)).jobs == JOB
-    assert book.is_gone("node-0")
-    update(book)
-    assert not book.is_gone("node-0")
-    assert book.on_node(node_view(version=2), None).jobs == JOB
-    assert book.is_gone("node-0")
+def test_a_node_is_gone_with_its_object_or_by_somebodys_word(nodes: NodeCache) -> None:
+    assert [nodes.is_gone(name) for name in ("node-0", "elsewhere")] == [False, True]
+    assert update(nodes, **marked(OUT_OF_SERVICE)).jobs == JOB
+    assert nodes.is_gone("node-0")
+    update(nodes)
+    assert not nodes.is_gone("node-0")
+    assert nodes.on_node(node_view(version=2), None).jobs == JOB
+    assert nodes.is_gone("node-0")
 
 
-def test_who_hears_a_node_concerns_its_jobs(book: NodeCache) -> None:
+def test_who_hears_a_node_concerns_its_jobs(nodes: NodeCache) -> None:
     quiet = ConditionView(type="Ready", status="Unknown")
-    assert update(book, ready=False, conditions=(quiet,)).jobs == JOB
-    assert (book.is_ready("node-0"), book.is_ready("elsewhere")) == (False, False)
-    assert not book.is_gone("node-0")
+    assert update(nodes, ready=False, conditions=(quiet,)).jobs == JOB
+    assert (nodes.is_ready("node-0"), nodes.is_ready("elsewhere")) == (False, False)
+    assert not nodes.is_gone("node-0")
 
 
-def test_pods_that_are_to_go_are_counted_apart_and_still_hold_their_room(book: NodeCache) -> None:
-    (node,) = book.offers(POOLS, leaves=lambda pod: pod.namespace == "team")
+def test_pods_that_are_to_go_are_counted_apart_and_still_hold_their_room(nodes: NodeCache) -> None:
+    (node,) = nodes.in_pools(POOLS, is_leaving=lambda pod: pod.namespace == "team")
     assert (node.used.gpus, node.terminating.gpus) == (3, 2)
     gone = foreign_pod("theirs", terminating=True)
-    book.on_pod(foreign_pod("theirs"), gone)
-    assert only(book).terminating.gpus == 1
+    nodes.on_pod(foreign_pod("theirs"), gone)
+    assert only(nodes).terminating.gpus == 1
 
 
-def test_a_node_of_no_pool_is_offered_to_nobody(book: NodeCache) -> None:
+def test_a_node_of_no_pool_is_offered_to_nobody(nodes: NodeCache) -> None:
     other: NodeView = node_view("other", labels={"gpu": "none"})
-    book.on_node(None, other)
-    assert [node.name for node in book.offers(POOLS, leaves=lambda _: False)] == ["node-0"]
+    nodes.on_node(None, other)
+    assert [node.name for node in nodes.in_pools(POOLS, is_leaving=lambda _: False)] == ["node-0"]

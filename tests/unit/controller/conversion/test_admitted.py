@@ -10,10 +10,11 @@ import pytest
 from drumline.controller.conversion.admitted import (
     admitted_of,
     gpu_seconds_at_risk,
-    holds_places,
-    places_of,
+    holds_assignment,
+    positions_of,
 )
-from drumline.controller.conversion.jobs import facts_of, gang_of, job_of
+from drumline.controller.conversion.jobs import gang_of, job_of
+from drumline.controller.conversion.pods import facts_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.timestamps import timestamp
@@ -35,7 +36,9 @@ def held(**status: Any) -> Job:
 
 def seen(job: Job, *pods: PodFacts) -> Admitted:
     gang = gang_of(job, priority=0)
-    return admitted_of(job, gang=gang, places=places_of(job), pods=pods, progress=None, now=NOW)
+    return admitted_of(
+        job, gang=gang, positions=positions_of(job), pods=pods, progress=None, now=NOW
+    )
 
 
 def member(index: int, generation: int = 1) -> PodFacts:
@@ -67,9 +70,9 @@ def test_a_lost_place_is_neither_reserved_nor_held() -> None:
     )
     found = seen(job, member(0))
     assert (found.lost, found.reserved, found.size) == ({1}, {2}, 3)
-    places = places_of(job)
-    assert [places.stands(index, 1) for index in range(4)] == [True, False, False, True]
-    assert not places.stands(0, 2)
+    places = positions_of(job)
+    assert [places.has_member(index, 1) for index in range(4)] == [True, False, False, True]
+    assert not places.has_member(0, 2)
 
 
 def test_only_a_job_that_goes_on_has_places_kept_for_it() -> None:
@@ -131,13 +134,13 @@ def test_work_of_unknown_pace_is_at_risk_as_a_whole() -> None:
     assert gpu_seconds_at_risk(held(), Progress(step=3), now=NOW) == 400.0
 
 
-def test_places_of_a_size_that_the_job_may_no_more_have_do_not_count() -> None:
+def test_positions_of_a_size_that_the_job_may_no_more_have_do_not_count() -> None:
     job = held()
-    assert holds_places(job)
+    assert holds_assignment(job)
     places = {"gpuPool": "h100", "nodes": ["a"], "generation": 1}
-    assert not holds_places(held(assignment=places))
-    assert not holds_places(held(finishedAt=timestamp(NOW)))
-    assert not holds_places(job_of(job_view()))
+    assert not holds_assignment(held(assignment=places))
+    assert not holds_assignment(held(finishedAt=timestamp(NOW)))
+    assert not holds_assignment(job_of(job_view()))
 
 
 def elastic(**status: Any) -> Job:

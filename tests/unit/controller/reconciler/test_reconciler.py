@@ -97,7 +97,7 @@ class Operator:
                 pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
                 signing_key=KEY,
                 gpu_resource=lambda _: "nvidia.com/gpu",
-                pods_of=lambda job: state.facts_of(job.namespace, job.uid),
+                pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,
             ),
             watch=self.watch,

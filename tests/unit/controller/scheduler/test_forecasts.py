@@ -46,7 +46,7 @@ async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
     state, woken = a_full_node(), []
     forecasts = Forecasts(
         state=state,
-        past=UsageHistory(half_life=3600.0),
+        usage=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: woken.append(True),
@@ -65,7 +65,7 @@ async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
     state = a_full_node()
     forecasts = Forecasts(
         state=state,
-        past=UsageHistory(half_life=3600.0),
+        usage=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
@@ -90,7 +90,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
 
     forecasts = Forecasts(
         state=a_full_node(),
-        past=UsageHistory(half_life=3600.0),
+        usage=UsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,

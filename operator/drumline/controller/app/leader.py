@@ -1,0 +1,234 @@
+"""The components of a leader: how they are wired, and in which order they start.
+
+Wiring makes objects and starts nothing. Then the informers fill their caches; only then, so that
+nothing is decided on half a cluster, scheduler, reconciler and reporter start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.event_handlers import EventHandlers
+from drumline.controller.cache.informers import Informers
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.conversion.jobs import platform_tolerations
+from drumline.controller.conversion.queues import policy_of
+from drumline.controller.reconciler.executor import Executor
+from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.reconciler.work_queue import WorkQueue
+from drumline.controller.reconciler.workers import work
+from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.loop import SchedulerLoop
+from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.status.job_events import JobEvents
+from drumline.controller.status.usage_reporter import UsageReporter
+from drumline.controller.status.writer import StatusWriter
+from drumline.kube.client import KubeClient
+from drumline.kube.events import EventRecorder
+from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.settings import Settings
+from drumline.telemetry import logs
+from drumline.telemetry.incidents import IncidentCounters
+from drumline.telemetry.metrics import Metrics
+
+log = logs.get("drumline.controller.app.leader")
+
+WORKERS = 32
+BURST_SECONDS = 0.1
+"""A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
+ANNOUNCEMENT_SECONDS = 5.0
+"""At least this often announced disruptions are judged again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """What one term of leadership is given.
+
+    Attributes:
+        client: fenced writes to the API server.
+        epoch: the number of the term.
+        signing_key: what the jobs' tokens are derived from.
+        settings: what the Deployment says.
+        metrics: of this process.
+    """
+
+    client: KubeClient
+    epoch: int
+    signing_key: bytes
+    settings: Settings
+    metrics: Metrics
+
+
+class Leader:
+    """All components of a leader, wired.
+
+    Args:
+        term: what this term is given.
+        queue: keys of the jobs to reconcile.
+        agents: the client of the jobs' agents.
+        watch: the watch of gangs that train.
+    """
+
+    def __init__(
+        self, term: Term, *, queue: WorkQueue, agents: AgentClient, watch: AgentWatch
+    ) -> None:
+        settings = term.settings
+        self._term = term
+        self._queue = queue
+        self._watch = watch
+        self._wake = asyncio.Event()
+        self._pods = _pod_settings(settings)
+        self._state = ClusterCache(
+            nodes=NodeCache(clock=time.time),
+            progress=watch.progress,
+            platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
+        )
+        self.informers = Informers.of(term.client, metrics=term.metrics)
+        self.captures = CycleCaptures(file=settings.capture_file, wake=self._wake.set)
+        self._writer = StatusWriter(
+            client=term.client, state=self._state, wake_scheduler=self._wake.set
+        )
+        self._recorder = EventRecorder(term.client, instance=settings.identity)
+        self._job_events = JobEvents(self._recorder)
+        self._reconciler = self._wire_reconciler(agents)
+
+    async def fill_caches(self, group: asyncio.TaskGroup) -> None:
+        """Start the informers in `group`; returns when every cache holds a whole list."""
+        EventHandlers(
+            self._state,
+            enqueue=self._queue.add,
+            enqueue_soon=lambda key: self._queue.add_after(key, BURST_SECONDS),
+            wake_scheduler=self._wake.set,
+        ).subscribe_to(self.informers)
+        for informer in self.informers.all():
+            group.create_task(informer.run())
+        await self.informers.wait_synced()
+        sizes = {each.resource.plural: len(each.values()) for each in self.informers.all()}
+        log.info("synced", **sizes)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Start scheduler, workers and reporter in `group`, on caches that are filled."""
+        policy = policy_of(self._term.settings.scheduling)
+        usage = UsageHistory(half_life=policy.history_seconds)
+        statuses = {queue.name: queue.status for queue in self.informers.queues.values()}
+        usage.restore(statuses, now=time.time())
+        forecasts = Forecasts(
+            state=self._state, usage=usage, policy=policy, clock=time.time, wake=self._wake.set
+        )
+        messages = WaitingMessages(
+            state=self._state,
+            writer=self._writer,
+            job_events=self._job_events,
+            forecasts=forecasts,
+            clock=time.time,
+        )
+        scheduler = SchedulerLoop(
+            state=self._state,
+            committer=self._wire_committer(),
+            messages=messages,
+            metrics=self._term.metrics,
+            clock=time.time,
+            wake=self._wake,
+            policy=policy,
+            usage=usage,
+            captures=self.captures,
+        )
+        for _ in range(WORKERS):
+            group.create_task(
+                work(queue=self._queue, reconciler=self._reconciler, metrics=self._term.metrics)
+            )
+        group.create_task(scheduler.run())
+        group.create_task(messages.run())
+        group.create_task(forecasts.run())
+        group.create_task(
+            _check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
+        )
+        group.create_task(self._wire_reporter(usage).run())
+        group.create_task(self._recorder.run())
+        self._wake.set()
+
+    def _wire_reconciler(self, agents: AgentClient) -> Reconciler:
+        term, state = self._term, self._state
+        return Reconciler(
+            writer=self._writer,
+            executor=Executor(
+                client=term.client,
+                agents=agents,
+                pods=self._pods,
+                signing_key=term.signing_key,
+                gpu_resource=_gpu_resource(state),
+                pods_of=lambda job: state.pods.of(job.namespace, job.uid),
+                clock=time.time,
+            ),
+            watch=self._watch,
+            state=state,
+            epoch=term.epoch,
+            progress_seconds=term.settings.progress_seconds,
+            metrics=term.metrics,
+            ledger=IncidentCounters(term.metrics),
+            job_events=self._job_events,
+            clock=time.time,
+        )
+
+    def _wire_committer(self) -> Committer:
+        return Committer(
+            writer=self._writer,
+            pods=self._pods,
+            epoch=self._term.epoch,
+            preemption_seconds=self._term.settings.preemption_seconds,
+            metrics=self._term.metrics,
+            job_events=self._job_events,
+            enqueue=self._queue.add,
+        )
+
+    def _wire_reporter(self, usage: UsageHistory) -> UsageReporter:
+        return UsageReporter(
+            client=self._term.client,
+            state=self._state,
+            queues=self.informers.queues,
+            pools=self.informers.pools,
+            metrics=self._term.metrics,
+            usage=usage,
+            clock=time.time,
+        )
+
+
+async def _check_announcements(
+    state: ClusterCache, *, enqueue: Callable[[str], None], wake: asyncio.Event
+) -> None:
+    """A disruption that is announced for a stated time comes near without an event of its node."""
+    while True:
+        await asyncio.sleep(ANNOUNCEMENT_SECONDS)
+        for change in state.nodes.check_announcements():
+            if change.schedulable:
+                wake.set()
+            for key in change.jobs:
+                enqueue(key)
+
+
+def _pod_settings(settings: Settings) -> PodSettings:
+    return PodSettings(
+        trainer_image=settings.trainer_image,
+        join_image=settings.operator_image,
+        priority_class=settings.priority_class,
+        operator_namespace=settings.namespace,
+        trainer_pod=settings.trainer_pod,
+        metrics_from=settings.metrics_from,
+    )
+
+
+def _gpu_resource(state: ClusterCache) -> Callable[[str], str | None]:
+    def look_up(pool: str) -> str | None:
+        spec = state.pools.get(pool)
+        return spec.gpu_resource if spec is not None else None
+
+    return look_up

@@ -1,0 +1,120 @@
+"""What every event of an informer does: update the cache, wake jobs, wake the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from drumline.api.base import LABEL_JOB
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.informers import Informers
+from drumline.kube.store import Change, Event
+from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.cache.event_handlers")
+
+
+class EventHandlers:
+    """The subscribers of all informers.
+
+    Args:
+        state: what the events update.
+        enqueue: wakes the reconciler for a job's key.
+        enqueue_soon: the same, after a moment: the pods of a gang change in bursts.
+        wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
+    """
+
+    def __init__(
+        self,
+        state: ClusterCache,
+        *,
+        enqueue: Callable[[str], None],
+        enqueue_soon: Callable[[str], None],
+        wake_scheduler: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._enqueue = enqueue
+        self._enqueue_soon = enqueue_soon
+        self._wake_scheduler = wake_scheduler
+
+    def subscribe_to(self, informers: Informers) -> None:
+        """Receive every later event of these informers."""
+        informers.jobs.subscribe(self._on_job)
+        informers.pods.subscribe(self._on_pod)
+        informers.nodes.subscribe(self._on_node)
+        informers.pools.subscribe(self._on_pool)
+        informers.queues.subscribe(self._on_queue)
+        informers.priority_classes.subscribe(self._on_priority_class)
+
+    def _on_job(self, event: Event[ObjectView]) -> None:
+        old, new = _sides(event)
+        if _unreadable(event, self._state.on_job(old, new)):
+            return
+        if _scheduling_changed(event):
+            self._wake_scheduler()
+        self._enqueue("/".join(event.key))
+
+    def _on_pod(self, event: Event[PodView]) -> None:
+        old, new = _sides(event)
+        self._state.on_pod(old, new)
+        job = event.view.labels.get(LABEL_JOB)
+        if job is not None:
+            self._enqueue_soon(f"{event.view.namespace}/{job}")
+        if _capacity_changed(old, new, foreign=job is None):
+            self._wake_scheduler()
+
+    def _on_node(self, event: Event[NodeView]) -> None:
+        change = self._state.nodes.on_node(*_sides(event))
+        if change.schedulable:
+            self._wake_scheduler()
+        for key in change.jobs:
+            self._enqueue_soon(key)
+
+    def _on_pool(self, event: Event[ObjectView]) -> None:
+        if _spec_changed(event):
+            _unreadable(event, self._state.on_pool(*_sides(event)))
+            self._wake_scheduler()
+
+    def _on_queue(self, event: Event[ObjectView]) -> None:
+        if _spec_changed(event):
+            _unreadable(event, self._state.on_queue(*_sides(event)))
+            self._wake_scheduler()
+
+    def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
+        self._state.on_priority_class(*_sides(event))
+        self._wake_scheduler()
+
+
+def _unreadable(event: Event[ObjectView], problem: str | None) -> bool:
+    if problem is not None:
+        log.warning("object_unreadable", key="/".join(event.key).lstrip("/"), why=problem)
+    return problem is not None
+
+
+def _sides(event: Event[Any]) -> tuple[Any, Any]:
+    """(before, after); None after a deletion."""
+    if event.change is Change.DELETED:
+        return event.view, None
+    return event.previous, event.view
+
+
+def _capacity_changed(old: PodView | None, new: PodView | None, *, foreign: bool) -> bool:
+    """Whether a pod freed resources, or a pod of another owner took some."""
+    if new is None or old is None:
+        return new is None or foreign
+    if new.finished != old.finished:
+        return True
+    return foreign and (new.node_name, new.requests) != (old.node_name, old.requests)
+
+
+def _spec_changed(event: Event[ObjectView]) -> bool:
+    """Whether an object came, went, or has another spec: its status does not count."""
+    if event.change is Change.DELETED or event.previous is None:
+        return True
+    return event.previous.generation != event.view.generation
+
+
+def _scheduling_changed(event: Event[ObjectView]) -> bool:
+    """Our own status writes wake the scheduler themselves: here only users' changes count."""
+    return event.change is not Change.MODIFIED or _spec_changed(event)

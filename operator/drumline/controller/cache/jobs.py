@@ -1,0 +1,96 @@
+"""The TrainingJobs: as the watch shows them, and as our own writes left them.
+
+A write of ours that the API server acknowledged is *assumed*: it is the job's version here until
+the watch shows it or a later one (kube-scheduler's cache calls this the same). Nothing is assumed
+that was not acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from drumline.api.load import ApiError
+from drumline.controller.conversion.jobs import job_of
+from drumline.kube.views import ObjectView
+from drumline.lifecycle.model.job import Job
+
+
+class JobCache:
+    """The newest version known of every job. For one event loop.
+
+    Args:
+        changed: called with a job's version before and after every change.
+        forgotten: called with namespace and uid when a job is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        changed: Callable[[Job | None, Job | None], None],
+        forgotten: Callable[[str, str], None],
+    ) -> None:
+        self._changed = changed
+        self._forgotten = forgotten
+        self._shown: dict[str, Job] = {}
+        self._assumed: dict[str, Job] = {}
+        self._deleted: dict[str, set[str]] = defaultdict(set)
+
+    def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+        """Take in an event; returns why the job cannot be read, if so. None as `new`: deleted."""
+        if new is None:
+            if old is not None:
+                self._delete(f"{old.namespace}/{old.name}", old.uid)
+            return None
+        key = f"{new.namespace}/{new.name}"
+        shown = self._shown.get(key)
+        if shown is not None and shown.uid != new.uid:
+            self._delete(key, shown.uid)
+        try:
+            job = job_of(new)
+        except ApiError as error:
+            return str(error)
+        before = self.get(key)
+        self._shown[key] = job
+        assumed = self._assumed.get(new.uid)
+        if assumed is not None and _at_least(new.resource_version, assumed.resource_version):
+            del self._assumed[new.uid]
+        self._changed(before, self.get(key))
+        return None
+
+    def assume(self, job: Job) -> None:
+        """Our own write was acknowledged: this is the job until the watch shows it or newer."""
+        shown = self._shown.get(job.key)
+        if shown is None or shown.uid != job.uid:
+            return
+        if not _at_least(shown.resource_version, job.resource_version):
+            self._changed(self.get(job.key), job)
+            self._assumed[job.uid] = job
+
+    def take_deleted(self, key: str) -> set[str]:
+        """The uids of the deleted jobs with this key; each is returned once."""
+        return self._deleted.pop(key, set())
+
+    def get(self, key: str) -> Job | None:
+        """The newest version known of the job `namespace/name`."""
+        shown = self._shown.get(key)
+        return None if shown is None else self._assumed.get(shown.uid, shown)
+
+    def all(self) -> Iterable[Job]:
+        """The newest version known of every job."""
+        return (self._assumed.get(job.uid, job) for job in self._shown.values())
+
+    def _delete(self, key: str, uid: str) -> None:
+        if key in self._shown and self._shown[key].uid == uid:
+            self._changed(self.get(key), None)
+            del self._shown[key]
+        self._assumed.pop(uid, None)
+        self._deleted[key].add(uid)
+        self._forgotten(key.partition("/")[0], uid)
+
+
+def _at_least(shown: str, written: str) -> bool:
+    """Whether a shown version is this write or a later one (comparable since Kubernetes 1.35)."""
+    if shown.isdecimal() and written.isdecimal():
+        return int(shown) >= int(written)
+    return shown == written

@@ -1,0 +1,61 @@
+"""The pods of every job. A pod counts as a job's when its owner reference and its label agree."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection
+
+from drumline.api.base import LABEL_JOB_UID
+from drumline.controller.conversion.pods import facts_of
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.observed import PodFacts
+
+
+class JobPods:
+    """Pods by namespace and uid of their job, all generations of it. For one event loop."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
+        self._events: Counter[tuple[str, str]] = Counter()
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
+        """Take in an event; None as `new`: deleted."""
+        if old is not None:
+            self._remove(old)
+        if new is None or not is_owned(new):
+            return
+        facts = facts_of(new)
+        if facts is not None:
+            self._pods[new.namespace, new.owner_uid][new.uid] = facts
+            self._events[new.namespace, new.owner_uid] += 1
+
+    def of(self, namespace: str, uid: str) -> Collection[PodFacts]:
+        """The pods of a job; a pod of another namespace is never included."""
+        return self._pods.get((namespace, uid), {}).values()
+
+    def facts(self, pod: PodView) -> PodFacts | None:
+        """The facts kept of this pod; None for a pod that is no job's."""
+        return self._pods.get((pod.namespace, pod.owner_uid), {}).get(pod.uid)
+
+    def events(self, namespace: str, uid: str) -> int:
+        """How many events of this job's pods were taken in: a stamp that changes with them."""
+        return self._events[namespace, uid]
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """The job is gone; its pods follow with their own events."""
+        self._events.pop((namespace, uid), None)
+
+    def _remove(self, pod: PodView) -> None:
+        job = (pod.namespace, pod.owner_uid)
+        pods = self._pods.get(job)
+        if pods is None:
+            return
+        if pods.pop(pod.uid, None) is not None:
+            self._events[job] += 1
+        if not pods:
+            del self._pods[job]
+
+
+def is_owned(pod: PodView) -> bool:
+    """Whether the pod's label and its owner reference name the same job."""
+    return LABEL_JOB_UID in pod.labels and pod.labels[LABEL_JOB_UID] == pod.owner_uid

@@ -1,0 +1,212 @@
+"""The scheduler's input: the snapshot of the cluster and the gangs that wait.
+
+A value is computed once and kept as long as what it was computed from: a gang by the version of its
+job, an admitted gang by the version of its job and the events of its pods. The scheduler recognises
+an unchanged `Admitted` by identity (`scheduling.snapshot_cache`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from drumline.api.base import LABEL_JOB
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.pods import JobPods, is_owned
+from drumline.controller.cache.specs import PriorityCache, SpecCache
+from drumline.controller.conversion.admitted import (
+    MemberPositions,
+    admitted_of,
+    holds_assignment,
+    positions_of,
+)
+from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.conversion.nodes import pool_of
+from drumline.controller.conversion.queues import queue_of
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
+from drumline_trainer.contract import Progress
+
+RISK_SECONDS = 60.0
+"""For how long a figure of the work that an eviction would lose is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """A job whose placement failed again and again: not before `until`, because of `cause`."""
+
+    until: float
+    cause: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The caches that a snapshot is built from."""
+
+    jobs: JobCache
+    pods: JobPods
+    nodes: NodeCache
+    pools: SpecCache[GpuPoolSpec]
+    queues: SpecCache[TrainingQueueSpec]
+    priorities: PriorityCache
+
+
+class SnapshotBuilder:
+    """Builds what one scheduling cycle reads.
+
+    Args:
+        sources: the caches.
+        progress: the progress that a job's agents reported last, by the job's uid.
+        platform_tolerations: what the platform adds to pods of the bundled trainer.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        *,
+        progress: Callable[[str], Progress | None],
+        platform_tolerations: tuple[Toleration, ...],
+    ) -> None:
+        self._sources = sources
+        self._progress = progress
+        self._platform_tolerations = platform_tolerations
+        self._gangs: dict[str, tuple[str, Gang]] = {}
+        self._positions: dict[str, tuple[str, MemberPositions]] = {}
+        self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
+        self.backoffs: dict[str, Backoff] = {}
+        """By uid of the job."""
+        self.left_out: dict[str, str] = {}
+        """Jobs of which no gang can be made, with the reason; cleared by its reader."""
+
+    def snapshot(self, *, now: float) -> Snapshot:
+        """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
+        sources = self._sources
+        nodes = sources.nodes.in_pools(sources.pools.by_name, is_leaving=self._is_leaving)
+        return Snapshot(
+            nodes=tuple(nodes),
+            pools=tuple(pool_of(name, spec) for name, spec in sources.pools.by_name.items()),
+            queues=tuple(queue_of(name, spec) for name, spec in sources.queues.by_name.items()),
+            admitted=tuple(self._all_admitted(now=now)),
+        )
+
+    def pending(self) -> list[Gang]:
+        """Every job that waits for an assignment and can be scheduled."""
+        waiting = (
+            job for job in self._sources.jobs.all() if is_queued(job) and self._has_class(job)
+        )
+        gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
+        if any(gang.group for gang in gangs):
+            return self._without_started_members(gangs)
+        return gangs
+
+    def jobs_without_priority_class(self) -> list[Job]:
+        """Waiting jobs that name a priority class that does not exist."""
+        return [
+            job for job in self._sources.jobs.all() if not self._has_class(job) and is_queued(job)
+        ]
+
+    def forget(self, uid: str) -> None:
+        """The job of this uid is gone."""
+        for by_uid in (self._gangs, self._positions, self._admitted, self.backoffs):
+            by_uid.pop(uid, None)
+
+    def priorities_changed(self) -> None:
+        """Build every gang again: its priority may be another."""
+        self._gangs.clear()
+
+    def _without_started_members(self, gangs: list[Gang]) -> list[Gang]:
+        """Groups without the jobs that had an assignment and gave it back: no job waits for them.
+
+        group of 3: actor and critic wait, reward trained and was suspended -> both wait for 2
+        """
+        over = Counter(
+            (job.namespace, job.spec.group.name)
+            for job in self._sources.jobs.all()
+            if job.spec.group is not None
+            and job.status.generation is not None
+            and job.status.assignment is None
+        )
+        started = {gang.uid: over[gang.namespace, gang.group] for gang in gangs if gang.group}
+        return [
+            replace(gang, group_gangs=max(1, gang.group_gangs - started[gang.uid]))
+            if started.get(gang.uid)
+            else gang
+            for gang in gangs
+        ]
+
+    def _has_class(self, job: Job) -> bool:
+        return self._sources.priorities.exists(job.spec.priority_class_name)
+
+    def _all_admitted(self, *, now: float) -> Iterable[Admitted]:
+        for job in self._sources.jobs.all():
+            gang = self._gang(job) if holds_assignment(job) else None
+            if gang is not None:
+                yield self._admitted_gang(job, gang, now=now)
+
+    def _admitted_gang(self, job: Job, gang: Gang, *, now: float) -> Admitted:
+        """The same object as long as nothing changed.
+
+        The work that an eviction would lose grows all the time: it is computed again every
+        `RISK_SECONDS`, and when the job's agents report another checkpoint.
+        """
+        pods = self._sources.pods
+        progress = self._progress(job.uid)
+        saved = progress.checkpoint_step if progress is not None else None
+        events = pods.events(job.namespace, job.uid)
+        stamp = (job.resource_version, events, saved, now // RISK_SECONDS)
+        known = self._admitted.get(job.uid)
+        if known is None or known[0] != stamp or known[1].gang is not gang:
+            admitted = admitted_of(
+                job,
+                gang=gang,
+                positions=self._positions_of(job),
+                pods=pods.of(job.namespace, job.uid),
+                progress=progress,
+                now=now,
+            )
+            known = self._admitted[job.uid] = (stamp, admitted)
+        return known[1]
+
+    def _is_leaving(self, pod: PodView) -> bool:
+        """Whether a job's pod is no member any more: it is about to be deleted."""
+        if not is_owned(pod):
+            return False
+        facts = self._sources.pods.facts(pod)
+        job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
+        if facts is None or job is None or job.uid != pod.owner_uid or not holds_assignment(job):
+            return True
+        return not self._positions_of(job).has_member(facts.index, facts.generation)
+
+    def _positions_of(self, job: Job) -> MemberPositions:
+        known = self._positions.get(job.uid)
+        if known is None or known[0] != job.resource_version:
+            known = self._positions[job.uid] = (job.resource_version, positions_of(job))
+        return known[1]
+
+    def _gang(self, job: Job) -> Gang | None:
+        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""
+        backoff = self.backoffs.get(job.uid)
+        version = f"{job.resource_version}/{backoff.until if backoff else 0}"
+        known = self._gangs.get(job.uid)
+        if known is not None and known[0] == version:
+            return known[1]
+        try:
+            gang = gang_of(
+                job,
+                priority=self._sources.priorities.value_of(job.spec.priority_class_name),
+                platform_tolerations=self._platform_tolerations,
+                retry_at=backoff.until if backoff else 0.0,
+                retry_cause=backoff.cause if backoff else "",
+            )
+        except ValueError as error:  # one bad job must not stop the cycle
+            self.left_out[job.key] = str(error)
+            return None
+        self._gangs[job.uid] = (version, gang)
+        return gang

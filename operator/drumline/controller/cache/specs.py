@@ -1,0 +1,73 @@
+"""Specs of GpuPools and TrainingQueues by name, and the values of PriorityClasses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import ApiError, parse
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.kube.views import ObjectView, PriorityClassView
+
+Spec = TypeVar("Spec", GpuPoolSpec, TrainingQueueSpec)
+
+
+class SpecCache(Generic[Spec]):
+    """The newest readable spec of every object of one cluster-scoped kind.
+
+    Args:
+        model: the model of the spec.
+    """
+
+    def __init__(self, model: type[Spec]) -> None:
+        self._model = model
+        self._specs: dict[str, Spec] = {}
+
+    @property
+    def by_name(self) -> Mapping[str, Spec]:
+        """All specs; a live view."""
+        return self._specs
+
+    def get(self, name: str) -> Spec | None:
+        """The spec of this object, if it is known."""
+        return self._specs.get(name)
+
+    def on_object(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+        """Take in an event; returns why the spec cannot be read: the last good one stays then."""
+        if new is None:
+            if old is not None:
+                self._specs.pop(old.name, None)
+            return None
+        try:
+            self._specs[new.name] = parse(self._model, new.spec, at="spec")
+        except ApiError as error:
+            return str(error)
+        return None
+
+
+class PriorityCache:
+    """The values of the PriorityClasses."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, int] = {}
+        self._default = 0
+
+    def on_priority_class(
+        self, old: PriorityClassView | None, new: PriorityClassView | None
+    ) -> None:
+        """Take in an event; None as `new`: deleted."""
+        if old is not None:
+            self._values.pop(old.name, None)
+            self._default = 0 if old.global_default else self._default
+        if new is not None:
+            self._values[new.name] = new.value
+            self._default = new.value if new.global_default else self._default
+
+    def value_of(self, name: str | None) -> int:
+        """The value of this class; the global default without a name, 0 for an unknown class."""
+        return self._default if name is None else self._values.get(name, 0)
+
+    def exists(self, name: str | None) -> bool:
+        """Whether a job may name this class: it exists, or no class is named."""
+        return name is None or name in self._values

@@ -1,0 +1,69 @@
+"""Queues and the scheduling policy of the API -> the values on which the scheduler decides."""
+
+from __future__ import annotations
+
+from drumline.api.policy import SchedulingPolicy
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.scheduling.model import (
+    MoveBudget,
+    Ordering,
+    Policy,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    WaitingRule,
+    WithinQueue,
+)
+
+
+def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
+    """A TrainingQueue as the scheduler sees it."""
+    quotas = spec.quotas
+    return Queue(
+        name=name,
+        nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
+        max_priority=spec.max_priority,
+        namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
+        parent=spec.parent,
+        borrowing_limit={
+            quota.gpu_pool: quota.borrowing_limit_gpus
+            for quota in quotas
+            if quota.borrowing_limit_gpus is not None
+        },
+        lending_limit={
+            quota.gpu_pool: quota.lending_limit_gpus
+            for quota in quotas
+            if quota.lending_limit_gpus is not None
+        },
+        preemption=PreemptionRule(
+            within_queue=WithinQueue(spec.preemption.within_queue),
+            reclaim=Reclaim(spec.preemption.reclaim),
+        ),
+        min_runtime_seconds=float(spec.min_runtime_seconds),
+        weight=float(spec.weight),
+        user_limit={
+            quota.gpu_pool: quota.user_limit_gpus
+            for quota in quotas
+            if quota.user_limit_gpus is not None
+        },
+    )
+
+
+def policy_of(policy: SchedulingPolicy) -> Policy:
+    """The owner's choices as the scheduler sees them."""
+    moves = policy.moves
+    return Policy(
+        waiting=WaitingRule(policy.waiting),
+        restart_seconds=policy.restart_seconds,
+        priority_seconds=policy.priority_seconds,
+        order=Ordering(policy.order),
+        history_weight=policy.history_weight,
+        history_seconds=policy.history_half_life_seconds,
+        reservations=policy.reservations,
+        surplus=policy.surplus,
+        repairs_preempt=policy.repairs_preempt,
+        moves=None
+        if moves is None
+        else MoveBudget(gangs=moves.jobs, gpu_seconds=moves.gpu_seconds),
+        move_back=policy.move_back,
+    )

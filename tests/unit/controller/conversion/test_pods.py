@@ -1,0 +1,133 @@
+"""Views -> the values that are decided on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.controller.conversion.pods import facts_of
+from drumline.kube.views import ContainerView, PodPhase, PodView
+from drumline.lifecycle.model.observed import PodEnd, PodFacts
+from tests.builders import T0
+from tests.unit.controller.views import pod_view
+
+
+def container(**state: Any) -> ContainerView:
+    return ContainerView(name="trainer", **state)
+
+
+def facts(pod: PodView) -> PodFacts:
+    found = facts_of(pod)
+    assert found is not None
+    return found
+
+
+def test_a_running_member() -> None:
+    pod = pod_view(index=1, generation=2, pod_ip="10.0.0.1", ready=True, containers=(container(),))
+    assert facts(pod) == PodFacts(
+        name="llama-1-g2",
+        uid="job-1-1-2",
+        index=1,
+        generation=2,
+        node="node-0",
+        ip="10.0.0.1",
+        ready=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "joining"),
+    [
+        ({}, True),
+        ({"waiting_reason": "PodInitializing"}, False),
+        ({"exit_code": 0}, False),
+    ],
+)
+def test_joining_is_the_time_its_container_runs(state: dict[str, Any], joining: bool) -> None:
+    join = ContainerView(name="drumline-join", **state)
+    assert facts(pod_view(init_containers=(join,))).joining is joining
+
+
+def test_the_first_container_that_waits_says_why() -> None:
+    waits = container(waiting_reason="ImagePullBackOff", waiting_message="not found " * 50)
+    text = facts(pod_view(containers=(waits,))).waiting
+    assert text.startswith("ImagePullBackOff: not found")
+    assert len(text) < 250
+
+
+@pytest.mark.parametrize(
+    ("pod", "end"),
+    [
+        ({}, None),
+        ({"phase": PodPhase.PENDING}, None),
+        (
+            {
+                "phase": PodPhase.SUCCEEDED,
+                "containers": (
+                    container(exit_code=0, exit_reason="Completed", termination_message="bye"),
+                ),
+            },
+            PodEnd(succeeded=True, exit_code=0, reason="Completed", message="bye"),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "containers": (
+                    container(
+                        exit_code=137,
+                        exit_reason="OOMKilled",
+                        finished_time="2023-11-14T22:13:20Z",
+                    ),
+                ),
+                "init_containers": (ContainerView(name="drumline-join", exit_code=0),),
+            },
+            PodEnd(succeeded=False, exit_code=137, reason="OOMKilled", ended_at=T0),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "containers": (container(),),
+                "init_containers": (ContainerView(name="drumline-join", exit_code=64),),
+            },
+            PodEnd(succeeded=False, exit_code=64),
+        ),
+        (
+            {"phase": PodPhase.FAILED, "reason": "OutOfcpu", "message": "no room"},
+            PodEnd(succeeded=False, reason="OutOfcpu", message="no room"),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "reason": "Evicted",
+                "containers": (container(exit_code=143, exit_reason="Error"),),
+            },
+            PodEnd(succeeded=False, exit_code=143, reason="Evicted"),
+        ),
+    ],
+)
+def test_how_a_pod_ended(pod: dict[str, Any], end: PodEnd | None) -> None:
+    assert facts(pod_view(**pod)).end == end
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"drumline.dev/index": "x"},
+        {"drumline.dev/index": "-1"},
+        {"drumline.dev/index": "7"},
+        {"drumline.dev/generation": ""},
+    ],
+)
+def test_a_pod_whose_labels_do_not_fit_its_name_is_none_of_ours(labels: dict[str, str]) -> None:
+    right = pod_view()
+    wrong = PodView(
+        namespace="team",
+        name=right.name,
+        uid="u",
+        resource_version="1",
+        owner_uid="job-1",
+        labels={**right.labels, **labels} if labels else {},
+    )
+    assert facts_of(wrong) is None

@@ -1,0 +1,92 @@
+"""Views -> the values that are decided on."""
+
+from __future__ import annotations
+
+from drumline.api.policy import MovesPolicy, SchedulingPolicy
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.conversion.queues import policy_of, queue_of
+from drumline.scheduling.model import (
+    MoveBudget,
+    Ordering,
+    Policy,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    WaitingRule,
+    WithinQueue,
+)
+
+
+def test_a_queue() -> None:
+    spec = TrainingQueueSpec.model_validate(
+        {
+            "quotas": [{"gpuPool": "h100", "nominalGpus": 16}],
+            "maxPriority": 100,
+            "namespaces": ["team"],
+        }
+    )
+    assert queue_of("research", spec) == Queue(
+        name="research",
+        nominal={"h100": 16},
+        max_priority=100,
+        namespaces=frozenset({"team"}),
+        borrowing_limit={},
+        lending_limit={},
+        preemption=PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY),
+        user_limit={},
+    )
+
+
+def test_a_queue_of_a_cohort() -> None:
+    quota = {"nominalGpus": 16, "borrowingLimitGpus": 8, "lendingLimitGpus": 4}
+    quota["userLimitGpus"] = 2
+    spec = TrainingQueueSpec.model_validate(
+        {
+            "parent": "all",
+            "quotas": [{"gpuPool": "h100", **quota}, {"gpuPool": "a100", "nominalGpus": 0}],
+            "preemption": {"withinQueue": "Never", "reclaim": "FairShare"},
+            "minRuntimeSeconds": 60,
+            "weight": 3,
+        }
+    )
+    assert queue_of("research", spec) == Queue(
+        name="research",
+        nominal={"h100": 16, "a100": 0},
+        parent="all",
+        borrowing_limit={"h100": 8},
+        lending_limit={"h100": 4},
+        preemption=PreemptionRule(within_queue=WithinQueue.NEVER, reclaim=Reclaim.FAIR_SHARE),
+        min_runtime_seconds=60.0,
+        weight=3.0,
+        user_limit={"h100": 2},
+    )
+
+
+def test_the_owner_s_choices() -> None:
+    assert policy_of(SchedulingPolicy()) == Policy()
+    chosen = SchedulingPolicy(
+        waiting="Strict",
+        order="FairShare",
+        reservations=3,
+        history_half_life_seconds=60,
+        history_weight=0.5,
+        restart_seconds=1,
+        priority_seconds=2,
+        surplus=True,
+        repairs_preempt=True,
+        moves=MovesPolicy(jobs=2, gpu_seconds=5),
+        move_back=True,
+    )
+    assert policy_of(chosen) == Policy(
+        waiting=WaitingRule.STRICT,
+        order=Ordering.FAIR_SHARE,
+        reservations=3,
+        history_seconds=60.0,
+        history_weight=0.5,
+        restart_seconds=1.0,
+        priority_seconds=2.0,
+        surplus=True,
+        repairs_preempt=True,
+        moves=MoveBudget(gangs=2, gpu_seconds=5.0),
+        move_back=True,
+    )
