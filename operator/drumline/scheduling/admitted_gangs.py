@@ -27,7 +27,7 @@ class AdmittedGangs:
     @property
     def may_grow(self) -> Sequence[Admitted]:
         """Elastic ones that are whole and stay."""
-        return [one for one in self.elastic if not (one.lost or one.leaving or one.giving_up)]
+        return [held for held in self.elastic if not (held.lost or held.leaving or held.giving_up)]
 
     def are(self, admitted: Sequence[Admitted]) -> bool:
         """Whether these are the very same."""

@@ -1,12 +1,12 @@
-"""One cycle on paper: what it was told and what it decided, as a JSON document of one version.
+"""A capture: the arguments and the decisions of one cycle as a versioned JSON document.
 
-A capture is written where something was decided that nobody understands, and read somewhere else:
-the same engine, given the same values, has to decide the same again. So the document holds every
-field of every value, floats to their last bit, and nothing else; `decode(encode(x)) == x`, and
-equal captures have equal bytes, whatever the order in their sets and mappings.
+A capture is written where a decision has to be explained, and replayed elsewhere: the same engine
+decides the same again. So the document holds every field of every value, floats to the last bit,
+and nothing else. `decode(encode(x)) == x`, and equal captures have equal bytes, whatever the order
+in their sets and mappings.
 
-Fields that were added to a value since a document was written have their defaults. A document of
-another version is rejected: what its words meant then is not known here.
+Fields that were added after a document was written get their defaults. A document of another
+version is rejected.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from drumline.scheduling.model import Gang, Policy, Snapshot
 KIND: Final = "SchedulingCapture"
 VERSION: Final = 1
 MAX_BYTES: Final = 256 * 1024 * 1024
-"""Some 100,000 nodes and jobs; a longer document is none of ours."""
+"""Enough for some 100,000 nodes and jobs."""
 
 
 class CaptureError(ValueError):
-    """A document that is no capture.
+    """A document that is not a capture.
 
     Attributes:
-        path: the field at fault, such as `capture.pending[0].nodes`; empty where it is none.
-        byte: where the document ceases to be JSON; None where it does not.
+        path: the field at fault, such as `capture.pending[0].nodes`; empty if it is no field.
+        byte: offset at which the document is not JSON; None if all of it is.
     """
 
     def __init__(self, problem: str, *, path: str = "", byte: int | None = None) -> None:
@@ -42,7 +42,7 @@ class CaptureError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """The arguments of one `decide`, and its answer."""
+    """The arguments of one `decide` and what it returned."""
 
     snapshot: Snapshot
     pending: tuple[Gang, ...]
@@ -50,18 +50,18 @@ class Capture:
     now: float
     decisions: Decisions
     program: str = ""
-    """The version of Drumline that decided it."""
+    """The version of Drumline that decided."""
 
 
 class _Head(msgspec.Struct):
-    """What every version of the document begins with."""
+    """The fields that every version of the document has."""
 
     kind: str = ""
     version: int = 0
 
 
 class _Document(msgspec.Struct):
-    """The whole of it."""
+    """The whole document."""
 
     kind: str
     version: int
@@ -73,7 +73,7 @@ _DOCUMENT: Final = msgspec.json.Decoder(_Document)
 
 
 def encode(capture: Capture) -> bytes:
-    """The document of a capture, a value a line: two of them can be compared by eye."""
+    """The document of a capture, one value a line, so that two documents can be diffed."""
     document = _Document(kind=KIND, version=VERSION, capture=capture)
     plain: object = msgspec.to_builtins(document, str_keys=True, order="deterministic")
     return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
@@ -96,13 +96,13 @@ def decode(document: bytes) -> Capture:
             raise CaptureError(f"{head.version} is not known, only {VERSION}", path="version")
         return _DOCUMENT.decode(document).capture
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise _told(str(error)) from None
+        raise _capture_error(str(error)) from None
 
 
-def _told(problem: str) -> CaptureError:
-    """What msgspec says: `what - at `$.path`` of a value, `what (byte n)` of what is not JSON."""
-    what, found, where = problem.rpartition(" - at `$.")
-    if found:
+def _capture_error(problem: str) -> CaptureError:
+    """From a message of msgspec: `what - at `$.path`` for a value, `what (byte n)` for bad JSON."""
+    what, at_path, where = problem.rpartition(" - at `$.")
+    if at_path:
         return CaptureError(what, path=where.rstrip("`"))
     byte = re.search(r"\(byte (\d+)\)$", problem)
     return CaptureError(problem, byte=int(byte[1]) if byte else None)

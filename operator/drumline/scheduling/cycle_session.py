@@ -296,7 +296,9 @@ class CycleSession:
         pools = self._pools.of(gang=gang, queue=queue)
         if isinstance(pools, Rejection):
             pool, least = pools.remedy.pool if pools.remedy else "", gang.legal_sizes[0]
-            enough = self._enough.told(pools, gang=gang, pool=pool, pods=least) if pool else pools
+            enough = (
+                self._enough.complete(pools, gang=gang, pool=pool, pods=least) if pool else pools
+            )
             return CannotStart(pools={}, why=enough)
         if gang.retry_at > self._now:
             return CannotStart(pools={}, why=self._backlog.back_off(gang=gang, pools=pools))
@@ -383,7 +385,7 @@ class CycleSession:
     def _look(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
         rejection = self._projection.current.quota.never(gang=gang, pool=pool, size=pods)
         if rejection:
-            return self._enough.told(rejection, gang=gang, pool=pool, pods=pods)
+            return self._enough.complete(rejection, gang=gang, pool=pool, pods=pods)
         rejection = self._backlog.behind(gang=gang, pool=pool)
         if rejection:
             return rejection
@@ -391,7 +393,7 @@ class CycleSession:
         if rejection:
             # A gang that never fits must not be told (nor hold its queue) to wait for quota.
             hopeless = self._placer.hopeless(gang=gang, pool=pool, pods=pods)
-            return hopeless or self._enough.told(rejection, gang=gang, pool=pool, pods=pods)
+            return hopeless or self._enough.complete(rejection, gang=gang, pool=pool, pods=pods)
         nodes = self._placer.find(gang=gang, pool=pool, pods=pods)
         if isinstance(nodes, Rejection):
             return nodes

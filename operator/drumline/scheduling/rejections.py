@@ -121,5 +121,5 @@ def correction(*, wrong: str, right: Iterable[str]) -> Remedy | None:
     return None if nearest is None else Remedy(kind=RemedyKind.CORRECT_NAME, where=nearest)
 
 
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one, other, autojunk=False).ratio()
+def _likeness(wrong: str, right: str) -> float:
+    return SequenceMatcher(None, wrong, right, autojunk=False).ratio()

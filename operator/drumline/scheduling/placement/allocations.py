@@ -112,23 +112,23 @@ class Allocations(dict[str, Allocation]):
         uids = self._uids_of.get(key)
         return self[min(uids)] if uids else None
 
-    def line(self, domain: Domain) -> Iterator[Allocation]:
+    def in_eviction_order(self, domain: Domain) -> Iterator[Allocation]:
         """Whoever has pods in a domain, in the order of leaving it."""
-        line = self._line
-        if line is None:
-            line = self._line = []
+        ordered = self._line
+        if ordered is None:
+            ordered = self._line = []
             for allocation in self.values():
                 self._enter(allocation, sort=False)
-            line.sort()
+            ordered.sort()
         if not domain.path:
-            yield from (self[uid] for _, _, uid in tuple(line))
+            yield from (self[uid] for _, _, uid in tuple(ordered))
             return
         leaves = self._tree.domain_of[self._tree.leaf_depth][domain.start : domain.stop]
         uids = {uid for leaf in set(leaves) for uid in self._leaves[leaf]}
-        found = [(self[uid].pods_in(domain), self[uid]) for uid in uids]
-        found = [(pods, allocation) for pods, allocation in found if pods]
-        found.sort(key=lambda one: (one[1].gang.priority, -one[0], one[1].gang.uid))
-        yield from (allocation for _, allocation in found)
+        inside = [(self[uid].pods_in(domain), self[uid]) for uid in uids]
+        inside = [(pods, allocation) for pods, allocation in inside if pods]
+        inside.sort(key=lambda entry: (entry[1].gang.priority, -entry[0], entry[1].gang.uid))
+        yield from (allocation for _, allocation in inside)
 
     def _enter(self, allocation: Allocation, *, sort: bool = True) -> None:
         if self._line is None or not allocation.places:

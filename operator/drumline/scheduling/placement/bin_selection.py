@@ -107,13 +107,13 @@ class _Table:
 
     def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
         """Who gets what in the best way to an entry."""
-        found: list[BinChoice] = []
+        choices: list[BinChoice] = []
         for part, choice in zip(reversed(self._parts), reversed(self._choices), strict=True):
             place = int(choice[count, target])
             if place >= 0:
                 option = part.options[place]
-                found.append(BinChoice(identity=part.identity, option=option))
+                choices.append(BinChoice(identity=part.identity, option=option))
                 source, goal = self._mix.shifts[option.roles]
                 target = int(source[int(np.flatnonzero(goal == target)[0])])
                 count -= int(option.counts)
-        return found
+        return choices

@@ -65,14 +65,14 @@ def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Blocker]
     if view.leaving or not HypotheticalCapacity.can_be(search):
         return []
     imagined = HypotheticalCapacity(search)
-    found = minimal_subset(
+    blockers = minimal_subset(
         candidates=_gangs(view, search.gang.uid, domain, imagined.release),
         remove=lambda leaver: leaver.leave(),
         fits=lambda: imagined.holds(identity),
     )
-    for leaver in found:
+    for leaver in blockers:
         leaver.leave()
-    return found if imagined.holds(identity) else []
+    return blockers if imagined.holds(identity) else []
 
 
 def _anybody(search: Search, identity: int, domain: Domain) -> list[Blocker]:
@@ -87,9 +87,9 @@ def _anybody(search: Search, identity: int, domain: Domain) -> list[Blocker]:
         _kept(view, own, domain),
         _foreign(index, view, domain),
     )
-    found = minimal_subset(candidates=leavers, remove=lambda leaver: leaver.leave(), fits=fits)
+    blockers = minimal_subset(candidates=leavers, remove=lambda leaver: leaver.leave(), fits=fits)
     index.catch_up()
-    return found
+    return blockers
 
 
 def _depart(view: PoolView, allocation: Allocation) -> Undo:
@@ -103,7 +103,7 @@ def _depart(view: PoolView, allocation: Allocation) -> Undo:
 def _gangs(
     view: PoolView, own: str, domain: Domain, leave: Callable[[Allocation], Undo]
 ) -> Iterator[Blocker]:
-    for allocation in view.allocations.line(domain):
+    for allocation in view.allocations.in_eviction_order(domain):
         if allocation.gang.uid != own:
             yield Blocker(
                 keys=(allocation.gang.key,),
@@ -118,8 +118,8 @@ def _gangs(
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
     """What is kept for gangs that wait for their victims, taken together."""
     ordinals = view.withheld.among(range(domain.start, domain.stop))
-    others = [held for uid, held in view.nominees.items() if uid != own]
-    waiting = [held for held in others if not held.places.keys().isdisjoint(ordinals)]
+    nominees = [held for uid, held in view.nominees.items() if uid != own]
+    waiting = [held for held in nominees if not held.places.keys().isdisjoint(ordinals)]
     if waiting:
         yield Blocker(
             keys=tuple(sorted(held.gang.key for held in waiting)),

@@ -87,7 +87,7 @@ def variants(
         preferred: the depth of its preferred level.
     """
     tree = view.tree
-    found = [
+    ways = [
         _variant(
             gang=gang,
             view=view,
@@ -99,7 +99,7 @@ def variants(
         )
         for slices in _fewer_and_fewer(gang.slices)
     ]
-    return [one for one in found if one is not None]
+    return [way for way in ways if way is not None]
 
 
 def _fewer_and_fewer(slices: tuple[Slice, ...]) -> list[tuple[Slice, ...]]:
@@ -141,7 +141,7 @@ def _variant(
     nodes = [place for place in places if place[0] > tree.leaf_depth]
     demand = Demand(
         pods=len(free),
-        roles=tuple(len(one) for one in vacant.roles),
+        roles=tuple(len(positions) for positions in vacant.roles),
         slice_levels=tuple(
             slice_level for slice_level in slice_levels if slice_level.depth <= tree.leaf_depth
         ),

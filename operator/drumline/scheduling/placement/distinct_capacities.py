@@ -41,7 +41,7 @@ class DistinctCapacities:
         """The distinct amounts, a row each."""
         rows, known = len(self.distinct), len(self._table)
         if rows > known:
-            fresh = np.array([_bounded(one) for one in self.distinct[known:]], dtype=np.int64)
+            fresh = np.array([_bounded(vector) for vector in self.distinct[known:]], dtype=np.int64)
             self._table = np.concatenate((self._table, fresh)) if known else fresh
         return self._table
 
@@ -61,4 +61,4 @@ class DistinctCapacities:
 
 
 def _bounded(amount: Vector) -> Vector:
-    return tuple(max(-MOST, min(MOST, one)) for one in amount)
+    return tuple(max(-MOST, min(MOST, value)) for value in amount)

@@ -104,27 +104,32 @@ def node_filter_of(gang: Gang) -> NodeFilter:
 
 def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
     """Whether all requirements hold; a term without any holds nowhere (the rule of core/v1)."""
-    return bool(term) and all(_holds(labels.get(one.key), one) for one in term)
+    return bool(term) and all(
+        _holds(labels.get(requirement.key), requirement) for requirement in term
+    )
 
 
-def _holds(value: str | None, one: NodeRequirement) -> bool:
-    match one.operator:
+def _holds(value: str | None, requirement: NodeRequirement) -> bool:
+    match requirement.operator:
         case NodeOperator.IN:
-            return value is not None and value in one.values
+            return value is not None and value in requirement.values
         case NodeOperator.NOT_IN:
-            return value is None or value not in one.values
+            return value is None or value not in requirement.values
         case NodeOperator.EXISTS:
             return value is not None
         case NodeOperator.DOES_NOT_EXIST:
             return value is None
         case NodeOperator.GREATER_THAN | NodeOperator.LESS_THAN:
-            return _compares(value, one)
+            return _compares(value, requirement)
 
 
-def _compares(value: str | None, one: NodeRequirement) -> bool:
+def _compares(value: str | None, requirement: NodeRequirement) -> bool:
     """A label and one value as whole numbers; what is no number compares with nothing."""
     try:
-        have, bound = int(value or ""), int(one.values[0] if len(one.values) == 1 else "")
+        have, bound = (
+            int(value or ""),
+            int(requirement.values[0] if len(requirement.values) == 1 else ""),
+        )
     except ValueError:
         return False
-    return have > bound if one.operator is NodeOperator.GREATER_THAN else have < bound
+    return have > bound if requirement.operator is NodeOperator.GREATER_THAN else have < bound

@@ -53,7 +53,7 @@ def needs(search: Search) -> str:
 def asked_for(search: Search) -> str:
     """As in `5 GPUs (1 launcher of 1, 2 pods of 2, every 2 in one rack)`."""
     gang, pods, roles = search.gang, search.vacant, search.demand.roles
-    slices = [f"every {one.pods} in one {one.level}" for one in gang.slices if one.required]
+    slices = [f"every {piece.pods} in one {piece.level}" for piece in gang.slices if piece.required]
     if not any(roles):
         text = request_text(gang=gang, pods=pods)
         return f"{text}, {', '.join(slices)}," if slices else text

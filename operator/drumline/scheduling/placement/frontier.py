@@ -69,10 +69,10 @@ class RoleMix:
             (second[first == part], goals[first == part]) for part in range(len(self.combinations))
         ]
 
-    def joined(self, one: Frontier, other: Frontier) -> Frontier:
+    def joined(self, first_part: Frontier, second_part: Frontier) -> Frontier:
         """Of two parts together. O(combinations squared)."""
         first, second, begins = self.sums
-        both = np.array(one)[first] + np.array(other)[second]
+        both = np.array(first_part)[first] + np.array(second_part)[second]
         best = np.maximum.reduceat(both, begins)
         return tuple(np.maximum(best, NO_ROOM).tolist())
 
@@ -89,7 +89,7 @@ class RoleMix:
             if pods:
                 free = tuple(map(sub, free, map(mul, request, (pods,) * len(request))))
         asked = [request for request, n in zip(self.requests, combination, strict=True) if n]
-        if any(have < 0 and any(one[i] for one in asked) for i, have in enumerate(free)):
+        if any(have < 0 and any(request[i] for request in asked) for i, have in enumerate(free)):
             return None
         return free
 
@@ -118,7 +118,7 @@ class Frontiers:
         self._more = more
         self._index = index
         self._size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
-        self._taken = {(one.depth, one.identity): one.pods for one in anchors}
+        self._taken = {(anchor.depth, anchor.identity): anchor.pods for anchor in anchors}
         self._nodes: dict[tuple[Vector, bool], Frontier] = {}
         self._pairs: dict[tuple[Frontier, Frontier], Frontier] = {}
         self._closed = (0, *(NO_ROOM for _ in mix.combinations[1:]))
@@ -160,11 +160,11 @@ class Frontiers:
         if not index.eligible[ordinal]:
             return self._closed
         key = (index.free[ordinal], index.counted[ordinal])
-        found = self._nodes.get(key)
-        if found is None:
-            found = self.mix.node(shape=index.shape, free=key[0], for_main=key[1])
-            self._nodes[key] = found
-        return found
+        frontier = self._nodes.get(key)
+        if frontier is None:
+            frontier = self.mix.node(shape=index.shape, free=key[0], for_main=key[1])
+            self._nodes[key] = frontier
+        return frontier
 
     def _refresh(self, dirty: set[int]) -> None:
         """Fold some leaf domains anew and all that are around them."""
@@ -199,17 +199,17 @@ class Frontiers:
         return parts[0] if parts else self._closed
 
     def _joined(self, pair: tuple[Frontier, Frontier]) -> Frontier:
-        found = self._pairs.get(pair)
-        if found is None:
-            found = self.mix.joined(*pair)
-            self._pairs[pair] = found
-        return found
+        frontier = self._pairs.get(pair)
+        if frontier is None:
+            frontier = self.mix.joined(*pair)
+            self._pairs[pair] = frontier
+        return frontier
 
-    def _whole(self, depth: int, identity: int, found: Frontier) -> Frontier:
+    def _whole(self, depth: int, identity: int, frontier: Frontier) -> Frontier:
         taken, size = self._taken.get((depth, identity), 0), self._size.get(depth)
         if taken:
-            found = tuple(n - taken if n >= taken else NO_ROOM for n in found)
+            frontier = tuple(n - taken if n >= taken else NO_ROOM for n in frontier)
         if size is None:
-            return found
+            return frontier
         known = bool(self._index.tree.known[depth][identity])
-        return tuple(n if n < 0 else n // size * size if known else 0 for n in found)
+        return tuple(n if n < 0 else n // size * size if known else 0 for n in frontier)

@@ -125,9 +125,9 @@ class Packer:
         ids = ids[self.index.slots_in_slices(self.slice_levels)[depth][ids] > 0]
         rooms = self.index.slots_in_slices(self.slice_levels)[depth][ids]
         gpus, known = self.index.gpus[depth][ids], self.index.tree.known[depth][ids]
-        one = np.flatnonzero((rooms >= pods) & known)
-        if one.size:
-            best = one[np.lexsort((one, rooms[one], gpus[one]))[0]]
+        large = np.flatnonzero((rooms >= pods) & known)
+        if large.size:
+            best = large[np.lexsort((large, rooms[large], gpus[large]))[0]]
             return [(int(ids[best]), pods)]
         order = np.lexsort((ids, gpus, -rooms, ~known))
         total = np.cumsum(rooms[order])
@@ -141,9 +141,9 @@ class Packer:
             known=known.tolist(),
         )
         shares: PodShares = []
-        for one_of in chosen:
-            share = min(pods, int(rooms[one_of]))
-            shares.append((int(ids[one_of]), share))
+        for index_of in chosen:
+            share = min(pods, int(rooms[index_of]))
+            shares.append((int(ids[index_of]), share))
             pods -= share
         return shares
 
@@ -165,13 +165,15 @@ def _tighter(
 ) -> list[int]:
     """As many domains as the first ones, each exchanged for the tightest that still does."""
     chosen, unused = order[:count], order[count:]
-    for place, one in enumerate(chosen):
+    for place, domain in enumerate(chosen):
         if not unused or not spare:
             break
-        enough = [i for i in unused if rooms[i] >= rooms[one] - spare and known[i] == known[one]]
-        best = min(enough, key=lambda i: (gpus[i], rooms[i], i), default=one)
-        if gpus[best] < gpus[one]:
-            spare -= rooms[one] - rooms[best]
+        enough = [
+            i for i in unused if rooms[i] >= rooms[domain] - spare and known[i] == known[domain]
+        ]
+        best = min(enough, key=lambda i: (gpus[i], rooms[i], i), default=domain)
+        if gpus[best] < gpus[domain]:
+            spare -= rooms[domain] - rooms[best]
             chosen[place] = best
             unused.remove(best)
     return chosen

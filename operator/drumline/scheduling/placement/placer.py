@@ -19,7 +19,7 @@ from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.rejections import Rejection, counted
 
-_NOBODY: Final[Mapping[int, str]] = MappingProxyType({})
+_NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Placer:
@@ -30,7 +30,7 @@ class Placer:
         self._rejected: dict[Hashable, Rejection] = {}
 
     def find(
-        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | Rejection:
         """Nodes for the positions of a gang that have none, in their order, or why there are none.
 
@@ -46,9 +46,9 @@ class Placer:
         question = search.question
         if question in self._rejected:
             return self._rejected[question]
-        found = search.find()
-        if found is not None:
-            return found
+        nodes = search.find()
+        if nodes is not None:
+            return nodes
         rejection = why_blocked(search)
         if not kept:
             # A repair's rejection leaves its own pods out of the count: it is nobody else's.
@@ -60,7 +60,7 @@ class Placer:
         return search.question not in self._rejected and search.has_room()
 
     def glimpse(
-        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NOBODY
+        self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
         """The same without the reason, which costs more than the look."""
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)

@@ -129,8 +129,8 @@ class Projection:
 
     def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
         """Whether a gang may hold so many main pods, now and once those start who wait."""
-        clusters = [self.current, self.projected] if self._nominations else [self.current]
-        return all(one.quota.has_room(gang=gang, pool=pool, size=size) for one in clusters)
+        views = [self.current, self.projected] if self._nominations else [self.current]
+        return all(view.quota.has_room(gang=gang, pool=pool, size=size) for view in views)
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
         """The rejection of a gang for which there is no quota, now or once those start who wait."""
@@ -158,8 +158,8 @@ class Projection:
 
     def is_at_rest(self, pool: str) -> bool:
         """Whether nobody leaves a pool, or waits for others to leave it."""
-        leaves = any(one.held.pool == pool for one in self._leaving)
-        return not leaves and all(one.pool != pool for one in self._nominations.values())
+        leaves = any(entry.held.pool == pool for entry in self._leaving)
+        return not leaves and all(entry.pool != pool for entry in self._nominations.values())
 
     @property
     def nominated(self) -> Iterable[str]:
@@ -218,7 +218,7 @@ class Projection:
         view, uid = self.current.pools.get(held.pool), held.gang.uid
         if view is None:
             return
-        self._leaving = [one for one in self._leaving if one.held.gang.uid != uid]
+        self._leaving = [evicting for evicting in self._leaving if evicting.held.gang.uid != uid]
         _go_on(cluster=self.projected, held=held, kept=range(len(held.assignment)))
         view.leaving.discard(uid)
         view.withheld.update(view.allocations[uid].places)
@@ -262,11 +262,14 @@ class Projection:
         """Who still holds what a nominated gang waits for, as far as it was told to leave."""
         nodes = set(nomination.nodes)
         there = [
-            one
-            for one in self._leaving
-            if one.held.pool == nomination.pool and one.held.gang.uid != nomination.gang.uid
+            evicting
+            for evicting in self._leaving
+            if evicting.held.pool == nomination.pool
+            and evicting.held.gang.uid != nomination.gang.uid
         ]
-        return [one.held for one in there if nodes & one.nodes] or [one.held for one in there]
+        return [evicting.held for evicting in there if nodes & evicting.nodes] or [
+            evicting.held for evicting in there
+        ]
 
 
 def _kept(held: Admitted) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ class QuotaRemedyChecker:
     current: ClusterView
     placer: Placer
 
-    def told(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
+    def complete(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
         """The rejection with all whose leaving is needed, or without a remedy.
 
         Args:
@@ -47,26 +47,28 @@ class QuotaRemedyChecker:
             return rejection
         if rejection.remedy.kind is not RemedyKind.WAIT_FOR:
             return replace(rejection, remedy=None)
-        others = self.placer.find(gang=gang, pool=pool, pods=pods)
-        more = others.blockers if isinstance(others, Rejection) else ()
-        return _all_who_leave(rejection=rejection, more=more, search=search)
+        nodes = self.placer.find(gang=gang, pool=pool, pods=pods)
+        more = nodes.blockers if isinstance(nodes, Rejection) else ()
+        return _with_further_blockers(rejection=rejection, more=more, search=search)
 
 
-def _all_who_leave(*, rejection: Rejection, more: Sequence[str], search: Search) -> Rejection:
+def _with_further_blockers(
+    *, rejection: Rejection, more: Sequence[str], search: Search
+) -> Rejection:
     """With those whose places are needed as well once the others are gone."""
     of_key = search.view.allocations.of_key
-    going = [one for key in rejection.blockers if (one := of_key(key))]
+    going = [allocation for key in rejection.blockers if (allocation := of_key(key))]
     # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
-    others = [one for key in rest if (one := of_key(key))]
-    release, fits = _trial(search=search, allocations=(*going, *others))
+    further = [allocation for key in rest if (allocation := of_key(key))]
+    release, fits = _release_and_check(search=search, allocations=(*going, *further))
     undo = [release(allocation) for allocation in going]
     needed: list[str] = []
     if not fits():
-        found = minimal_subset(candidates=others, remove=release, fits=fits)
-        undo += [release(allocation) for allocation in found]
+        necessary = minimal_subset(candidates=further, remove=release, fits=fits)
+        undo += [release(allocation) for allocation in necessary]
         # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
-        needed = [allocation.gang.key for allocation in found] if fits() else rest
+        needed = [allocation.gang.key for allocation in necessary] if fits() else rest
         if not needed:
             rejection = replace(rejection, remedy=None)
     for step in reversed(undo):
@@ -74,13 +76,13 @@ def _all_who_leave(*, rejection: Rejection, more: Sequence[str], search: Search)
     return replace(rejection, blockers=(*rejection.blockers, *needed)) if needed else rejection
 
 
-def _trial(
+def _release_and_check(
     *, search: Search, allocations: Iterable[Allocation]
 ) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
     """How holders are imagined gone, and how to see whether there is room then."""
     leaving = search.view.leaving
     if HypotheticalCapacity.can_be(search) and not any(
-        one.gang.uid in leaving for one in allocations
+        allocation.gang.uid in leaving for allocation in allocations
     ):
         imagined = HypotheticalCapacity(search)
         return imagined.release, imagined.has_room

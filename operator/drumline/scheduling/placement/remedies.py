@@ -37,8 +37,8 @@ def remedy_for(search: Search, *, away: bool) -> Remedy | None:
         search: what was looked for.
         away: whether there would be places with all nodes in service.
     """
-    found = next(filter(None, _tried(search, away=away)), None)
-    return None if found is None else replace(found, pool=search.view.tree.pool.name)
+    remedy = next(filter(None, _tried(search, away=away)), None)
+    return None if remedy is None else replace(remedy, pool=search.view.tree.pool.name)
 
 
 def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:

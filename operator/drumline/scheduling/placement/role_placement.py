@@ -56,13 +56,13 @@ class RolePlacer:
             identity: of the domain.
             pods: main pods that have to fit there too.
         """
-        seats = RolePlacement(roles=[[] for _ in self.frontiers.mix.pods], main=[])
+        placement = RolePlacement(roles=[[] for _ in self.frontiers.mix.pods], main=[])
         target = len(self.frontiers.mix.combinations) - 1
-        self._descend(seats, (depth, identity), target=target, pods=pods)
-        return seats
+        self._descend(placement, (depth, identity), target=target, pods=pods)
+        return placement
 
     def _balance(
-        self, seats: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+        self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
     ) -> bool:
         """Seat everything, main pods spread evenly over the domains of the balanced level.
 
@@ -96,7 +96,7 @@ class RolePlacer:
                 more = min(left, share.option.room - low * unit)
                 left, main = left - more, low * unit + more
             part = (over, share.identity)
-            self._descend(seats, part, target=share.option.roles, pods=main)
+            self._descend(placement, part, target=share.option.roles, pods=main)
         return True
 
     def _level_part(self, depth: int, identity: int, *, low: int, high: int) -> Bin:
@@ -121,29 +121,31 @@ class RolePlacer:
         return Bin(identity=identity, options=options)
 
     def _descend(
-        self, seats: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
+        self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
     ) -> None:
         """Seat a combination of role pods, and tell how many main ones are to go where."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
         wanted = target and pods and self.packer.spread_depth > depth
-        if wanted and self._balance(seats, domain, target=target, pods=pods):
+        if wanted and self._balance(placement, domain, target=target, pods=pods):
             return
         if not target or depth >= tree.leaf_depth:
             span = tree.span(depth, identity)
             alone = depth > tree.leaf_depth
-            found = [(span.start, target)] if alone else self._cheapest(span, target)
-            for ordinal, part in found:
+            by_node = [(span.start, target)] if alone else self._cheapest(span, target)
+            for ordinal, part in by_node:
                 for role, count in enumerate(mix.combinations[part]):
-                    seats.roles[role] += [ordinal] * count
+                    placement.roles[role] += [ordinal] * count
             if pods:
-                seats.main.append((depth, identity, pods))
+                placement.main.append((depth, identity, pods))
             return
         needed = pods + self.frontiers.anchored_in(depth, identity)
         for share in self._few(depth + 1, tree.children(depth, identity), target, needed):
             main = min(pods, share.option.room)
             pods -= main
-            self._descend(seats, (depth + 1, share.identity), target=share.option.roles, pods=main)
+            self._descend(
+                placement, (depth + 1, share.identity), target=share.option.roles, pods=main
+            )
 
     def _few(self, depth: int, ids: range, target: int, pods: int) -> list[BinChoice]:
         """The fewest domains that hold everything, those with the most room first."""
@@ -157,15 +159,15 @@ class RolePlacer:
                 BinChoice(identity=best, option=BinOption(roles=target, counts=True, room=pods))
             ]
         line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
-        found = fewest(
+        choices = fewest(
             mix=self.frontiers.mix,
             parts=[whole_part(i, parts[i]) for i in line],
             target=target,
             pods=pods,
         )
-        if found is None:
+        if choices is None:
             raise AssertionError("a domain promises more than its parts hold")
-        return sorted(found, key=lambda share: (-share.option.room, share.identity))
+        return sorted(choices, key=lambda share: (-share.option.room, share.identity))
 
     def _cheapest(self, span: range, target: int) -> list[tuple[int, int]]:
         """The nodes on which the role pods take the fewest places from main ones."""
@@ -184,8 +186,8 @@ class RolePlacer:
             ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
         ]
         parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
-        found = cheapest(mix=mix, parts=parts, target=target, most=enough)
-        return [(share.identity, share.option.roles) for share in found]
+        choices = cheapest(mix=mix, parts=parts, target=target, most=enough)
+        return [(share.identity, share.option.roles) for share in choices]
 
     def _cost(self, ordinal: int) -> Bin:
         """A node with what role pods there take from main ones."""

@@ -49,19 +49,19 @@ class PodShape:
 
     def slots_in_each(self, table: Counts) -> Counts:
         """The same for many amounts at once, a row each."""
-        found = np.full(len(table), _PLENTY, dtype=np.int64)
+        pods = np.full(len(table), _PLENTY, dtype=np.int64)
         for column, need in enumerate(self.request):
             if need:
-                np.minimum(found, table[:, column] // min(need, MOST), out=found)
-        return np.maximum(found, 0) // self.grain * self.grain
+                np.minimum(pods, table[:, column] // min(need, MOST), out=pods)
+        return np.maximum(pods, 0) // self.grain * self.grain
 
     def in_grain(self, *, tree: TopologyTree, eligible: list[bool]) -> list[bool]:
         """Which of the admitted nodes carry the labels that the grain needs."""
-        found = eligible
+        counted = eligible
         for depth in self.grain_depths:
             known, ids = tree.known[depth], tree.domain_of[depth]
-            found = [yes and bool(known[i]) for yes, i in zip(found, ids, strict=True)]
-        return found
+            counted = [yes and bool(known[i]) for yes, i in zip(counted, ids, strict=True)]
+        return counted
 
 
 class SlotIndex:
@@ -157,23 +157,23 @@ class SlotIndex:
         """By depth, then id: pods that fit in whole slices."""
         if not slice_levels:
             return self.slots
-        found = self._whole.get(slice_levels)
-        if found is None:
-            found = whole_slices(tree=self.tree, slots=self.slots, slice_levels=slice_levels)
-            self._whole[slice_levels] = found
-        return found
+        slots = self._whole.get(slice_levels)
+        if slots is None:
+            slots = whole_slices(tree=self.tree, slots=self.slots, slice_levels=slice_levels)
+            self._whole[slice_levels] = slots
+        return slots
 
     def bucket(self, leaf: int) -> dict[Bucket, list[int]]:
         """Nodes of a leaf domain with room, in rising order, by free GPUs and slots."""
-        found = self._buckets.get(leaf)
-        if found is None:
-            found = defaultdict[Bucket, list[int]](list)
+        buckets = self._buckets.get(leaf)
+        if buckets is None:
+            buckets = defaultdict[Bucket, list[int]](list)
             span = self.tree.span(self.tree.leaf_depth, leaf)
             for ordinal, cell in zip(span, self.cells[span.start : span.stop], strict=True):
                 if cell[1]:
-                    found[cell].append(ordinal)
-            self._buckets[leaf] = found
-        return found
+                    buckets[cell].append(ordinal)
+            self._buckets[leaf] = buckets
+        return buckets
 
     def _cell(self, free: Vector) -> Bucket:
         cell = self._memo.get(free)

@@ -33,7 +33,7 @@ def even_shares(
     left = sorted(zip(gpus.tolist(), units.tolist(), ids.tolist(), strict=True))
     shares: list[tuple[int, int]] = []
     for share in _level(most[:count].tolist(), need):
-        best = next(one for one in left if one[1] >= share)
+        best = next(domain for domain in left if domain[1] >= share)
         left.remove(best)
         shares.append((best[2], share * unit))
     return sorted(shares)

@@ -98,14 +98,14 @@ class TopologyTree:
 
     def usable(self, depth: int, *, within: int) -> Flags:
         """Which domains of a depth are known, and so is the one around them at a wider depth."""
-        found = self._usable.get((depth, within))
-        if found is None:
-            found = self.known[depth]
+        usable = self._usable.get((depth, within))
+        if usable is None:
+            usable = self.known[depth]
             if 0 < within < depth and self.nodes:
                 around = np.asarray(self.domain_of[within])[self.starts[depth]]
-                found = found & self.known[within][around]
-            self._usable[depth, within] = found
-        return found
+                usable = usable & self.known[within][around]
+            self._usable[depth, within] = usable
+        return usable
 
     def sums(self, depth: int, by_node: Counts) -> Counts:
         """What some amounts by node come to in each domain of a depth."""

@@ -104,9 +104,11 @@ def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
     """By queue: the part of the cluster that its own jobs hold now, for `decay`."""
     capacity = _capacity(snapshot)
     held: dict[str, dict[str, int]] = {}
-    for one in snapshot.admitted:
-        mine = held.setdefault(one.gang.queue, defaultdict(int))
-        for thing, amount in _amounts(gang=one.gang, pool=one.pool, size=one.size).items():
+    for admitted in snapshot.admitted:
+        mine = held.setdefault(admitted.gang.queue, defaultdict(int))
+        for thing, amount in _amounts(
+            gang=admitted.gang, pool=admitted.pool, size=admitted.size
+        ).items():
             mine[thing] += amount
     return {name: _dominant(mine, capacity=capacity) for name, mine in held.items()}
 

@@ -171,8 +171,8 @@ def scheduling_order(
     share = shares.share if shares is not None else _alike
     turns = _Turns(branches=branches, share=share, borrowing=borrowing)
     turns.sort(_EVERYBODY, depth=0)
-    while (found := turns.next_leaf()) is not None:
-        leaf, gang = found
+    while (following := turns.next_leaf()) is not None:
+        leaf, gang = following
         yield gang
         lanes[leaf].pop()
 
@@ -216,8 +216,10 @@ class _Turns:
         branch = self.branches[identity]
         for _, member in branch.members:
             self.sort(member, depth=depth + 1)
-        found = ((self._next(member, depth=depth), member) for _, member in branch.members)
-        branch.members = [(one[0], member) for one, member in found if one is not None]
+        ranked = ((self._next(member, depth=depth), member) for _, member in branch.members)
+        branch.members = [
+            (following[0], member) for following, member in ranked if following is not None
+        ]
         heapify(branch.members)
 
     def next_leaf(self) -> tuple[int, Gang] | None:
@@ -243,11 +245,11 @@ class _Turns:
         members = self.branches[identity].members
         while members:
             rank, member = members[0]
-            found = self._next(member, depth=depth)
-            if found is None:
+            following = self._next(member, depth=depth)
+            if following is None:
                 heappop(members)
-            elif found[0] == rank:
-                return found[1]
+            elif following[0] == rank:
+                return following[1]
             else:
-                heapreplace(members, (found[0], member))
+                heapreplace(members, (following[0], member))
         return None

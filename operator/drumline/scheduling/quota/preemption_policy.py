@@ -246,7 +246,9 @@ class PreemptionClaim:
 
     def _meeting(self, leaf: int) -> int:
         """Where on the gang's way up another one joins it."""
-        return next(self._above[one] for one in self._cohorts.paths[leaf] if one in self._above)
+        return next(
+            self._above[branch] for branch in self._cohorts.paths[leaf] if branch in self._above
+        )
 
     def _borrowed_with_gang(self, *, freed: int = 0) -> list[int]:
         """By branch of the gang's way up: what it would have borrowed."""

@@ -14,20 +14,20 @@ class QueueAccess:
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
-        self._told: dict[tuple[str, str, int], Rejection | None] = {}
+        self._rejections: dict[tuple[str, str, int], Rejection | None] = {}
         """By queue, namespace and priority."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """Why a gang may not use the queue that it names, if it may not."""
         key = (gang.queue, gang.namespace, gang.priority)
-        if key not in self._told:
+        if key not in self._rejections:
             queue = self._queues.get(gang.queue)
-            self._told[key] = (
+            self._rejections[key] = (
                 access_rejection(gang=gang, queue=queue)
                 if queue is not None
                 else queue_not_found(gang, queues=self._queues.values())
             )
-        return self._told[key]
+        return self._rejections[key]
 
 
 def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
@@ -37,7 +37,9 @@ def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
         message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",
         remedy=correction(
             wrong=gang.queue,
-            right=[one.name for one in queues if access_rejection(gang=gang, queue=one) is None],
+            right=[
+                queue.name for queue in queues if access_rejection(gang=gang, queue=queue) is None
+            ],
         ),
     )
 

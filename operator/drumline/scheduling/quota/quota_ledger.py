@@ -82,9 +82,9 @@ class QuotaLedger:
         self._promised: dict[tuple[str, str], int] = {}
         """By uid and pool: the sizes that are kept for gangs."""
         self._scales: dict[str, FairShareWeights] = {}
-        self._told: dict[tuple[object, ...], Rejection] = {}
+        self._rejections: dict[tuple[object, ...], Rejection] = {}
         """By the figures that a rejection depends on: equal questions, equal answers."""
-        self._told_to_others = False
+        self._shares_rejections = False
         """Whether another book with the same entries has these answers too."""
 
     def copy(self) -> QuotaLedger:
@@ -92,8 +92,8 @@ class QuotaLedger:
         twin = QuotaLedger(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         # As long as neither is written on, what is true of one is true of the other.
-        twin._told, twin._told_to_others = self._told, True
-        self._told_to_others = True
+        twin._rejections, twin._shares_rejections = self._rejections, True
+        self._shares_rejections = True
         return twin
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
@@ -147,7 +147,8 @@ class QuotaLedger:
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(
-            one.usage.of(leaf=leaf, uid=gang.uid) is not None for one in self._accounts.values()
+            account.usage.of(leaf=leaf, uid=gang.uid) is not None
+            for account in self._accounts.values()
         )
         if self.shares is not None and not moves:
             kept = self._promised.pop((gang.uid, pool), None)
@@ -181,9 +182,9 @@ class QuotaLedger:
         gpus = self.needs(gang=gang, pool=pool, size=size)
         asked = self._shortage(gang=gang, pool=pool, gpus=gpus)
         question = asked.question
-        if question not in self._told:
-            self._told[question] = has_to_wait(asked)
-        return self._told[question]
+        if question not in self._rejections:
+            self._rejections[question] = has_to_wait(asked)
+        return self._rejections[question]
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
         """A gang's claim to so many main pods, against those who hold the quota."""
@@ -229,8 +230,8 @@ class QuotaLedger:
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
         """Let a gang hold a size, or nothing."""
         self.version += 1
-        if self._told_to_others:
-            self._told, self._told_to_others = {}, False
+        if self._shares_rejections:
+            self._rejections, self._shares_rejections = {}, False
         account = self.account(pool)
         before = account.usage.of(leaf=leaf, uid=gang.uid)
         gpus = 0 if size is None else gang.gpus_at(size)

@@ -117,7 +117,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
 
 def has_to_wait(asked: Shortage) -> Rejection:
     """The rejection of what has no room now."""
-    blockers = _who_has_to_leave(asked)
+    blockers = _find_blockers(asked)
     held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
     if asked.capped:
         left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
@@ -160,9 +160,9 @@ def _raise_user_limit(asked: Shortage) -> Remedy | None:
 def _cap_text(asked: Shortage, *, left: int) -> str:
     limit = asked.user_limits.limits[asked.leaf]
     held = asked.user_limits.held(leaf=asked.leaf, user=asked.user)
-    who = f"user {asked.user}" if asked.user else "the user without a name"
+    holder = f"user {asked.user}" if asked.user else "the user without a name"
     return (
-        f"{who} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
+        f"{holder} holds {held} GPUs of pool {asked.pool} in queue {asked.queue.name}, which allows"
         f" each user {limit}, and may take {left} more"
     )
 
@@ -180,7 +180,7 @@ def _room_text(asked: Shortage, *, left: int) -> str:
     )
 
 
-def _who_has_to_leave(asked: Shortage) -> list[GangUsage]:
+def _find_blockers(asked: Shortage) -> list[GangUsage]:
     def leave(held: GangUsage) -> Undo:
         def count(gpus: int) -> None:
             asked.cohorts.add(leaf=held.leaf, gpus=gpus)
@@ -189,22 +189,22 @@ def _who_has_to_leave(asked: Shortage) -> list[GangUsage]:
         count(-held.gpus)
         return lambda: count(held.gpus)
 
-    return minimal_subset(candidates=_in_order_of_leaving(asked), remove=leave, fits=asked.fits)
+    return minimal_subset(candidates=_blocker_candidates(asked), remove=leave, fits=asked.fits)
 
 
-def _in_order_of_leaving(asked: Shortage) -> Iterator[GangUsage]:
+def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
     """The holders of the tree; whoever cannot help is left out. Looks at accounts as it goes."""
-    own = asked.usage.line(asked.leaf)
+    own = asked.usage.in_eviction_order(asked.leaf)
     if asked.capped:
         yield from (held for held in own if held.gang.user == asked.user)
         yield from (held for held in own if held.gang.user != asked.user)
     else:
         yield from own
     cohorts = asked.cohorts
-    others = [leaf for leaf in asked.usage.leaves if leaf != asked.leaf]
-    others = [leaf for leaf in others if cohorts.paths[leaf][-1] == asked.root]
-    for leaf in sorted(others, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
-        for held in asked.usage.line(leaf):
+    further = [leaf for leaf in asked.usage.leaves if leaf != asked.leaf]
+    further = [leaf for leaf in further if cohorts.paths[leaf][-1] == asked.root]
+    for leaf in sorted(further, key=lambda leaf: (-cohorts.borrowed(leaf), leaf)):
+        for held in asked.usage.in_eviction_order(leaf):
             if cohorts.usage[leaf] <= cohorts.kept[leaf]:
                 break  # what it keeps for itself is nobody else's
             yield held

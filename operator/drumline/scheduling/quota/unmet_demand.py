@@ -77,11 +77,13 @@ class UnmetDemand:
 
     def reject(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Rejection:
         """The rejection of a gang that waits in some pools, and what it means for others."""
-        rejection = min(rejections.values(), key=lambda one: _NEAREST_FIRST.index(one.reason))
-        for pool, one in rejections.items():
-            self.want(gang=gang, pool=pool, reason=one.reason)
+        rejection = min(
+            rejections.values(), key=lambda candidate: _NEAREST_FIRST.index(candidate.reason)
+        )
+        for pool, candidate in rejections.items():
+            self.want(gang=gang, pool=pool, reason=candidate.reason)
             if self._strict:
-                self._hold_back(gang=gang, pool=pool, why=one.reason, told=rejection.reason)
+                self._hold_back(gang=gang, pool=pool, why=candidate.reason, shown=rejection.reason)
         return rejection
 
     def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
@@ -104,14 +106,14 @@ class UnmetDemand:
         elif reason is BlockReason.USER_LIMIT:
             self._wanted_by_users.add((gang.queue, gang.user, pool))
 
-    def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, told: BlockReason) -> None:
+    def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, shown: BlockReason) -> None:
         """Let nobody pass who waits for the same."""
         if why in _WAITS_FOR_CAPACITY:
-            self._first.setdefault((pool,), (gang.key, told))
+            self._first.setdefault((pool,), (gang.key, shown))
         elif why is BlockReason.QUOTA_EXHAUSTED:
-            self._first.setdefault((pool, gang.queue), (gang.key, told))
+            self._first.setdefault((pool, gang.queue), (gang.key, shown))
         elif why is BlockReason.USER_LIMIT:
-            self._first.setdefault((pool, gang.queue, gang.user), (gang.key, told))
+            self._first.setdefault((pool, gang.queue, gang.user), (gang.key, shown))
 
     def wants(self, *, gang: Gang, pool: str) -> bool:
         """Whether somebody waits for what a running gang would grow into."""

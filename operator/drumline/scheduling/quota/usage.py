@@ -35,26 +35,26 @@ class UsageTotals:
 
 
 class QueueUsage:
-    """The holders of one queue, which never change: whoever changes one makes new members."""
+    """The holders of one queue, which never change: whoever changes one makes new usage."""
 
     def __init__(self, by_uid: Mapping[str, GangUsage]) -> None:
         self.by_uid = by_uid
 
     @cached_property
-    def line(self) -> list[GangUsage]:
+    def in_eviction_order(self) -> list[GangUsage]:
         """Those with GPUs in the order of leaving: lowest priority first, then the biggest."""
-        held = (one for one in self.by_uid.values() if one.gpus)
-        return sorted(held, key=lambda one: (one.gang.priority, -one.gpus, one.gang.uid))
+        held = (usage for usage in self.by_uid.values() if usage.gpus)
+        return sorted(held, key=lambda usage: (usage.gang.priority, -usage.gpus, usage.gang.uid))
 
     @cached_property
     def sums(self) -> UsageTotals:
         """Over all of them."""
         sums = UsageTotals()
-        for one in self.by_uid.values():
-            sums.gpus += one.gpus
-            sums.largest = max(sums.largest, one.gpus)
-            level = one.gang.priority
-            sums.by_priority[level] = sums.by_priority.get(level, 0) + one.gpus
+        for usage in self.by_uid.values():
+            sums.gpus += usage.gpus
+            sums.largest = max(sums.largest, usage.gpus)
+            level = usage.gang.priority
+            sums.by_priority[level] = sums.by_priority.get(level, 0) + usage.gpus
         return sums
 
 
@@ -62,26 +62,26 @@ class UsageByQueue:
     """Everybody who holds something, by leaf of the queue tree."""
 
     def __init__(self) -> None:
-        self._members: dict[int, QueueUsage] = {}
+        self._usage: dict[int, QueueUsage] = {}
         self._own: dict[int, dict[str, GangUsage]] = {}
         """By leaf: holders that no other copy shares."""
 
     def copy(self) -> UsageByQueue:
         """The same, to be written on separately. O(queues)."""
         twin = UsageByQueue()
-        twin._members = dict(self._members)
+        twin._usage = dict(self._usage)
         self._own = {}
         return twin
 
     def all(self) -> Iterator[GangUsage]:
         """Everybody."""
-        for members in self._members.values():
-            yield from members.by_uid.values()
+        for usage in self._usage.values():
+            yield from usage.by_uid.values()
 
     def of(self, *, leaf: int, uid: str) -> GangUsage | None:
         """What a gang holds."""
-        members = self._members.get(leaf)
-        return members.by_uid.get(uid) if members else None
+        usage = self._usage.get(leaf)
+        return usage.by_uid.get(uid) if usage else None
 
     def put(self, holding: GangUsage) -> None:
         """Write down what a gang holds from now on."""
@@ -94,22 +94,22 @@ class UsageByQueue:
     @property
     def leaves(self) -> Iterable[int]:
         """Where somebody holds, or has held, something."""
-        return self._members.keys()
+        return self._usage.keys()
 
-    def line(self, leaf: int) -> list[GangUsage]:
+    def in_eviction_order(self, leaf: int) -> list[GangUsage]:
         """Those of a leaf that hold GPUs: the lowest priority first, then the biggest."""
-        members = self._members.get(leaf)
-        return members.line if members else []
+        usage = self._usage.get(leaf)
+        return usage.in_eviction_order if usage else []
 
     def sums(self, leaf: int) -> UsageTotals:
         """What those of a leaf hold together."""
-        members = self._members.get(leaf)
-        return members.sums if members else UsageTotals()
+        usage = self._usage.get(leaf)
+        return usage.sums if usage else UsageTotals()
 
     def _change(self, leaf: int) -> dict[str, GangUsage]:
         """The holders of a leaf, to be written on; nothing that was derived of them holds on."""
         if leaf not in self._own:
-            before = self._members.get(leaf)
+            before = self._usage.get(leaf)
             self._own[leaf] = dict(before.by_uid) if before else {}
-        self._members[leaf] = QueueUsage(self._own[leaf])
+        self._usage[leaf] = QueueUsage(self._own[leaf])
         return self._own[leaf]

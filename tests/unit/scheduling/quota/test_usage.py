@@ -18,7 +18,7 @@ def three() -> UsageByQueue:
 
 
 def names(usage: UsageByQueue) -> list[str]:
-    return [one.gang.key.partition("/")[2] for one in usage.line(0)]
+    return [one.gang.key.partition("/")[2] for one in usage.in_eviction_order(0)]
 
 
 def test_the_lowest_priority_and_then_the_biggest_would_leave_first() -> None:
