@@ -15,7 +15,8 @@ from tests.matrix.stage import Observation
 from tests.seeds import seed_of_the_day
 
 SEED = seed_of_the_day("MATRIX_SEED")
-CELLS = 24
+CELLS = len(Fault)
+"""Every fault once, at a moment and in a role that change with the seed."""
 A_MATTER_OF_TIME = "off the wall clock"
 """Only `make test-all WHAT=matrix` judges it: a busy machine reports late that a rank ended."""
 MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")

@@ -111,8 +111,8 @@ def _skipped(tree: ast.Module) -> Iterator[int]:
             roots = [node]
         elif isinstance(node, ast.ClassDef):
             roots = [*node.bases, *node.decorator_list, *(k.value for k in node.keywords)]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refusal":
-            roots = [node]  # what a refusal says is another question than whether it is one
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Rejection":
+            roots = [node]  # what a rejection says is another question than whether it is one
         elif isinstance(node, ast.Subscript) and _is_type(node):
             roots = [node]
         for root in roots:

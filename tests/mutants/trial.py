@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
 import os
 import pickle
 import resource
 import signal
 import sys
 import tempfile
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,12 +28,11 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.mutations import Mutant
+from tests.mutants.target import ROOT
 
 TIMES_AS_LONG = 4
 AT_LEAST_SECONDS = 4.0
 """A test that takes more CPU than both loops: that is noticed too. So are all tests together."""
-MEMORY_BYTES = 4 << 30
-"""Of addresses: a fault that asks for more gets a MemoryError, and so a test that fails."""
 
 
 class Fate(StrEnum):
@@ -65,15 +67,23 @@ class Faultless:
         self.functions = _functions(modules)
         self._items = session.items
         self.reach = list[Reach]()
+        self._numbers = {
+            id(code): number
+            for number, functions in enumerate(self.functions.values())
+            for function in functions
+            for code in _codes(function.__code__)
+        }
+        self._reached = mmap.mmap(-1, len(self.functions))
+        """A byte a function, shared with all processes that a test forks."""
         with tempfile.TemporaryDirectory() as folder:
-            told = Path(folder) / "reach"
+            file = Path(folder) / "reach"
             child(
-                lambda: told.write_bytes(pickle.dumps([self._told(one) for one in self._items])),
+                lambda: file.write_bytes(pickle.dumps([self._reach(item) for item in self._items])),
                 session,
             )
             self.passed = os.wait()[1] == 0
             if self.passed:
-                self.reach = pickle.loads(told.read_bytes())  # noqa: S301 - our own child's
+                self.reach = pickle.loads(file.read_bytes())  # noqa: S301 - our own child's
 
     def tests_of(self, mutant: Mutant) -> list[tuple[pytest.Item, float]]:
         """Those that reach the faulty function, and their seconds: the quickest first."""
@@ -85,17 +95,25 @@ class Faultless:
         ]
         return sorted(found, key=lambda one: one[1])
 
-    def _told(self, item: pytest.Item) -> Reach:
-        seen, before = set[int](), _used()
-        sys.settrace(lambda frame, _event, _arg: seen.add(id(frame.f_code)))
+    def _reach(self, item: pytest.Item) -> Reach:
+        self._reached[:] = bytes(len(self._reached))
+        before = _used()
+        threading.settrace(self._note)
+        sys.settrace(self._note)
         run(item)
         sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
         functions = frozenset(
             where
-            for where, found in self.functions.items()
-            if any(id(code) in seen for one in found for code in _codes(one.__code__))
+            for where, reached in zip(self.functions, self._reached[:], strict=True)
+            if reached
         )
         return Reach(seconds=_used() - before, functions=functions)
+
+    def _note(self, frame: types.FrameType, _event: str, _argument: object) -> None:
+        number = self._numbers.get(id(frame.f_code))
+        if number is not None:
+            self._reached[number] = 1
 
 
 def begin(
@@ -104,12 +122,14 @@ def begin(
     *,
     functions: Sequence[types.FunctionType],
     tests: Sequence[tuple[pytest.Item, float]],
+    memory_bytes: int,
 ) -> int:
     """Fork a child that tries the mutant; its process id."""
     faulty = faulty_codes(mutant, functions=functions)
 
     def try_it() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+        # a fault that asks for more gets a MemoryError, and so a test that fails
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         seconds_in_all = math.ceil(may_take(sum(seconds for _, seconds in tests)))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds_in_all, seconds_in_all + 1))
         for one, code in zip(functions, faulty, strict=True):
@@ -130,6 +150,8 @@ def ended() -> tuple[int, Fate, float]:
         ChildProcessError: It was ended from outside, which says nothing about its mutant.
     """
     pid, status, used = os.wait4(-1, 0)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)  # ranks that its tests forked
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     if ended_by in {signal.SIGKILL, signal.SIGTERM, signal.SIGINT}:
         raise ChildProcessError(f"a child was ended by {signal.Signals(ended_by).name}")
@@ -166,6 +188,7 @@ def child(work: Callable[[], object], session: pytest.Session) -> int:
     sys.stdout.flush()
     if pid := os.fork():
         return pid
+    os.setsid()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -178,21 +201,22 @@ def child(work: Callable[[], object], session: pytest.Session) -> int:
 
 
 def module_name(path: Path) -> str:
-    """The dotted name of a module of `operator/`."""
-    parts = path.with_suffix("").parts
-    return ".".join(parts[parts.index("drumline") :])
+    """The dotted name of a module of `operator/` or `trainer/`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
 
 
 def _used() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    """CPU seconds of this process and of those it waited for."""
+    both = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
 
 
 def _functions(modules: frozenset[str]) -> dict[tuple[str, str], list[types.FunctionType]]:
     """All functions and methods of these modules, by module and qualified name."""
     found: dict[tuple[str, str], list[types.FunctionType]] = {}
     for one in gc.get_objects():
-        if isinstance(one, types.FunctionType) and one.__module__ in modules:
+        # not isinstance: what only claims a class, as torch's proxies do, may warn when it is asked
+        if type(one) is types.FunctionType and one.__module__ in modules:
             found.setdefault((one.__module__, one.__code__.co_qualname), []).append(one)
     return found
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from tests.suite.lanes import run_all
-from tests.suite.parts import PARTS
+from tests.suite.parts import chosen
 from tests.suite.results import Result
 
 SLOWEST = 10
@@ -22,14 +22,14 @@ SLOWEST = 10
 
 def main(names: Sequence[str]) -> int:
     """Run parts; 1 if a test or a check failed, or a part took far longer than its budget."""
-    known = [part.name for part in PARTS]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        print(f"no part {unknown[0]!r}; known: {', '.join(known)}")
+    try:
+        parts = chosen(names)
+    except LookupError as error:
+        print(error)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
-    results = run_all([part for part in PARTS if not names or part.name in names])
+    results = run_all(parts)
     report(results, minutes=(time.monotonic() - started) / 60)
     passed, failed, skipped = totals(results)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

@@ -106,9 +106,7 @@ def _ended(parts: Sequence[Part]) -> Iterator[Result]:
 
 
 def _fits(part: Part, *, beside: Sequence[Running]) -> bool:
-    if part.alone or any(each.part.alone for each in beside):
-        return not beside
-    return len(beside) < LANES
+    return len(beside) < LANES and all(each.part.group == part.group for each in beside)
 
 
 def _show(result: Result) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests import lint
@@ -26,12 +27,14 @@ class Part:
     """Instead of pytest; its exit code is the number of failed checks."""
     checks: int = 0
     """How many that command makes."""
-    alone: bool = False
-    """No other part runs meanwhile: it waits for clocks that a busy machine makes late."""
+    group: str = "processes"
+    """Parts of one group run beside one another, and beside no other part."""
     seed: str = ""
     """Environment variable that picks its slice of a matrix."""
+    needs_binaries: bool = False
+    """Those of Kubernetes: the part of that name runs before it."""
     needs_nodes: bool = False
-    """Of real kubelets."""
+    """Real kubelets."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -58,20 +61,22 @@ NOT_EVERY_DAY = tuple(
         "test_recovery_of_members.py::test_the_ranks_of_the_other_pod_kept_their_processes",
     )
 )
-"""Of the end-to-end tests: in `make test-all WHAT=e2e`."""
+"""Of the end-to-end tests: in `make test-all WHAT=e2e`, as is test_mutants.py, whose mutants are in
+trainer and matrix too. The deadline is also in integration."""
 BINARIES = (
     *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
     *("kubectl", "kwok", "kubelet"),
 )
 PARTS = (
-    # instant where the cache has them; otherwise about 7 min for all of two cores
+    # instant where the cache has them; otherwise about 9 min for all of two cores
     Part(
         name="binaries",
         budget_minutes=12,
         command=(sys.executable, "-m", "tests.cluster.binaries", *BINARIES),
         checks=1,
-        alone=True,
+        group="binaries",
     ),
+    # side by side as they follow: what computes beside what waits
     Part(
         name="lint",
         budget_minutes=3,
@@ -79,31 +84,65 @@ PARTS = (
         checks=len(lint.CHECKS),
     ),
     Part(
+        name="trainer",
+        budget_minutes=11,
+        paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
+    ),
+    Part(
         name="unit",
-        budget_minutes=5,
+        budget_minutes=7,
         paths=(
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
     ),
-    Part(name="integration", budget_minutes=7, paths=("tests/integration",)),
-    Part(
-        name="trainer",
-        budget_minutes=10,
-        paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
-    ),
-    Part(name="layouts", budget_minutes=12, paths=("tests/layouts",), seed="LAYOUT_SEED"),
-    Part(name="matrix", budget_minutes=6, paths=("tests/matrix",), seed="MATRIX_SEED"),
+    Part(name="integration", budget_minutes=8, paths=("tests/integration",), needs_binaries=True),
+    Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
+    Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
+    # each on a cluster of its own
     Part(
         name="e2e",
-        budget_minutes=20,
-        # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
-        # matrix, the deadline in integration
-        paths=("tests/e2e", "--ignore=tests/e2e/test_mutants.py", *NOT_EVERY_DAY),
-        alone=True,
+        budget_minutes=13,
+        paths=(
+            *("tests/e2e/test_training.py", "tests/e2e/test_recovery_of_members.py"),
+            *("tests/e2e/test_preemption.py", "tests/e2e/test_disruption.py", *NOT_EVERY_DAY),
+        ),
+        group="nodes",
+        needs_binaries=True,
+        needs_nodes=True,
+    ),
+    Part(
+        name="e2e-2",
+        budget_minutes=12,
+        paths=(
+            *("tests/e2e/test_cluster.py", "tests/e2e/test_layouts.py"),
+            *("tests/e2e/test_elastic.py", "tests/e2e/test_recovery_in_place.py"),
+        ),
+        group="nodes",
+        needs_binaries=True,
         needs_nodes=True,
     ),
 )
+
+
+def chosen(names: Sequence[str]) -> list[Part]:
+    """The named parts and what they need, or all; `e2e` names `e2e-2` too.
+
+    Raises:
+        LookupError: There is no such part; the message names those there are.
+    """
+    for name in names:
+        if not any(_is_named(part, name) for part in PARTS):
+            raise LookupError(f"no part {name!r}; known: {', '.join(each.name for each in PARTS)}")
+    parts = [part for part in PARTS if not names or any(_is_named(part, name) for name in names)]
+    binaries = PARTS[0]
+    if binaries not in parts and any(part.needs_binaries for part in parts):
+        return [binaries, *parts]
+    return parts
+
+
+def _is_named(part: Part, name: str) -> bool:
+    return part.name == name or part.name.startswith(f"{name}-")
 
 
 def obstacle(part: Part) -> str | None:

@@ -23,10 +23,10 @@ sys.exit(1 if (folder / "alone").exists() and name != "alone" else 0)
 """
 
 
-def part(name: str, folder: Path, *awaited: str, alone: bool = False) -> Part:
+def part(name: str, folder: Path, *awaited: str, group: str = "any") -> Part:
     """Touches a file of its name, and ends when those of the awaited parts are there."""
     command = (sys.executable, "-c", WAIT_FOR, str(folder), name, *awaited)
-    return Part(name=name, budget_minutes=1, command=command, checks=1, alone=alone)
+    return Part(name=name, budget_minutes=1, command=command, checks=1, group=group)
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +47,12 @@ def test_two_parts_run_at_a_time_and_are_printed_in_the_order_of_the_table(
     assert printed == ["output of first", "output of second", "output of third"]
 
 
-def test_a_part_that_needs_an_idle_machine_runs_alone(tmp_path: Path) -> None:
+def test_a_part_runs_beside_those_of_its_group_alone(tmp_path: Path) -> None:
     """The others fail if they run once it has begun; so it begins when they have ended."""
     parts = [
         part("first", tmp_path, "second"),
         part("second", tmp_path, "first"),
-        part("alone", tmp_path, "first", "second", alone=True),
+        part("alone", tmp_path, "first", "second", group="alone"),
     ]
     assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.suite.__main__ import totals
-from tests.suite.parts import PARTS, Part
+from tests.suite.parts import PARTS, Part, chosen
 from tests.suite.results import Result, result_of
 
 TESTS = """
@@ -23,6 +23,7 @@ def test_skips(): pytest.skip("why")
 def broken(): raise OSError
 def test_has_no_fixture(broken): pass
 """
+ROOT = Path(__file__).parents[3]
 PYTEST_PART = Part(name="these", budget_minutes=1, paths=("tests",))
 COMMAND = Part(name="lint", budget_minutes=1, command=("lint",), checks=4)
 
@@ -67,17 +68,21 @@ def test_a_part_that_passes_its_budget_by_half_fails_the_run() -> None:
     assert "OVER BUDGET" in too_slow.summary
 
 
-def test_every_folder_of_tests_is_in_some_part() -> None:
-    root = Path(__file__).parents[2]
-    folders = {path for part in PARTS for path in part.paths if not path.startswith("-")}
-    holding = {
-        path.relative_to(root.parent)
-        for path in root.iterdir()
-        if path.is_dir() and any(path.rglob("test_*.py"))
+def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
+    named = [path for part in PARTS for path in part.paths if not path.startswith("-")]
+    files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    missing = {str(file) for file in files if not any(file.is_relative_to(path) for path in named)}
+    assert missing == {"tests/e2e/test_mutants.py"}
+
+
+def test_a_part_is_run_with_the_binaries_that_it_needs() -> None:
+    names = {
+        name: [part.name for part in chosen([name])] for name in ("unit", "integration", "e2e")
     }
-    unnamed = {
-        str(folder)
-        for folder in holding
-        if not any(each.startswith(str(folder)) for each in folders)
+    assert names == {
+        "unit": ["unit"],
+        "integration": ["binaries", "integration"],
+        "e2e": ["binaries", "e2e", "e2e-2"],
     }
-    assert unnamed == set()
+    with pytest.raises(LookupError, match="no part 'end'"):
+        chosen(["end"])
