@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.data.cursor import rank_samples
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize_slices
@@ -125,9 +126,7 @@ class PlainRun:
         """Of this rank."""
         size = self.config.global_batch_size
         batch = self.dataset.batch(
-            self.dataset.rank_samples(
-                step * size, batch=size, rank=self.share, world_size=self.shares
-            )
+            rank_samples(step * size, batch=size, rank=self.share, world_size=self.shares)
         )
         return torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
 

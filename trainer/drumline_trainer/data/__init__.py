@@ -1,1 +1,1 @@
-"""Samples in an order that depends on the seed and a cursor alone. No torch."""
+"""Datasets of text, token shards and images; the data cursor; tokenization. No torch."""

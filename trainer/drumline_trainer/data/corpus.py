@@ -1,8 +1,8 @@
-"""A folder of text files seen as one long run of bytes, read piecewise.
+"""A folder of text files as one sequence of bytes, read piecewise.
 
 Only names and sizes are kept in memory, so a corpus may be larger than RAM; the operating system's
-page cache does the caching. The files are listed once, sorted by path: every rank that sees the
-same folder sees the same bytes. A file that changes while a run is on is an error, never a silently
+page cache is the cache. The files are listed once, sorted by path, so every rank that sees the same
+folder reads the same bytes. A file that changes during a run is an error, never a silently
 different sample.
 """
 
@@ -24,11 +24,11 @@ from drumline_trainer.config import ConfigError, DataConfig
 
 PYTHON_STDLIB = "python-stdlib"
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
-"""Of the standard library: what others installed there, and generated or test data."""
+"""Folders in the standard library with installed packages, tests or generated files."""
 
 
 class CorpusChangedError(RuntimeError):
-    """A text file is no longer what it was when the run listed it."""
+    """A text file has changed since the run listed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Corpus:
 
     folder: Path
     paths: tuple[str, ...]
-    """Relative to the folder, sorted; files without a byte are left out."""
+    """Relative to the folder, sorted; empty files are left out."""
     ends: tuple[int, ...]
     """Byte offset at which each file ends."""
 
@@ -48,7 +48,7 @@ class Corpus:
 
     @property
     def vocabulary(self) -> int:
-        """Of bytes."""
+        """Number of different bytes."""
         return 256
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -61,13 +61,13 @@ class Corpus:
         return np.array([*([0] if start <= 0 < stop else []), *self.ends[first:last]], np.int64)
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Nothing: the operating system reads ahead."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
-        """Nothing: no file stays open."""
+        """Do nothing: no file stays open."""
 
     def fingerprint(self) -> str:
-        """Digest of the names and sizes: another one means that samples mean other text."""
+        """Digest of the names and sizes; if it changes, samples refer to other text."""
         listing = "".join(f"{p}\0{e}\n" for p, e in zip(self.paths, self.ends, strict=True))
         return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
@@ -115,12 +115,12 @@ def open_corpus(config: DataConfig) -> Corpus:
         candidates = folder.glob(pattern)
     if not folder.is_dir():
         raise ConfigError(f"data.source: {folder} is not a folder in this container")
-    found = sorted(
+    listed = sorted(
         (path.relative_to(folder).as_posix(), path.stat().st_size)
         for path in candidates
         if path.is_file()
     )
-    files = [(path, size) for path, size in found if size]
+    files = [(path, size) for path, size in listed if size]
     if not files:
         raise ConfigError(f"data.pattern: no text under {folder} matches {pattern!r}")
     return Corpus(
@@ -131,7 +131,7 @@ def open_corpus(config: DataConfig) -> Corpus:
 
 
 def _stdlib_sources(folder: Path) -> Iterator[Path]:
-    """Without entering what is skipped: site-packages alone may hold 100,000 files."""
+    """Walk without entering skipped folders: site-packages alone may hold 100,000 files."""
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS]
         yield from (Path(parent, name) for name in files if name.endswith(".py"))

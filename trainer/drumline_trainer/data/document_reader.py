@@ -1,6 +1,6 @@
-"""Documents of text files, with the place at which to go on after each.
+"""The documents of text files, with the position after each, from which reading can resume.
 
-A file is a document; of a `.jsonl` file each line is one: an object with the text in one field.
+A file is a document; in a `.jsonl` file each line is a document, an object with a field of text.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ LINES_SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True, order=True)
 class DocumentPosition:
-    """Between two documents."""
+    """A position between two documents."""
 
     file: int = 0
-    """Files before it in the corpus."""
+    """Number of files of the corpus before it."""
     offset: int = 0
-    """Bytes of this file before it."""
+    """Number of bytes of this file before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextDocument:
-    """A text, and the place behind it."""
+    """A text, and the position after it."""
 
     text: str
     after: DocumentPosition

@@ -1,7 +1,7 @@
 """Labelled images for the vision encoder: a folder with `images.npy` and `labels.npy`.
 
 Images are uint8 of shape N H W C, labels whole numbers of shape N; both are memory-mapped. The
-order and the cursor are those of text: an image is a window.
+order and the cursor work as for text: an image is a window.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ImageDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """One of each image."""
+        """One target per image."""
         return len(samples)
 
     def fingerprint(self) -> str:
@@ -57,7 +57,7 @@ class ImageDataset(Dataset):
         return digest.hexdigest()[:32]
 
     def check_model(self, model: ModelConfig) -> None:
-        """Refuse models of text, of other images and of fewer classes."""
+        """Raise ConfigError for models of text, of other image shapes and of too few classes."""
         if model.family is not Family.VIT:
             raise ConfigError(f"model.family: {model.family} takes text, and data.source is images")
         taken = (model.image_size, model.image_size, model.channels)
@@ -74,14 +74,14 @@ class ImageDataset(Dataset):
             )
 
     def prefetch(self, samples: range) -> None:
-        """Nothing: the operating system reads ahead."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
-        """Nothing: the maps go with the dataset."""
+        """Do nothing: the maps are closed with the dataset."""
 
 
 def holds_images(folder: Path) -> bool:
-    """Whether the folder is one of labelled images."""
+    """Whether the folder holds labelled images."""
     return (folder / IMAGES_FILE).is_file() and (folder / LABELS_FILE).is_file()
 
 
@@ -89,7 +89,7 @@ def open_images(folder: Path, *, seed: int) -> ImageDataset:
     """Map both files.
 
     Raises:
-        ConfigError: not such files, or not as many labels as images.
+        ConfigError: a file is damaged, or there are not as many labels as images.
     """
     images, labels = _mapped(folder / IMAGES_FILE), _mapped(folder / LABELS_FILE)
     if images.ndim != 4 or images.dtype != np.uint8:

@@ -1,9 +1,9 @@
-"""What the next step needs is prepared by a thread while this step runs.
+"""A thread prepares the data of the next step while this step runs.
 
-The order stays the order of the keys. An error belongs to the key at which it came: it is raised
-when that key's turn has come, not earlier. Leaving the `with` block, however it is left, ends the
-thread: it finishes what it is preparing, unless that fails because what it reads from was closed
-before: `with Prefetcher(...) as steps, closing(dataset):` closes the dataset first.
+Results come in the order of the keys. An error belongs to the key that caused it and is raised when
+that key is due, not earlier. Leaving the `with` block waits for the preparation that is under way,
+which fails early if its source is closed before: `with Prefetcher(...) as steps, closing(dataset):`
+closes the dataset first.
 """
 
 from __future__ import annotations

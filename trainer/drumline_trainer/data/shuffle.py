@@ -3,6 +3,10 @@
 A Feistel network is a bijection of 2k-bit numbers whatever its round function; walking its cycle
 until the result is below n restricts it to 0..n-1 (Black and Rogaway 2002, "Ciphers with arbitrary
 finite domains"). Memory O(1), expected time O(1): the domain is less than four times n.
+
+Example: n = 5, seed 0, epoch 0; the network permutes 0..15. Position 4 maps to 3, which is the
+window. Position 1 maps to 6, which is not below 5; 6 maps to 9, 9 to 5 and 5 to 2, which is the
+window. No other position ends at 2, as every number has exactly one predecessor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the configuration to a dataset: what lies at `data.source` decides which."""
+"""Open the dataset that `data.source` names; its content decides the kind of dataset."""
 
 from __future__ import annotations
 
@@ -53,22 +53,23 @@ def _open_text(config: DataConfig) -> TokenStream:
 
 def _check_tokenizer(file: str, shards: ShardText) -> None:
     try:
-        found = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        digest = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError as error:
         shards.close()
         raise ConfigError(f"data.tokenizer: {file}: {error.strerror}") from error
-    if found != shards.index.tokenizer_sha256:
+    if digest != shards.index.tokenizer_sha256:
         shards.close()
         raise ConfigError(
-            f"data.tokenizer: {file} has the SHA-256 {found}, and the shards of data.source were"
+            f"data.tokenizer: {file} has the SHA-256 {digest}, and the shards of data.source were"
             f" made with {shards.index.tokenizer_sha256}"
         )
 
 
 def _open_shards(config: DataConfig) -> ShardText | None:
     if config.source.startswith(S3_SCHEME):
-        # needs boto3, which not every installation has
-        from drumline_trainer.data.shards.s3_store import S3ShardStore  # noqa: PLC0415
+        from drumline_trainer.data.shards.s3_store import (  # noqa: PLC0415 - optional: boto3
+            S3ShardStore,
+        )
 
         return open_shards(S3ShardStore(config.source, cache_bytes=config.cache_bytes))
     if (Path(config.source) / INDEX_FILE).is_file():

@@ -4,9 +4,9 @@ A window is `sequence_length + 1` tokens: inputs and, shifted by one, targets. W
 `sequence_length` tokens, so each token is a target once per epoch. Nothing is padded: a document
 that does not end in a window goes on in the next, which is another sample.
 
-`Packing.DOCUMENTS` and `SEPARATE` change no window and no order. They leave the targets out that
-begin a document; `SEPARATE` also says which document each input is of, so that attention stays
-within one (`models.documents`).
+`Packing.DOCUMENTS` and `SEPARATE` change no window and no order. They ignore the targets that begin
+a document; `SEPARATE` also gives the document of each input, so that attention stays within a
+document (`models.documents`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 
 
 class TokenStream(Protocol):
-    """Documents laid end to end as one run of tokens."""
+    """Documents laid end to end as one sequence of tokens."""
 
     @property
     def size(self) -> int:
@@ -34,7 +34,7 @@ class TokenStream(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Different tokens there may be: each is below it."""
+        """Number of different tokens; every token is below it."""
         ...
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
@@ -46,15 +46,15 @@ class TokenStream(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Digest of what the positions mean."""
+        """Digest of the tokens; if it changes, positions refer to other text."""
         ...
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Begin to fetch these (start, length): they are asked for soon."""
+        """Begin to fetch these (start, length) ranges; they are requested soon."""
         ...
 
     def close(self) -> None:
-        """Let go of files, connections and threads."""
+        """Close files, connections and threads."""
         ...
 
 
@@ -77,7 +77,7 @@ class TextDataset(Dataset):
         return np.stack([self.text.tokens(self._start(n), length) for n in samples])
 
     def batch(self, samples: range) -> Batch:
-        """Inputs and targets, and for `Packing.SEPARATE` the documents they are of."""
+        """Inputs and targets, and for `Packing.SEPARATE` their documents."""
         tokens_BT = self.tokens(samples)
         inputs_BS, targets_BS = tokens_BT[:, :-1], tokens_BT[:, 1:]
         if self.packing is Packing.STREAM:
@@ -96,18 +96,18 @@ class TextDataset(Dataset):
         )
 
     def target_count(self, samples: range) -> int:
-        """Targets of these samples that count."""
+        """How many targets of these samples the loss counts."""
         every = len(samples) * self.sequence_length
         if self.packing is Packing.STREAM:
             return every
         return every - sum(len(self._begins(sample)) for sample in samples)
 
     def fingerprint(self) -> str:
-        """Digest of the text alone: a longer sequence or another packing changes no text."""
+        """Digest of the text only: sequence length and packing do not change it."""
         return self.text.fingerprint()
 
     def check_model(self, model: ModelConfig) -> None:
-        """Refuse models of images, and of fewer tokens than the text may hold."""
+        """Raise ConfigError for models of images and for too small vocabularies."""
         if model.family is Family.VIT:
             raise ConfigError("model.family: vit takes labelled images, and data.source is text")
         if self.text.vocabulary > model.vocab_size:
@@ -117,19 +117,19 @@ class TextDataset(Dataset):
             )
 
     def prefetch(self, samples: range) -> None:
-        """Begin to fetch what is far away."""
+        """Begin to fetch these samples from remote storage."""
         length = self.sequence_length + 1
         self.text.prefetch((self._start(sample), length) for sample in samples)
 
     def close(self) -> None:
-        """Let go of the text."""
+        """Close the text."""
         self.text.close()
 
     def _start(self, sample: int) -> int:
         return self.window_at(sample) * self.sequence_length
 
     def _begins(self, sample: int) -> npt.NDArray[np.int64]:
-        """Places 1..S of the window at which a document begins. Its own begin has no target."""
+        """Positions 1..S of the window at which a document begins; position 0 is no target."""
         start = self._start(sample)
         return self.text.document_starts(start + 1, start + self.sequence_length + 1) - start
 

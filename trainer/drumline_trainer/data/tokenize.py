@@ -1,9 +1,8 @@
 """`python -m drumline_trainer.data.tokenize`: a folder of text becomes a folder of token shards.
 
-The shards are a function of the text, the tokenizer and the options alone: interrupted and begun
-again, the command goes on after the last complete shard, and the files are those of a run that was
-never interrupted. The index is written last. Memory: one document, one batch and 4 bytes for each
-document of a shard.
+The shards are a function of the text, the tokenizer and the options only. An interrupted command
+resumes after the last complete shard, and its files equal those of an uninterrupted run. The index
+is written last. Memory: one document, one batch and 4 bytes for each document of a shard.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,28 +35,28 @@ PROGRESS_FILE = "unfinished.json"
 _LOCK_FILE = ".lock"
 _SHARD_TOKENS = 100_000_000
 _LARGEST_SHARD_TOKENS = 2**31
-"""Ends of documents are uint32, and the last document may run beyond the limit."""
+"""Ends of documents are uint32, and the last document may exceed the limit."""
 _BATCH_CHARACTERS = 200_000
-_SAY_SECONDS = 10.0
+_PRINT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizeOptions:
-    """What is to be done."""
+    """What to tokenize, with what and where to."""
 
     source: Path
     pattern: str
     tokenizer: Path
     output: Path
     field: str = "text"
-    """Of the lines of .jsonl files."""
+    """Field of text in the lines of .jsonl files."""
     end_of_text: str | None = None
-    """Token appended to each document."""
+    """Token to append to each document."""
     shard_tokens: int = _SHARD_TOKENS
-    """A shard ends with the document that reaches this."""
+    """A shard ends with the document that reaches this number of tokens."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Raise ConfigError for an invalid number."""
         if not 1 <= self.shard_tokens <= _LARGEST_SHARD_TOKENS:
             raise ConfigError(
                 f"shard-tokens: must be from 1 to {_LARGEST_SHARD_TOKENS}, not {self.shard_tokens}"
@@ -66,40 +65,43 @@ class TokenizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class _FinishedShards:
-    """Complete shards, and where the next one begins."""
+    """Complete shards, and the position at which the next one begins."""
 
     shards: tuple[ShardRecord, ...]
     place: DocumentPosition
+    """Named as in the progress file."""
 
 
-def tokenize(order: TokenizeOptions, *, say: Callable[[str], None]) -> ShardIndex:
-    """Do it, or what is left of it.
+def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> ShardIndex:
+    """Tokenize, or resume an interrupted command.
 
     Raises:
-        ConfigError: text, tokenizer or output that cannot work; another order's output.
+        ConfigError: text, tokenizer or output cannot be used, or the output has other options.
     """
-    source = DataConfig(source=str(order.source.resolve()), pattern=order.pattern)
+    source = DataConfig(source=str(options.source.resolve()), pattern=options.pattern)
     corpus = open_corpus(source)
-    tokenizer, digest = _tokenizer(order.tokenizer)
-    frame = _frame(order, corpus, tokenizer, digest)
-    order.output.mkdir(parents=True, exist_ok=True)
-    with _alone(order.output):
-        index_file = order.output / INDEX_FILE
+    tokenizer, digest = _tokenizer(options.tokenizer)
+    header = _header(options, corpus, tokenizer, digest)
+    options.output.mkdir(parents=True, exist_ok=True)
+    with _locked(options.output):
+        index_file = options.output / INDEX_FILE
         if index_file.exists():
-            index = parse_index(index_file.read_bytes(), where=str(order.output))
-            _same(index.made_from, frame.made_from, order.output)
-            say(f"{order.output} is complete already: {index.tokens} tokens")
+            index = parse_index(index_file.read_bytes(), where=str(options.output))
+            _check_same_options(index.made_from, header.made_from, options.output)
+            print_line(f"{options.output} is complete already: {index.tokens} tokens")
             return index
-        index = _write_shards(order, corpus, tokenizer, frame, say=say)
+        index = _write_shards(options, corpus, tokenizer, header, print_line=print_line)
         write_durably(index_file, index.encode())
-        (order.output / PROGRESS_FILE).unlink(missing_ok=True)
-    say(f"{index.documents} documents, {index.tokens} tokens, {len(index.shards)} shards: done")
+        (options.output / PROGRESS_FILE).unlink(missing_ok=True)
+    print_line(
+        f"{index.documents} documents, {index.tokens} tokens, {len(index.shards)} shards: done"
+    )
     return index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
-    """The index but for its shards."""
+class _IndexHeader:
+    """The index without its shards."""
 
     token_type: str
     vocabulary: int
@@ -111,17 +113,17 @@ class _Frame:
         return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
 
 
-def _frame(order: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: str) -> _Frame:
+def _header(options: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: str) -> _IndexHeader:
     vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     end = None
-    if order.end_of_text is not None:
-        end = tokenizer.token_to_id(order.end_of_text)
+    if options.end_of_text is not None:
+        end = tokenizer.token_to_id(options.end_of_text)
         if end is None:
             raise ConfigError(
-                f"end-of-text: {order.end_of_text!r} is no token of {order.tokenizer}"
+                f"end-of-text: {options.end_of_text!r} is no token of {options.tokenizer}"
             )
-    parts = (corpus.fingerprint(), digest, order.field, end, order.shard_tokens, BLOCK_BYTES)
-    return _Frame(
+    parts = (corpus.fingerprint(), digest, options.field, end, options.shard_tokens, BLOCK_BYTES)
+    return _IndexHeader(
         token_type="uint16" if vocabulary <= 2**16 else "uint32",
         vocabulary=vocabulary,
         tokenizer_sha256=digest,
@@ -131,43 +133,43 @@ def _frame(order: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: str) 
 
 
 def _write_shards(
-    order: TokenizeOptions,
+    options: TokenizeOptions,
     corpus: Corpus,
     tokenizer: Any,
-    frame: _Frame,
+    header: _IndexHeader,
     *,
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> ShardIndex:
-    done = _resumed(order.output, frame.made_from, say=say)
-    progress = _ProgressPrinter(corpus, start=done.place, say=say)
-    stream = _encoded(order, corpus, tokenizer, frame, start=done.place)
+    done = _resumed(options.output, header.made_from, print_line=print_line)
+    progress = _ProgressPrinter(corpus, start=done.place, print_line=print_line)
+    stream = _encoded(options, corpus, tokenizer, header, start=done.place)
     document = next(stream, None)
     while document is not None:
-        with ShardWriter(order.output, len(done.shards), token_type=frame.token_type) as shard:
-            while document is not None and shard.tokens < order.shard_tokens:
-                tokens, place = document
+        with ShardWriter(options.output, len(done.shards), token_type=header.token_type) as shard:
+            while document is not None and shard.tokens < options.shard_tokens:
+                tokens, position = document
                 shard.add(tokens)
-                progress.add(len(tokens), place)
-                done = replace(done, place=place)
+                progress.add(len(tokens), position)
+                done = replace(done, place=position)
                 document = next(stream, None)
             done = replace(done, shards=(*done.shards, shard.finish()))
-        _save(order.output, frame.made_from, done)
+        _save(options.output, header.made_from, done)
     if not done.shards:
         raise ConfigError(f"source: the text under {corpus.folder} makes no token")
-    return frame.filled(done.shards)
+    return header.filled(done.shards)
 
 
 def _encoded(
-    order: TokenizeOptions,
+    options: TokenizeOptions,
     corpus: Corpus,
     tokenizer: Any,
-    frame: _Frame,
+    header: _IndexHeader,
     *,
     start: DocumentPosition,
 ) -> Iterator[tuple[list[int], DocumentPosition]]:
-    """Tokens of each document that has any, and the place behind it."""
-    end = [] if frame.end_of_text is None else [frame.end_of_text]
-    for batch in _batches(read_documents(corpus, field=order.field, start=start)):
+    """Tokens of each document that has any, and the position after it."""
+    end = [] if header.end_of_text is None else [header.end_of_text]
+    for batch in _batches(read_documents(corpus, field=options.field, start=start)):
         texts = [document.text for document in batch]
         encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
         for document, encoding in zip(batch, encodings, strict=True):
@@ -188,20 +190,20 @@ def _batches(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
         yield batch
 
 
-def _resumed(output: Path, made_from: str, *, say: Callable[[str], None]) -> _FinishedShards:
-    """What an interrupted run of the same order left; half a shard is thrown away."""
+def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None]) -> _FinishedShards:
+    """The shards of an interrupted run with the same options; partial files are removed."""
     for partial in output.glob(f"*{PARTIAL}"):
         partial.unlink()
     try:
         raw = json.loads((output / PROGRESS_FILE).read_bytes())
     except FileNotFoundError:
         return _FinishedShards((), DocumentPosition())
-    _same(raw["made_from"], made_from, output)
+    _check_same_options(raw["made_from"], made_from, output)
     shards = tuple(
         ShardRecord(**{name: ShardFile(**record) for name, record in shard.items()})
         for shard in raw["shards"]
     )
-    say(f"going on after {len(shards)} complete shards")
+    print_line(f"going on after {len(shards)} complete shards")
     return _FinishedShards(shards, DocumentPosition(**raw["place"]))
 
 
@@ -210,8 +212,8 @@ def _save(output: Path, made_from: str, done: _FinishedShards) -> None:
     write_durably(output / PROGRESS_FILE, content.encode())
 
 
-def _same(found: str, wanted: str, output: Path) -> None:
-    if found != wanted:
+def _check_same_options(existing: str, wanted: str, output: Path) -> None:
+    if existing != wanted:
         raise ConfigError(
             f"output: {output} holds shards of other text, another tokenizer or other options;"
             " name another folder, or delete it"
@@ -220,7 +222,7 @@ def _same(found: str, wanted: str, output: Path) -> None:
 
 def _tokenizer(file: Path) -> tuple[Any, str]:
     try:
-        from tokenizers import Tokenizer  # noqa: PLC0415
+        from tokenizers import Tokenizer  # noqa: PLC0415 - optional package
     except ImportError as error:
         raise ConfigError(
             "data.tokenizer: needs the package tokenizers; install drumline[trainer-more]"
@@ -231,7 +233,7 @@ def _tokenizer(file: Path) -> tuple[Any, str]:
         raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
     try:
         tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises nothing more exact
+    except Exception as error:  # the library raises nothing more specific
         raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -239,8 +241,8 @@ def _tokenizer(file: Path) -> tuple[Any, str]:
 
 
 @contextmanager
-def _alone(output: Path) -> Iterator[None]:
-    """Two at once would overwrite each other's shards. Raises ConfigError."""
+def _locked(output: Path) -> Generator[None]:
+    """Exclude other processes that write to this folder. Raises ConfigError."""
     with (output / _LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,38 +252,38 @@ def _alone(output: Path) -> Iterator[None]:
 
 
 class _ProgressPrinter:
-    """A line every ten seconds: how much of the text is done, at which rate, how long it takes."""
+    """Prints a line every ten seconds: share of the text, tokens per second, seconds left."""
 
     def __init__(
-        self, corpus: Corpus, *, start: DocumentPosition, say: Callable[[str], None]
+        self, corpus: Corpus, *, start: DocumentPosition, print_line: Callable[[str], None]
     ) -> None:
         self._corpus = corpus
-        self._say = say
+        self._print_line = print_line
         self._tokens = 0
         self._start = self._bytes_before(start)
-        self._begun = self._said = time.monotonic()
+        self._begun = self._printed = time.monotonic()
 
-    def add(self, tokens: int, place: DocumentPosition) -> None:
+    def add(self, tokens: int, position: DocumentPosition) -> None:
         """A document is done."""
         self._tokens += tokens
         now = time.monotonic()
-        if now - self._said < _SAY_SECONDS:
+        if now - self._printed < _PRINT_SECONDS:
             return
-        self._said = now
-        done = self._bytes_before(place)
+        self._printed = now
+        done = self._bytes_before(position)
         seconds = now - self._begun
         left = (self._corpus.size - done) * seconds / (done - self._start)
-        self._say(
+        self._print_line(
             f"{done / self._corpus.size:.1%} of {self._corpus.size} bytes,"
             f" {self._tokens / seconds:,.0f} tokens/s, {left:.0f} s left"
         )
 
-    def _bytes_before(self, place: DocumentPosition) -> int:
-        return (self._corpus.ends[place.file - 1] if place.file else 0) + place.offset
+    def _bytes_before(self, position: DocumentPosition) -> int:
+        return (self._corpus.ends[position.file - 1] if position.file else 0) + position.offset
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and tokenize. Returns 0, or 2 where the order cannot work."""
+    """Parse the command line and tokenize. Returns 0, or 2 for a ConfigError."""
     parser = argparse.ArgumentParser(
         prog="python -m drumline_trainer.data.tokenize",
         description="Turn a folder of text into token shards for data.source.",
@@ -295,14 +297,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
     options = parser.parse_args(arguments)
     try:
-        tokenize(TokenizeOptions(**vars(options)), say=_say)
+        tokenize(TokenizeOptions(**vars(options)), print_line=_print_line)
     except ConfigError as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
     return 0
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 

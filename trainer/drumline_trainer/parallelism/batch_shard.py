@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.layout import Axis
 from drumline_trainer.layout_validation import micro_batches
@@ -66,7 +67,7 @@ class Share:
         asked for as well.
         """
         self.dataset.prefetch(self._samples(cursor + self.batch))
-        micro_batches = self.dataset.micro_batches(
+        micro_batches = micro_batch_ranges(
             cursor, batch=self.batch, rank=self.part, world_size=self.parts, size=self.micro_batch
         )
         return StepBatch(
@@ -75,9 +76,7 @@ class Share:
         )
 
     def _samples(self, cursor: int) -> range:
-        return self.dataset.rank_samples(
-            cursor, batch=self.batch, rank=self.part, world_size=self.parts
-        )
+        return rank_samples(cursor, batch=self.batch, rank=self.part, world_size=self.parts)
 
     def _read(self, samples: range) -> MicroBatch:
         batch = self.dataset.batch(samples)

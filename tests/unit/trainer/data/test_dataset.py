@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline_trainer.config import DataConfig
+from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.sources import open_dataset
 
@@ -26,7 +27,7 @@ def consumed(dataset: Dataset, cursor: int, *, batch: int, world_size: int) -> l
     return [
         dataset.window_at(sample)
         for rank in range(world_size)
-        for sample in dataset.rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
+        for sample in rank_samples(cursor, batch=batch, rank=rank, world_size=world_size)
     ]
 
 
@@ -98,7 +99,7 @@ def test_each_window_once_over_restarts_ranks_and_micro_batches(
         for _ in range(steps):
             shape = {"batch": world_size * share, "world_size": world_size, "size": size}
             for rank in range(world_size):
-                parts = dataset.micro_batches(cursor, rank=rank, **shape)
+                parts = micro_batch_ranges(cursor, rank=rank, **shape)
                 stream += [sample for part in parts for sample in part]
             cursor += world_size * share
     assert stream == list(range(cursor))
@@ -118,16 +119,3 @@ def test_a_restart_with_other_ranks_goes_on_with_the_next_sample(dataset: Datase
     )
     assert stream == consumed(dataset, 0, batch=60, world_size=1)
     assert Counter(stream) == Counter(dict.fromkeys(range(WINDOWS), 3))
-
-
-@pytest.mark.parametrize(
-    ("size", "sizes"),
-    [(None, [6]), (6, [6]), (4, [3, 3]), (5, [3, 3]), (2, [2, 2, 2]), (1, [1] * 6)],
-)
-def test_a_share_in_the_fewest_parts_that_fit(
-    dataset: Dataset, size: int | None, sizes: list[int]
-) -> None:
-    asked = {"batch": 12, "rank": 1, "world_size": 2}
-    parts = dataset.micro_batches(24, **asked, size=size)
-    assert [len(part) for part in parts] == sizes
-    assert [n for part in parts for n in part] == list(dataset.rank_samples(24, **asked))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline_trainer.config.data import Packing
+from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.text_dataset import TextDataset
 
@@ -90,11 +91,11 @@ def lived(
         for _ in range(steps):
             for rank, dataset in enumerate(gang):
                 cut = {"batch": batch, "rank": rank, "world_size": ranks}
-                samples = dataset.rank_samples(cursor, **cut)
+                samples = rank_samples(cursor, **cut)
                 text = dataset.text
                 assert isinstance(text, Numbered)
                 text.reads.clear()
-                for part in dataset.micro_batches(cursor, **cut, size=size):
+                for part in micro_batch_ranges(cursor, **cut, size=size):
                     found = dataset.batch(part)
                     life.inputs += list(found.inputs)
                     life.targets += list(found.targets)

@@ -21,7 +21,7 @@ PACKAGE = Path(drumline_trainer.__file__).parent
 @pytest.fixture
 def shards(tmp_path: Path) -> DataConfig:
     asked = order(tmp_path)
-    tokenize(asked, say=lambda _: None)
+    tokenize(asked, print_line=lambda _: None)
     return DataConfig(source=str(asked.output), sequence_length=16, tokenizer=str(asked.tokenizer))
 
 

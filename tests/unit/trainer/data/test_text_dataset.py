@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from drumline_trainer.config.data import Packing
 from drumline_trainer.data.corpus import Corpus
+from drumline_trainer.data.cursor import micro_batch_ranges
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.data.text_dataset import TextDataset
 
@@ -87,7 +88,7 @@ def test_one_rank_reads_nothing_of_another(tmp_path: Path) -> None:
     by_rank: list[list[tuple[int, int]]] = []
     for rank in range(3):
         reads.clear()
-        for part in dataset.micro_batches(6, batch=12, rank=rank, world_size=3, size=3):
+        for part in micro_batch_ranges(6, batch=12, rank=rank, world_size=3, size=3):
             dataset.batch(part)
         by_rank.append(list(reads))
     every = [(dataset.window_at(sample) * 8, 9) for sample in range(6, 18)]

@@ -28,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_shards_are_the_documents_in_order_each_with_its_end(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    index = tokenize(asked, say=silent)
+    index = tokenize(asked, print_line=silent)
     assert (index.documents, len(index.shards)) == (40, 5)
     assert index.token_bytes == 2
     tokenizer = Tokenizer.from_file(str(asked.tokenizer))
@@ -44,7 +44,7 @@ def test_the_shards_are_the_documents_in_order_each_with_its_end(tmp_path: Path)
 
 def test_every_file_has_the_size_and_the_digest_of_the_index(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    index = tokenize(asked, say=silent)
+    index = tokenize(asked, print_line=silent)
     files = contents(asked.output)
     for record in (record for shard in index.shards for record in shard.files):
         assert len(files[record.name]) == record.bytes
@@ -55,7 +55,7 @@ def test_every_file_has_the_size_and_the_digest_of_the_index(tmp_path: Path) -> 
 
 def refused(asked: TokenizeOptions) -> str:
     with pytest.raises(ConfigError) as caught:
-        tokenize(asked, say=silent)
+        tokenize(asked, print_line=silent)
     return str(caught.value)
 
 
@@ -64,7 +64,7 @@ def test_interrupted_and_begun_again_it_makes_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     asked = order(tmp_path)
-    tokenize(asked, say=silent)
+    tokenize(asked, print_line=silent)
     again = replace(asked, output=tmp_path / "again")
     monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
     file = asked.source / f"{after:03d}.txt"
@@ -74,38 +74,38 @@ def test_interrupted_and_begun_again_it_makes_the_same_files(
     assert "shards.json" not in contents(again.output)
     file.write_bytes(intact)
     said: list[str] = []
-    tokenize(again, say=said.append)
+    tokenize(again, print_line=said.append)
     assert contents(again.output) == contents(asked.output)
     assert (after >= 12) == any("going on after" in line for line in said)
 
 
 def test_what_is_complete_is_not_made_again(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    tokenize(asked, say=silent)
+    tokenize(asked, print_line=silent)
     before = contents(asked.output)
     said: list[str] = []
-    tokenize(asked, say=said.append)
+    tokenize(asked, print_line=said.append)
     assert "complete already" in said[0]
     assert contents(asked.output) == before
 
 
 def test_another_order_s_output_is_refused(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    tokenize(asked, say=silent)
+    tokenize(asked, print_line=silent)
     with pytest.raises(ConfigError, match=r"output: .* of other text, another tokenizer or other"):
-        tokenize(replace(asked, shard_tokens=50), say=silent)
+        tokenize(replace(asked, shard_tokens=50), print_line=silent)
 
 
 def test_lines_of_jsonl_are_documents_and_their_places_resume(tmp_path: Path) -> None:
     asked = order(tmp_path)
-    tokenize(asked, say=silent)
+    tokenize(asked, print_line=silent)
     lines = "".join(json.dumps({"text": text_of(n)}) + "\n\n" for n in range(40))
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "a.jsonl").write_text(lines)
     other = replace(
         asked, source=tmp_path / "lines", pattern="*.jsonl", output=tmp_path / "from-lines"
     )
-    tokenize(other, say=silent)
+    tokenize(other, print_line=silent)
     for name, content in contents(asked.output).items():
         if name.startswith("shard-"):
             assert (other.output / name).read_bytes() == content
@@ -123,7 +123,7 @@ def test_what_is_no_text_is_named(tmp_path: Path, file: str, content: bytes, mes
     asked = order(tmp_path, files=0)
     (asked.source / file).write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        tokenize(replace(asked, pattern="*"), say=silent)
+        tokenize(replace(asked, pattern="*"), print_line=silent)
 
 
 def test_a_tokenizer_that_cannot_work_is_named(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
         if not messages:
             messages.append(refused(asked))
 
-    tokenize(asked, say=silent)
-    tokenize(asked, say=second)  # said while the folder is held
+    tokenize(asked, print_line=silent)
+    tokenize(asked, print_line=second)  # said while the folder is held
     assert "another process writes to" in messages[0]
 
 
@@ -164,12 +164,12 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "of other text, another tokenizer" in capsys.readouterr().err
 
 
-def test_progress_is_told_with_what_is_left(
+def test_progress_shows_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SAY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_PRINT_SECONDS", 0.0)
     said: list[str] = []
-    tokenize(order(tmp_path), say=said.append)
+    tokenize(order(tmp_path), print_line=said.append)
     line = re.compile(r"(\d+\.\d)% of \d+ bytes, [\d,]+ tokens/s, (\d+) s left")
     shares = [float(match[1]) for match in map(line.fullmatch, said) if match]
     assert len(shares) == 40

@@ -1,7 +1,7 @@
-"""Shards in a folder or on a claim, memory-mapped: the operating system's page cache is the cache.
+"""Shards in a folder, memory-mapped: the operating system's page cache is the cache.
 
-Shards are written once. One that is cut short while it is mapped ends the process (SIGBUS), as with
-every memory-mapped file.
+Shards are written once. As with every memory-mapped file, truncating a shard while it is mapped
+ends the process (SIGBUS).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from drumline_trainer.config import ConfigError
 from drumline_trainer.data.shards.text import ShardBlock
 
 _OPEN_FILES = 64
-"""Each mapped file holds a descriptor."""
+"""Each mapped file holds a file descriptor."""
 
 
 class FolderShardStore:
@@ -25,7 +25,7 @@ class FolderShardStore:
         self._folder = folder
         self._maps: OrderedDict[str, memoryview] = OrderedDict()
         self._verified: dict[str, bytearray] = {}
-        """One byte for each block of a file: whether it was compared with its digest."""
+        """One byte for each block of a file: whether its digest was verified."""
 
     @property
     def location(self) -> str:
@@ -33,7 +33,7 @@ class FolderShardStore:
         return str(self._folder)
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """A small file."""
+        """The content of a small file."""
         path = self._folder / name
         try:
             with path.open("rb") as file:
@@ -45,11 +45,11 @@ class FolderShardStore:
         return content
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file there is."""
+        """Size of each file in bytes, by name."""
         return {path.name: path.stat().st_size for path in self._folder.iterdir()}
 
     def block(self, block: ShardBlock) -> memoryview:
-        """The content, without a copy; verified when it is read for the first time."""
+        """The content, without a copy; verified at the first read."""
         content = self._map(block.file)[block.start : block.stop]
         verified = self._verified.setdefault(block.file, bytearray())
         verified.extend(bytes(max(0, block.number + 1 - len(verified))))
@@ -59,10 +59,10 @@ class FolderShardStore:
         return content
 
     def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
-        """Nothing: the operating system reads ahead."""
+        """Do nothing: the operating system reads ahead."""
 
     def close(self) -> None:
-        """Let go of the maps; what was read from them stays valid."""
+        """Close the maps; blocks that were read from them stay valid."""
         self._maps.clear()
 
     def _map(self, name: str) -> memoryview:

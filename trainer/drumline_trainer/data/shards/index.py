@@ -5,7 +5,7 @@
     shard-00000.ends        where each document ends, in tokens from the shard's begin, uint32
     shard-00000.sums        the SHA-256 of each block of `block_bytes` of the .bin, 32 bytes each
 
-The index is believed; everything else is verified against it. Documents do not cross shards.
+The index is trusted; everything else is verified against it. Documents do not cross shards.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFile:
-    """A file and what it must be."""
+    """A file with its size and digest."""
 
     name: str
     bytes: int
     sha256: str
 
     def __post_init__(self) -> None:
-        """Refuse names that leave the folder. Raises ValueError."""
+        """Raise ValueError for a name that leaves the folder, a size or a digest that is none."""
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a plain file name")
         if not _SHA256.fullmatch(self.sha256):
@@ -66,18 +66,18 @@ class ShardIndex:
 
     token_type: str
     vocabulary: int
-    """Different tokens there may be: each is below it."""
+    """Number of different tokens; every token is below it."""
     tokenizer_sha256: str
     """Of the tokenizer.json."""
     end_of_text: int | None
     """Token that ends each document; None: documents end without one."""
     block_bytes: int
     made_from: str
-    """Digest of the text and of all that decides how it becomes shards."""
+    """Digest of the text and of all options that decide the shards."""
     shards: tuple[ShardRecord, ...]
 
     def __post_init__(self) -> None:
-        """Refuse counts that contradict each other. Raises ValueError."""
+        """Raise ValueError for counts that contradict each other."""
         if self.token_type not in TOKEN_TYPES:
             raise ValueError(f"token_type {self.token_type!r} is neither uint16 nor uint32")
         if not 1 <= self.vocabulary <= 256**self.token_bytes:
@@ -111,7 +111,7 @@ class ShardIndex:
         return sum(shard.ends.bytes for shard in self.shards) // END_BYTES
 
     def encode(self) -> bytes:
-        """As JSON. The totals are for people: reading computes them again."""
+        """As JSON. The totals are for readers of the file; `parse_index` computes them itself."""
         totals = {"format": FORMAT, "tokens": self.tokens, "documents": self.documents}
         return json.dumps({**totals, **asdict(self)}, indent=1).encode() + b"\n"
 
@@ -120,12 +120,12 @@ def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
     """The index that `ShardIndex.encode` returned.
 
     Raises:
-        ConfigError: not such an index, or one that contradicts itself.
+        ConfigError: not an index, or an inconsistent one.
     """
     try:
         raw = json.loads(encoded)
         if raw["format"] != FORMAT:
-            raise ValueError(f"the format is {raw['format']!r}, not {FORMAT!r}")  # noqa: TRY301
+            raise ValueError(f"the format is {raw['format']!r}, not {FORMAT!r}")  # noqa: TRY301 - reported as every other defect of the index
         return _index(raw)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         detail = f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,14 +1,15 @@
 """Shards streamed from an S3-compatible store: blocks by ranged reads, through a bounded cache.
 
 Endpoint, region and credentials come from the usual AWS environment variables (`AWS_ENDPOINT_URL`,
-`AWS_REGION`, `AWS_ACCESS_KEY_ID`, ...) and appear in no message: what the library says about a
-failure is reduced to its kind. Transient failures are tried again with growing pauses, a bounded
-number of times.
+`AWS_REGION`, `AWS_ACCESS_KEY_ID`, ...) and appear in no message: of an error of the library only
+its kind is reported. Transient failures are retried a bounded number of times, with exponential
+backoff.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import threading
@@ -24,19 +25,19 @@ from drumline_trainer.data.shards.text import ShardBlock
 
 _READERS = 8
 _ATTEMPTS = 5
-"""Of each request."""
+"""Per request."""
 _FIRST_PAUSE_SECONDS = 0.2
-"""Between attempts; each pause is twice the one before."""
+"""Between the first two attempts; the pause doubles after each."""
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 20
-_LATER = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "InternalError"}
-"""Answers after which the same request may succeed, beside every status of 429, 500 and above."""
+_RETRYABLE = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "InternalError"}
+"""Retryable error codes; so are the statuses 429, 500 and above."""
 
 T = TypeVar("T")
 
 
 class StoreUnreachableError(RuntimeError):
-    """The store did not answer, or not with what was asked for: trying again later may help."""
+    """The store did not answer, or only with transient errors; a later retry may succeed."""
 
 
 class S3ShardStore:
@@ -52,7 +53,7 @@ class S3ShardStore:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._cache: OrderedDict[ShardBlock, Future[bytes]] = OrderedDict()
-        """Blocks being fetched or there, the one used longest ago first."""
+        """Blocks that are cached or being fetched, least recently used first."""
         self._held_bytes = 0
 
     @property
@@ -61,54 +62,54 @@ class S3ShardStore:
         return f"{S3_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """A small object."""
+        """The content of a small object."""
         content = self._get(name, f"bytes=0-{limit}")
         if len(content) > limit:
             raise ConfigError(f"data.source: {self.location}/{name} is longer than {limit} bytes")
         return content
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each object there is, as the store lists them."""
+        """Size of each object in bytes, by name, as the store lists them."""
         pages = self._client.get_paginator("list_objects_v2")
 
         def listed() -> dict[str, int]:
             return {
-                found["Key"].removeprefix(self._prefix): found["Size"]
+                entry["Key"].removeprefix(self._prefix): entry["Size"]
                 for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
-                for found in page.get("Contents", ())
+                for entry in page.get("Contents", ())
             }
 
-        return self._again(listed, name="")
+        return self._retried(listed, name="")
 
     def block(self, block: ShardBlock) -> bytes:
         """The content, from the cache or fetched."""
-        future = self._asked(block)
+        future = self._requested(block)
         try:
             return future.result()
         except CancelledError:
             raise StoreUnreachableError(f"data.source: {self.location} was closed") from None
         except BaseException:
             with self._lock:
-                if self._cache.get(block) is future:  # asked for again, it is fetched again
-                    self._forget(block)
+                if self._cache.get(block) is future:  # so that the next request fetches it again
+                    self._evict(block)
             raise
 
     def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
-        """Fetch these in threads, as many as half the cache holds: none pushes out another."""
+        """Fetch these in threads, at most half a cache of them, so that none evicts another."""
         room = self._cache_bytes // 2
         for block in dict.fromkeys(blocks):
             room -= block.stop - block.start
             if room < 0:
                 return
-            self._asked(block)
+            self._requested(block)
 
     def close(self) -> None:
-        """End the threads: what waits is given up, one attempt of what runs is waited for."""
+        """End the threads: cancel queued fetches, wait for the current attempt of running ones."""
         self._closed.set()
         self._pool.shutdown(cancel_futures=True)
         self._client.close()
 
-    def _asked(self, block: ShardBlock) -> Future[bytes]:
+    def _requested(self, block: ShardBlock) -> Future[bytes]:
         with self._lock:
             future = self._cache.get(block)
             if future is None:
@@ -120,19 +121,19 @@ class S3ShardStore:
                     ) from None
                 self._cache[block] = future
                 self._held_bytes += block.stop - block.start
-                self._forget_oldest()
+                self._evict_oldest()
             self._cache.move_to_end(block)
             return future
 
-    def _forget_oldest(self) -> None:
-        """Down to what the cache may hold; what is being fetched stays."""
+    def _evict_oldest(self) -> None:
+        """Evict down to the cache's size; blocks that are being fetched stay."""
         for block, future in list(self._cache.items()):
             if self._held_bytes <= self._cache_bytes:
                 return
             if future.done():
-                self._forget(block)
+                self._evict(block)
 
-    def _forget(self, block: ShardBlock) -> None:
+    def _evict(self, block: ShardBlock) -> None:
         del self._cache[block]
         self._held_bytes -= block.stop - block.start
 
@@ -150,20 +151,20 @@ class S3ShardStore:
             with contextlib.closing(answer["Body"]) as stream:
                 return stream.read()
 
-        return self._again(body, name=name)
+        return self._retried(body, name=name)
 
-    def _again(self, read: Callable[[], T], *, name: str) -> T:
-        """Try as often as may help; then the library's error as ours, without its words."""
+    def _retried(self, read: Callable[[], T], *, name: str) -> T:
+        """Call `read` up to `_ATTEMPTS` times; errors of the library are raised as our own."""
         where = f"data.source: {self.location}/{name}".rstrip("/")
         pause = _FIRST_PAUSE_SECONDS
         for _ in range(_ATTEMPTS - 1):
             try:
                 return read()
             except self._failures.all as error:
-                if not self._failures.passes(error):
+                if not self._failures.transient(error):
                     raise self._failures.named(error, where=where) from None
-            # ranks that failed together come back apart
-            if self._closed.wait(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+            # jitter, so that ranks that failed together do not retry together
+            if self._closed.wait(pause * random.uniform(0.5, 1.0)):  # noqa: S311 - not secret
                 raise StoreUnreachableError(f"data.source: {self.location} was closed")
             pause *= 2
         try:
@@ -173,10 +174,10 @@ class S3ShardStore:
 
 
 class _Failures:
-    """The library's exceptions by what they mean for us. Their words may name the endpoint."""
+    """The library's exceptions, classified. Their messages may name the endpoint."""
 
     def __init__(self) -> None:
-        from botocore import exceptions  # noqa: PLC0415
+        exceptions: Any = importlib.import_module("botocore.exceptions")
 
         self.all: Any = (exceptions.BotoCoreError, exceptions.ClientError)
         self._refused: Any = exceptions.ClientError
@@ -190,25 +191,25 @@ class _Failures:
             exceptions.IncompleteReadError,
         )
 
-    def passes(self, error: Any) -> bool:
-        """Whether the same request may succeed in a moment."""
+    def transient(self, error: Any) -> bool:
+        """Whether a retry may succeed."""
         if not isinstance(error, self._refused):
             return isinstance(error, self._lost)
         code, status = _answer(error)
-        return code in _LATER or status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
+        return code in _RETRYABLE or status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500
 
     def named(self, error: Any, *, where: str) -> Exception:
-        """The error to raise in its place."""
+        """The error of ours to raise instead."""
         if isinstance(error, self._keyless):
             return ConfigError(
                 f"{where}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
-        said = type(error).__name__
+        summary = type(error).__name__
         if isinstance(error, self._refused):
-            said = "the store answered {} ({})".format(*_answer(error))
-            if not self.passes(error):
-                return ConfigError(f"{where}: {said}; check the name and what the keys may read")
-        return StoreUnreachableError(f"{where}: {said}, {_ATTEMPTS} times")
+            summary = "the store answered {} ({})".format(*_answer(error))
+            if not self.transient(error):
+                return ConfigError(f"{where}: {summary}; check the name and what the keys may read")
+        return StoreUnreachableError(f"{where}: {summary}, {_ATTEMPTS} times")
 
 
 def _answer(error: Any) -> tuple[str, int]:
@@ -218,19 +219,19 @@ def _answer(error: Any) -> tuple[str, int]:
 
 def _client() -> tuple[Any, _Failures]:
     try:
-        import boto3  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
-        from botocore.config import Config  # noqa: PLC0415
+        boto3: Any = importlib.import_module("boto3")  # optional, without types
+        botocore_config: Any = importlib.import_module("botocore.config")
     except ImportError as error:
         raise ConfigError(
             "data.source: s3:// needs the package boto3; install drumline[trainer-more]"
         ) from error
-    config = Config(
-        retries={"total_max_attempts": 1},  # tried again here, where closing can end it
+    config = botocore_config.Config(
+        retries={"total_max_attempts": 1},  # retried here, where `close` can end it
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,
         max_pool_connections=_READERS,
     )
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    # a session of its own: the library's default one keeps the keys of its first use
+    # not the library's default session, which keeps the credentials of its first use
     session = boto3.Session(region_name=region)
     return session.client("s3", config=config), _Failures()

@@ -1,9 +1,9 @@
 """Token shards read as one text, verified against their index.
 
 Sizes of all files are compared when the shards are opened. Digests are compared when bytes enter
-the process, in blocks of 256 KiB: a block of a folder at its first read, a streamed one whenever it
-is fetched. So a damaged shard is an error at the first sample that would have been wrong, and no
-rank reads a whole data set only to verify it.
+the process, in blocks of 256 KiB: a block of a folder at its first read, a streamed block at each
+fetch. So a damaged shard is an error at the first sample that would have been wrong, and no rank
+reads a whole data set only to verify it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _END_TYPE = np.dtype("<u4")
 
 
 class ShardMismatchError(ConfigError):
-    """A file is not what the index says. Trying again does not help; another copy does."""
+    """A file differs from the index. A retry does not help; another copy does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,29 +47,29 @@ class ShardBlock:
     sha256: str
 
     def check(self, content: bytes | memoryview, *, where: str) -> None:
-        """Raise ShardMismatchError where this is not the block's content."""
-        found = hashlib.sha256(content).hexdigest()
-        if found != self.sha256:
+        """Raise ShardMismatchError if this is not the block's content."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
             raise ShardMismatchError(
                 f"data.source: {where}/{self.file} is damaged: bytes {self.start} to {self.stop}"
-                f" have the SHA-256 {found} and must have {self.sha256}; copy the file again"
+                f" have the SHA-256 {digest} and must have {self.sha256}; copy the file again"
             )
 
 
 class ShardStore(Protocol):
-    """Where the files of shards lie. Content that it returns as a block has been verified."""
+    """Holds the files of shards. The content that `block` returns has been verified."""
 
     @property
     def location(self) -> str:
-        """For messages; without a secret."""
+        """For messages; without secrets."""
         ...
 
     def read_file(self, name: str, *, limit: int) -> bytes:
-        """A small file. Raises ConfigError where it is absent or longer than `limit`."""
+        """The content of a small file. Raises ConfigError if absent or over `limit` bytes."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file there is."""
+        """Size of each file in bytes, by name."""
         ...
 
     def block(self, block: ShardBlock) -> bytes | memoryview:
@@ -77,11 +77,11 @@ class ShardStore(Protocol):
         ...
 
     def prefetch(self, blocks: Iterable[ShardBlock]) -> None:
-        """Begin to fetch these: they are asked for soon."""
+        """Begin to fetch these; they are requested soon."""
         ...
 
     def close(self) -> None:
-        """Let go of files, connections and threads."""
+        """Close files, connections and threads."""
         ...
 
 
@@ -92,9 +92,11 @@ class ShardText:
     index: ShardIndex
     store: ShardStore
     stops: tuple[int, ...]
-    """Position at which each shard stops."""
-    _sums: dict[str, bytes] = field(default_factory=dict)
-    _ends: dict[str, npt.NDArray[np.uint32]] = field(default_factory=dict)
+    """Token position after each shard."""
+    _sums: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    _ends: dict[str, npt.NDArray[np.uint32]] = field(
+        default_factory=dict[str, npt.NDArray[np.uint32]]
+    )
 
     @property
     def size(self) -> int:
@@ -128,7 +130,7 @@ class ShardText:
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Positions in start..stop-1 at which a document begins."""
-        found: list[npt.NDArray[np.int64]] = []
+        starts: list[npt.NDArray[np.int64]] = []
         for number in range(bisect_right(self.stops, start), len(self.stops)):
             begin = self._begin(number)
             if begin >= stop:
@@ -136,10 +138,12 @@ class ShardText:
             ends = self._document_ends(self.index.shards[number])
             low, high = np.searchsorted(ends, [max(0, start - begin), stop - begin])
             inside = ends[low:high].astype(np.int64) + begin
-            found.append(inside[inside < self.stops[number]])  # the last end is the next's begin
+            starts.append(
+                inside[inside < self.stops[number]]
+            )  # the last end belongs to the next shard
             if begin >= start:
-                found.insert(len(found) - 1, np.array([begin], dtype=np.int64))
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+                starts.insert(len(starts) - 1, np.array([begin], dtype=np.int64))
+        return np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
 
     def fingerprint(self) -> str:
         """Digest of the digests of the tokens."""
@@ -147,7 +151,7 @@ class ShardText:
         return hashlib.sha256(listing.encode()).hexdigest()[:32]
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Begin to fetch the blocks of these (start, length)."""
+        """Begin to fetch the blocks of these (start, length) ranges."""
         self.store.prefetch(
             block
             for start, length in ranges
@@ -156,14 +160,14 @@ class ShardText:
         )
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self.store.close()
 
     def _begin(self, number: int) -> int:
         return self.stops[number - 1] if number else 0
 
     def _parts(self, start: int, stop: int) -> Iterator[tuple[ShardRecord, int, int]]:
-        """Shards of these positions, with the first and the last byte (exclusive) in each."""
+        """The shards of these positions, each with a range of bytes: first, stop."""
         width = self.index.token_bytes
         number = bisect_right(self.stops, start)
         while start < stop:
@@ -224,9 +228,9 @@ def open_shards(store: ShardStore) -> ShardText:
     return ShardText(index=index, store=store, stops=tuple(accumulate(tokens)))
 
 
-def _check_size(record: ShardFile, found: int | None, *, where: str) -> None:
-    if found != record.bytes:
-        what = "is absent" if found is None else f"has {found} bytes"
+def _check_size(record: ShardFile, size: int | None, *, where: str) -> None:
+    if size != record.bytes:
+        what = "is absent" if size is None else f"has {size} bytes"
         raise ShardMismatchError(
             f"data.source: {where}/{record.name} {what} and must have {record.bytes} and the"
             f" SHA-256 {record.sha256}; copy the file again"

@@ -1,6 +1,7 @@
 """Writes one shard: tokens, document ends and the digest of every block, in one pass.
 
-Files get their names when they are complete and on the disk; until then they end in `.partial`.
+Files are renamed to their names once they are complete and on the disk; before, they end in
+`.partial`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PARTIAL = ".partial"
 
 
 class ShardWriter:
-    """A shard in the making. Close it, finished or not, by leaving the `with` block."""
+    """A shard being written. Leaving the `with` block closes it, finished or not."""
 
     def __init__(
         self, folder: Path, number: int, *, token_type: str, block_bytes: int = BLOCK_BYTES
@@ -60,7 +61,7 @@ class ShardWriter:
             del self._pending[: self._block_bytes]
 
     def finish(self) -> ShardRecord:
-        """Bring everything to the disk, then give the files their names."""
+        """Write and fsync everything, then rename the files to their names."""
         if self._pending:
             self._write(bytes(self._pending))
         self._file.flush()
@@ -89,7 +90,7 @@ class ShardWriter:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """All of it or what was there before, whatever happens in between."""
+    """Replace a small file atomically and durably."""
     partial = path.with_name(path.name + PARTIAL)
     with partial.open("wb") as file:
         file.write(content)

@@ -20,6 +20,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.shards import s3_store
@@ -164,11 +165,11 @@ def test_one_rank_fetches_nothing_but_what_holds_its_samples(gate: Gate) -> None
         gate.ranges.clear()
         with closing(opened()) as dataset:
             shape = {"batch": 12, "rank": rank, "world_size": 3}
-            own = [*dataset.rank_samples(0, **shape), *dataset.rank_samples(12, **shape)]
+            own = [*rank_samples(0, **shape), *rank_samples(12, **shape)]
             prepared(dataset, 0, **shape)
         wanted = set().union(*(blocks_of(dataset, range(n, n + 1)) for n in own))
         assert set(gate.ranges) <= wanted
-        assert set(gate.ranges) >= blocks_of(dataset, dataset.rank_samples(0, **shape))
+        assert set(gate.ranges) >= blocks_of(dataset, rank_samples(0, **shape))
         assert len(gate.ranges) == len(set(gate.ranges))
 
 
@@ -208,8 +209,8 @@ def _steps(cursor: int, *, batch: int, rank: int, world_size: int, steps: int) -
 def prepared(dataset: Dataset, cursor: int, **share: int) -> list[Batch]:
     """A rank's micro-batches of the step at `cursor`, while those of the next are fetched."""
     for start in (cursor, cursor + share["batch"]):
-        dataset.prefetch(dataset.rank_samples(start, **share))
-    return [dataset.batch(part) for part in dataset.micro_batches(cursor, **share, size=2)]
+        dataset.prefetch(rank_samples(start, **share))
+    return [dataset.batch(part) for part in micro_batch_ranges(cursor, **share, size=2)]
 
 
 def test_the_cache_holds_what_it_may_and_no_more(gate: Gate) -> None:
