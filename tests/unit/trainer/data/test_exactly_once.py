@@ -41,7 +41,7 @@ class Numbered:
     def fingerprint(self) -> str:
         return "numbered"
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         del ranges
 
     def close(self) -> None:

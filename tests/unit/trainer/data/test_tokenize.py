@@ -164,9 +164,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "of other text, another tokenizer" in capsys.readouterr().err
 
 
-def test_progress_shows_what_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_shows_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PRINT_SECONDS", 0.0)
     said: list[str] = []
     tokenize(order(tmp_path), print_line=said.append)

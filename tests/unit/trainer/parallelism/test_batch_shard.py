@@ -97,7 +97,7 @@ class FarAway(Corpus):
 
     asked: list[tuple[int, int]] = field(default_factory=list)
 
-    def ahead(self, ranges: Iterable[tuple[int, int]]) -> None:
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
         self.asked.extend(ranges)
 
 
