@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
-
-if TYPE_CHECKING:
-    from pydantic.config import JsonDict
+from pydantic.config import JsonDict
 
 GROUP = "drumline.dev"
 VERSION = "v1alpha1"

@@ -7,14 +7,12 @@ never of the process that reads it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from drumline.api.base import ApiModel
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Model = TypeVar("Model", bound=ApiModel)
 

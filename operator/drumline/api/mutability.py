@@ -9,12 +9,10 @@ Everything not named here may change at any time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from drumline.api.base import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ONLY_WHILE_SUSPENDED: Final = (
     "queue",

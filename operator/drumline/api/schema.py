@@ -20,15 +20,13 @@ in `_check`, so a schema that leaves this module is structural or the build fail
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from drumline.api.base import ApiModel, Rule
-
-if TYPE_CHECKING:
-    from pydantic_core import core_schema
 
 Schema = dict[str, Any]
 

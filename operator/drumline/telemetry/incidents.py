@@ -8,13 +8,10 @@ where they turn out to belong: a counter must not fall, so it waits until the tr
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from drumline.api.incidents import GpuSeconds, IncidentStatus
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.telemetry.metrics import Metrics
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.telemetry.metrics import Metrics
 
 PHASES = ("detect", "decide", "replace", "rendezvous", "restore", "first_step")
 STATES = ("starting", "productive", "repeated", "recovering")

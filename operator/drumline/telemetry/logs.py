@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import structlog
-
-if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger, Processor
+from structlog.typing import FilteringBoundLogger, Processor
 
 
 def configure(*, level: str, log_format: str) -> None:

@@ -6,16 +6,12 @@ whole life never goes down.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.api.incidents import BudgetStatus, Charge
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.trainingjob import RecoverySpec
 from drumline.lifecycle.model.conditions import changed
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline_trainer.contract import FaultClass
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.api.trainingjob import RecoverySpec
 
 MAX_CHARGES = 64
 FIELDS = {

@@ -6,18 +6,15 @@ charged to the application unless the pod itself was taken away.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drumline.api.conditions import Reason
+from drumline.lifecycle.model.members import GangMember
+from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline_trainer.contract import ContractError, ExitCode, FaultClass, FinalReport
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drumline.lifecycle.model.members import GangMember
-    from drumline.lifecycle.model.observed import PodEnd, PodFacts
 
 
 class FailureClass(StrEnum):

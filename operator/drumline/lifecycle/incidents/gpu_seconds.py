@@ -6,16 +6,12 @@ equals GPUs held times time held, whatever happened in between.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.api.conditions import ConditionType
 from drumline.api.incidents import GpuSeconds
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
 
 
 def counting_started(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:

@@ -7,23 +7,19 @@ opens and charges that incident in the write that gives members up, and the agen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from drumline.api.incidents import IncidentNumber, IncidentStatus
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents import timeline as of
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS, with_charge
 from drumline.lifecycle.incidents.gpu_seconds import reclassified, with_elapsed
 from drumline.lifecycle.model.conditions import changed
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline_trainer.contract import FaultClass
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed
-    from drumline_trainer.contract import Incident
+from drumline.lifecycle.model.observed import Observed
+from drumline_trainer.contract import FaultClass, Incident
 
 MAX_EARLIER: Final = 7
 MAX_CAUSE_CHARS: Final = 1024

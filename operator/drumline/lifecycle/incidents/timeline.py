@@ -10,18 +10,15 @@ Times that agents tell are tenant input: they are kept within `MAX_DISTANCE_SECO
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from drumline.api.incidents import IncidentStatus
+from drumline.lifecycle.incidents.failures import Failure
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
 from drumline_trainer.contract import FaultClass, Incident, pod_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drumline.lifecycle.incidents.failures import Failure
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.members import GangMember
 
 MAX_DISTANCE_SECONDS: Final = 30 * 86_400.0
 PHASES: Final = (

@@ -6,15 +6,12 @@ All carry an owner reference and no finalizer: they die with the job by garbage 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from drumline.api.base import GROUP, LABEL_JOB, LABEL_JOB_UID, LABEL_NODES, VERSION
+from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import AGENT_PORT, sign
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drumline.lifecycle.model.job import Job
 
 Json = dict[str, Any]
 

@@ -6,12 +6,8 @@ addresses are known: no Service, no DNS, any image.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import GANG_FOLDER, STORE_PORT, host_name
-
-if TYPE_CHECKING:
-    from drumline.lifecycle.model.job import Job
 
 
 def launcher_variables(job: Job, *, index: int) -> dict[str, str]:

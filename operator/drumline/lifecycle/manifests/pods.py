@@ -8,8 +8,9 @@ operator decides what a failure means.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.api.base import (
     LABEL_GENERATION,
@@ -19,6 +20,7 @@ from drumline.api.base import (
     LABEL_NODES,
     LABEL_QUEUE,
 )
+from drumline.api.podtemplate import PodTemplate, Volume
 from drumline.lifecycle.manifests.children import child_name, owner_reference
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.manifests.trainer_config import (
@@ -27,7 +29,8 @@ from drumline.lifecycle.manifests.trainer_config import (
     checkpoint_folder,
     trainer_config,
 )
-from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import GangMember, members_of
 from drumline_trainer.contract import (
     AGENT_PORT,
     GANG_FOLDER,
@@ -36,13 +39,6 @@ from drumline_trainer.contract import (
     host_name,
     pod_name,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from drumline.api.podtemplate import PodTemplate, Volume
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.members import GangMember
 
 Json = dict[str, Any]
 

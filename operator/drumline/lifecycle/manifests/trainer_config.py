@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.layout_validation import checked_layout
-
-if TYPE_CHECKING:
-    from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 
 MAX_OVERRIDES_BYTES = 16 * 1024
 DATA_FOLDER = "/data"

@@ -5,14 +5,12 @@ A condition keeps its transition time while its truth stays the same, as the API
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from drumline.api.conditions import Condition, ConditionType, Phase
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
 
 Truth = Literal["True", "False", "Unknown"]
 

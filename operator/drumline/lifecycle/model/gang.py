@@ -7,18 +7,14 @@ forced: until one is really gone it holds its node's devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
+from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline_trainer.contract import pod_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed, PodFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

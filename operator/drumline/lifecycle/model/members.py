@@ -10,15 +10,11 @@ a recovery keep their births, so nothing that is done to one member can touch an
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from drumline.api.assignment import Assignment, PoolNodes, ReplacedMembers
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.jobstatus import TrainingJobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from drumline.api.parallelism import ParallelismSpec
-    from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
+from drumline.api.parallelism import ParallelismSpec
+from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 
 
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:

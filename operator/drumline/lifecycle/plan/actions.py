@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from drumline.api.trainingjob import TrainingJobStatus
-    from drumline.lifecycle.model.observed import PodFacts
-    from drumline_trainer.contract import GenerationRecord, Notice
+from drumline.api.trainingjob import TrainingJobStatus
+from drumline.lifecycle.model.observed import PodFacts
+from drumline_trainer.contract import GenerationRecord, Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

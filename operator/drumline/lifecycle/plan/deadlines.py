@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drumline.api.conditions import ConditionType, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
 
 MAX_BACKOFF_SECONDS: Final = 300.0
 BACKOFF_MEMORY_SECONDS: Final = 3600.0

@@ -7,19 +7,15 @@ so does the announced end of a node, which leaves no time for growing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.lifecycle import transitions
+from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan import start as starting
 from drumline.lifecycle.plan.actions import JobPlan, Notify, ProtectMembers, PushRecord
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline_trainer.contract import Notice
-
-if TYPE_CHECKING:
-    from drumline.lifecycle.model.gang import ObservedGang
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed
 
 
 def growth_notice_id(job: Job) -> str:

@@ -10,26 +10,23 @@ follows it, and at the deadline the last verified checkpoint counts.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Reason
 from drumline.api.incidents import IncidentStatus
+from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents import timeline as incidents
 from drumline.lifecycle.incidents.failures import FailureClass, classify, final_report
 from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
 from drumline.lifecycle.plan.actions import JobPlan, Notify
 from drumline.lifecycle.plan.failure import give_up_members, member_failures
-from drumline_trainer.contract import FaultClass, Notice
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
-    from drumline.lifecycle.model.gang import ObservedGang
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodFacts
-    from drumline_trainer.contract import NoticeAnswer
+from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0
 """How long a save is waited for where nobody sets a deadline, as with a cordon."""

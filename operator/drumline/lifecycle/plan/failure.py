@@ -8,9 +8,10 @@ its own knows no partial recovery: it starts again as a whole.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drumline.api.conditions import ConditionType, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import budgets, failures, ledger
 from drumline.lifecycle.incidents import timeline as incidents
@@ -23,15 +24,11 @@ from drumline.lifecycle.incidents.failures import (
     root_cause,
 )
 from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.plan.actions import JobPlan
-from drumline_trainer.contract import FaultClass, pod_name
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.gang import ObservedGang
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed, PodFacts
-    from drumline_trainer.contract import Progress
+from drumline_trainer.contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
 """How long members may blame a peer before that peer has to have shown its own end."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.lifecycle.incidents import budgets
+from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.deadlines import generation_at
 from drumline_trainer.contract import GenerationRecord, Member, host_name
-
-if TYPE_CHECKING:
-    from drumline.lifecycle.model.gang import ObservedGang
-    from drumline.lifecycle.model.job import Job
 
 
 def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:

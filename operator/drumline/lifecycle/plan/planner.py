@@ -8,9 +8,9 @@ changes the status returns at once: the controller writes it, durably, and plans
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from drumline.api.conditions import ConditionType, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
@@ -28,9 +28,6 @@ from drumline.lifecycle.plan.deadlines import active_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.eligibility import config_error, is_ours
 from drumline.lifecycle.plan.failure import final_progress, handle_failures
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
 
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:

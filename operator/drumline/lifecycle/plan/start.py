@@ -6,12 +6,16 @@ All of it ends at the start deadline: what is bound then of a gang that does not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from drumline.api.conditions import Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import with_summary
 from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -22,13 +26,6 @@ from drumline.lifecycle.plan.actions import (
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.generation_record import generation_record
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline.lifecycle.model.job import Job
-    from drumline.lifecycle.model.observed import Observed, PodFacts
 
 SLOW_START_SECONDS: Final = 10.0
 """A start that takes longer says in status what it waits for, as soon as a kubelet says why."""

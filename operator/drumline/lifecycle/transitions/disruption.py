@@ -6,20 +6,15 @@ write in which the job gives its nodes, or some members, up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import DisruptionStatus
+from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle.model.conditions import changed, cleared, with_condition, with_summary
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import requeued, waiting
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from drumline.api.jobstatus import TrainingJobStatus
 
 
 def nominated(

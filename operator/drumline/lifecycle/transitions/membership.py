@@ -6,9 +6,10 @@ the record is pushed last. Members that are not named keep node, birth and pod.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from drumline.api.conditions import ConditionType, Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import counting_started, with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import DECIDED
@@ -31,11 +32,6 @@ from drumline.lifecycle.model.members import (
 )
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from drumline.api.jobstatus import TrainingJobStatus
 
 
 def admitted(

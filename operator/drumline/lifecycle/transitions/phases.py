@@ -5,10 +5,8 @@ Those that change who is a member are in `memberships`, those that give way in `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from drumline.api.conditions import ConditionType, Phase, Reason
-from drumline.api.jobstatus import CheckpointStatus
+from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import REPLACED
@@ -21,10 +19,7 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-
-if TYPE_CHECKING:
-    from drumline.api.jobstatus import TrainingJobStatus
-    from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Progress
 
 MAX_INCIDENT_CHARACTERS = 8192
 
