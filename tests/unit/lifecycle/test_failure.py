@@ -119,7 +119,7 @@ def test_members_of_a_node_that_is_gone_are_lost_at_once() -> None:
     job = a_gang()
     status = decided(job, observed(*ready_pods(job), gone_nodes=frozenset({"node-a", "node-b"})))
     assert (lost_of(status), status.reason) == ([0, 1], Reason.NODE_LOST)
-    assert "and 1 more members" in (status.message or "")
+    assert (status.message or "").endswith("; and 1 more member")
     assert used(status) == {"Infrastructure": 1}
 
 
@@ -216,11 +216,13 @@ def test_another_fault_on_the_way_counts_in_its_own_class_and_is_named_too() -> 
 def test_of_members_lost_at_once_the_ledger_names_three() -> None:
     job = running(admitted(a_job(nodes=4, trainer={"globalBatchSize": 12}), nodes=(*NODES, "d")))
     both = decided(job, observed(*ready_pods(job)[2:])).last_incident
-    all_four = decided(job, observed()).last_incident
+    status = decided(job, observed())
+    assert (status.message or "").endswith("; and 3 more members")
+    all_four = status.last_incident
     assert both is not None
     assert both.cause == "pod llama-0-g1 on node-a vanished; pod llama-1-g1 on node-b vanished"
     assert all_four is not None
-    assert all_four.cause.endswith("pod llama-2-g1 on node-c vanished; and 1 more members")
+    assert all_four.cause.endswith("pod llama-2-g1 on node-c vanished; and 1 more member")
 
 
 def test_a_refusal_does_not_hide_a_loss() -> None:
@@ -240,7 +242,7 @@ def test_a_lost_place_that_is_not_filled_releases_all_at_the_deadline() -> None:
     assert planned(job, observed(*pods), now=T0 + 559) == JobPlan(requeue_at=T0 + 560)
     status = decided(job, observed(*pods), now=T0 + 560)
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
-    assert "1 lost members found no other place" in (status.message or "")
+    assert "1 lost member could not be placed again" in (status.message or "")
 
 
 def test_lost_members_are_limited_where_the_user_wants_it() -> None:

@@ -55,7 +55,8 @@ def a_running_job(**status: Any) -> Job:
 
 def folded(job: Job, *log: Incident, every: bool = False) -> Job:
     return with_status(
-        job, ledger.with_agent_incidents(job, observed(incidents=log), now=NOW, every=every)
+        job,
+        ledger.with_agent_incidents(job, observed(incidents=log), now=NOW, include_running=every),
     )
 
 

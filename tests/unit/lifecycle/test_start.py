@@ -177,7 +177,7 @@ def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: froze
     status = planned(job, seen, now=T0 + 60).status
     assert status is not None
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
-    assert "1 pods are not created" in (status.message or "")
+    assert ": 1 pod not created" in (status.message or "")
 
 
 def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() -> None:
@@ -188,7 +188,7 @@ def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() 
     status = planned(job, observed(stuck, other), now=T0 + 60).status
     assert status is not None
     assert status.assignment is None
-    assert "earlier generation to go: llama-0-g1 on node-a" in (status.message or "")
+    assert "earlier generation to end: llama-0-g1 on node-a" in (status.message or "")
 
 
 def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:

@@ -56,7 +56,7 @@ def with_boundary_passed(
 
 
 def with_agent_incidents(
-    job: Job, observed: Observed, *, now: float, every: bool = False
+    job: Job, observed: Observed, *, now: float, include_running: bool = False
 ) -> TrainingJobStatus:
     """The job's status with what the agents' log says that it does not hold yet.
 
@@ -66,9 +66,9 @@ def with_agent_incidents(
         job: the job.
         observed: with the agents' log.
         now: seconds since the epoch.
-        every: count those under way too: their gang is about to be given up.
+        include_running: count recoveries in progress too, as their gang is about to be given up.
     """
-    counted, told = _uncounted(job, observed, every=every), _told(job, observed)
+    counted, told = _uncounted(job, observed, include_running=include_running), _told(job, observed)
     if not counted and told is None:
         return job.status
     status, members = with_elapsed(job, now=now), members_of(job.status)
@@ -107,7 +107,7 @@ def with_step_seen(
     return _booked(job, changed(status, last_incident=entry), entry)
 
 
-def _uncounted(job: Job, observed: Observed, *, every: bool) -> list[Incident]:
+def _uncounted(job: Job, observed: Observed, *, include_running: bool) -> list[Incident]:
     known = job.status.folded_incident
     newest_known = (known.generation, known.attempt) if known is not None else (0, 0)
     log = sorted(observed.incidents, key=lambda one: (one.generation, one.attempt))
@@ -119,7 +119,7 @@ def _uncounted(job: Job, observed: Observed, *, every: bool) -> list[Incident]:
         if one.attempt
         and (number := (one.generation, one.attempt)) > newest_known
         and one.generation <= current[0]
-        and (every or one.first_step_at is not None or number < max(newest, current))
+        and (include_running or one.first_step_at is not None or number < max(newest, current))
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.api.trainingjob import TrainingJobStatus
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.observed import PodFacts
 from drumline_trainer.contract import GenerationRecord, Notice
 
@@ -18,21 +18,21 @@ class CreateMembers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGenerations:
-    """Delete the job's pods of these generations, gracefully, in one request."""
+    """Delete all pods of these generations of the job, gracefully, in one request."""
 
     generations: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletePods:
-    """Delete these pods and no others, gracefully: members of the same births stay."""
+    """Delete exactly these pods, gracefully: other pods of their generations stay."""
 
     pods: tuple[PodFacts, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRecord:
-    """Hand the generation record to the store's agent."""
+    """Send the generation record to the store's agent."""
 
     record: GenerationRecord
 
@@ -41,21 +41,21 @@ class PushRecord:
 class ProtectMembers:
     """Create the job's PodDisruptionBudget.
 
-    Only when all members stand: the disruption controller writes a budget's status at every change
-    of its pods, and a gang that is still starting changes many times.
+    Only once all members run: the disruption controller writes a budget's status at every change
+    of its pods, and the pods of a gang that starts change many times.
     """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """Hand a notice, or its withdrawal, to the store's agent, which tells all members."""
+    """Send a notice, or its withdrawal, to the store's agent, which forwards it to all members."""
 
     notice: Notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteJob:
-    """The job's time to live is over."""
+    """Delete the job: its ttlSecondsAfterFinished is over."""
 
 
 Action = (
@@ -71,10 +71,10 @@ Action = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
-    """One reconcile: the status is written first; only when that held are the actions done."""
+    """One reconcile: the status is written first; actions are taken only if that succeeded."""
 
     status: TrainingJobStatus | None = None
     """None: nothing to write."""
     actions: tuple[Action, ...] = ()
     requeue_at: float | None = None
-    """Look again at this time (seconds since the epoch) though nothing happened."""
+    """Plan again at this time (seconds since the epoch), whether or not an event comes."""

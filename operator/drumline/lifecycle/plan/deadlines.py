@@ -1,4 +1,4 @@
-"""Until when what has begun must have come to an end. All in seconds since the epoch."""
+"""Deadlines of a start and of a run, and the restart backoff. In seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 
 MAX_BACKOFF_SECONDS: Final = 300.0
 BACKOFF_MEMORY_SECONDS: Final = 3600.0
-"""Restarts longer ago do not slow the next one down."""
+"""Restarts longer ago do not count for the backoff."""
 _OWN_FAULTS: Final = (Reason.POD_FAILED, Reason.OUT_OF_MEMORY, Reason.HANG)
 
 
@@ -23,9 +23,9 @@ def generation_at(job: Job) -> float:
 
 
 def backoff_seconds(status: TrainingJobStatus) -> float:
-    """How long this generation's new pods wait: nothing unless the program itself failed.
+    """How long the creation of this generation's pods is delayed; 0 unless the program failed.
 
-    The first restart within an hour begins at once, then 5 s pass, 10, 20 ... up to 300.
+    The first restart within an hour is not delayed, the next ones by 5 s, 10 s, 20 s ... 300 s.
     """
     recovering = condition(status, ConditionType.RECOVERING)
     if recovering is None or recovering.status != "True" or status.generation_at is None:
@@ -50,9 +50,9 @@ def restart_backoff_seconds(restarts: int) -> float:
 
 
 def start_deadline(job: Job) -> float:
-    """Until then the generation must stand; with places given up, until then it waits for others.
+    """When all members must run; with lost members, when they must have been placed again.
 
-    Those count from the loss where that came later than the generation.
+    For lost members it counts from the loss where that came later than the generation.
     """
     begin = generation_at(job) + backoff_seconds(job.status)
     recovering = condition(job.status, ConditionType.RECOVERING)
@@ -62,7 +62,7 @@ def start_deadline(job: Job) -> float:
 
 
 def active_deadline(job: Job) -> float | None:
-    """When it will have run for as long as it may; None: never, or it does not run."""
+    """When activeDeadlineSeconds is over; None without a limit and while the job does not run."""
     limit = job.spec.active_deadline_seconds
     if limit is None or job.status.started_at is None:
         return None

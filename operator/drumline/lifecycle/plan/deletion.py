@@ -1,4 +1,4 @@
-"""Which requests delete pods: a whole generation at once where no member's pod is of it."""
+"""Which requests delete pods: a whole generation at once where no member's pod belongs to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from drumline.lifecycle.plan.actions import Action, DeleteGenerations, DeletePod
 
 
 def delete_actions(
-    strays: Iterable[PodFacts], *, beside: Collection[GangMember] = ()
+    pods: Iterable[PodFacts], *, members: Collection[GangMember] = ()
 ) -> list[Action]:
-    """Actions that delete these pods, where they are not going already, and no member's.
+    """Actions that delete these pods, except those that are terminating already.
 
-    A generation that no member was born in goes with one request, however large it was.
+    A generation in which no member's pod was created is deleted by one request, however large it
+    is.
+
+    Args:
+        pods: pods to delete; none is a member's.
+        members: members whose pods stay.
     """
-    births = {member.pod_generation for member in beside}
-    staying = [pod for pod in strays if not pod.terminating]
-    generations = {pod.generation for pod in staying} - births
-    single = tuple(pod for pod in staying if pod.generation in births)
+    kept_generations = {member.pod_generation for member in members}
+    live = [pod for pod in pods if not pod.terminating]
+    generations = {pod.generation for pod in live} - kept_generations
+    single = tuple(pod for pod in live if pod.generation in kept_generations)
     actions: list[Action] = []
     if generations:
         actions.append(DeleteGenerations(generations=tuple(sorted(generations))))

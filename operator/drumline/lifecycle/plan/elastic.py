@@ -1,53 +1,59 @@
-"""An elastic gang grows: the others train on until the new members stand.
+"""An elastic gang grows: its members continue training until the new members are ready.
 
-Then they save, as another number of ranks can only go on from a checkpoint, and all are told of the
-new membership. New members that do not come up, or a save that fails, cost nothing but the attempt;
-so does the announced end of a node, which leaves no time for growing.
+Then they save, because another number of ranks can only continue from a checkpoint, and all members
+get the record of the new generation. If the new members do not start in time, or the save fails,
+the gang continues at its old size. An announced node disruption also ends the attempt, as it leaves
+no time for growing.
 """
 
 from __future__ import annotations
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed
-from drumline.lifecycle.plan import start as starting
+from drumline.lifecycle.plan import start
 from drumline.lifecycle.plan.actions import JobPlan, Notify, ProtectMembers, PushRecord
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.generation_record import generation_record
+from drumline.lifecycle.plan.situation import Situation
 from drumline_trainer.contract import Notice
 
 
 def growth_notice_id(job: Job) -> str:
-    """Id of the notice by which the members that train are asked to save."""
+    """Id of the notice that asks the training members to save before the gang grows."""
     return f"Grow-{job.status.generation}"
 
 
-def grow_gang(job: Job, gang: ObservedGang, observed: Observed, *, now: float) -> JobPlan:
+def grow_gang(situation: Situation) -> JobPlan:
     """The next step towards the larger gang; the job trains."""
+    job, gang, observed = situation.job, situation.gang, situation.observed
     deadline = start_deadline(job)
-    if observed.acknowledged_generation == job.status.generation:
-        return _joined(job, observed, now=now) if gang.complete else JobPlan(requeue_at=deadline)
+    if situation.is_acknowledged:
+        return _finish_growth(situation) if gang.complete else JobPlan(requeue_at=deadline)
     if observed.node_disruptions:
-        text = f"node {observed.node_disruptions[0].node} is about to go"
-        return JobPlan(status=transitions.growth_abandoned(job, message=text, now=now))
-    if now >= deadline:
-        text = f"the others were not ready within {job.spec.start_deadline_seconds} s"
-        return JobPlan(status=transitions.growth_abandoned(job, message=text, now=now))
+        return _abandon(situation, f"node {observed.node_disruptions[0].node} is about to go")
+    if situation.now >= deadline:
+        seconds = job.spec.start_deadline_seconds
+        return _abandon(situation, f"the new members were not ready within {seconds} s")
     if gang.missing:
-        return starting.create_members(job, gang, now=now)
+        return start.create_members(situation)
     if not gang.complete or not all(pod.reachable for pod in gang.present):
         return JobPlan(requeue_at=deadline)
-    return _save_and_tell(job, gang, observed, now=now)
+    return _save_and_push_record(situation)
 
 
-def _joined(job: Job, observed: Observed, *, now: float) -> JobPlan:
-    if not observed.protected:
+def _abandon(situation: Situation, message: str) -> JobPlan:
+    status = transitions.growth_abandoned(situation.job, message=message, now=situation.now)
+    return JobPlan(status=status)
+
+
+def _finish_growth(situation: Situation) -> JobPlan:
+    if not situation.observed.protected:
         return JobPlan(actions=(ProtectMembers(),))
-    return JobPlan(status=transitions.running(job, now=now))
+    return JobPlan(status=transitions.running(situation.job, now=situation.now))
 
 
-def _save_and_tell(job: Job, gang: ObservedGang, observed: Observed, *, now: float) -> JobPlan:
+def _save_and_push_record(situation: Situation) -> JobPlan:
+    job, observed = situation.job, situation.observed
     wanted, answer = growth_notice_id(job), observed.notice
     deadline = start_deadline(job)
     if answer is None or answer.id != wanted:
@@ -56,11 +62,12 @@ def _save_and_tell(job: Job, gang: ObservedGang, observed: Observed, *, now: flo
         notice = Notice(job_uid=job.uid, id=wanted, deadline=deadline, leave=False)
         return JobPlan(actions=(Notify(notice=notice),), requeue_at=deadline)
     if answer.error:
-        text = f"its state could not be saved: {answer.error}"
-        return JobPlan(status=transitions.growth_abandoned(job, message=text[:1024], now=now))
+        return _abandon(situation, f"its state could not be saved: {answer.error}"[:1024])
     if answer.step is None:
         return JobPlan(requeue_at=deadline)
-    status = transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
+    status = transitions.with_checkpoint(
+        job, job.status, answer.step, answer.digest, now=situation.now
+    )
     if status != job.status:
         return JobPlan(status=status)
-    return JobPlan(actions=(PushRecord(record=generation_record(job, gang)),))
+    return JobPlan(actions=(PushRecord(record=generation_record(job, situation.gang)),))

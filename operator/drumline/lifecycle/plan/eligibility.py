@@ -17,7 +17,7 @@ def is_ours(job: Job) -> bool:
 
 
 def is_queued(job: Job) -> bool:
-    """Whether the scheduler should find a place for the job."""
+    """Whether the scheduler has to place the job."""
     return (
         is_ours(job)
         and not job.finished
@@ -30,7 +30,7 @@ def is_queued(job: Job) -> bool:
 
 
 def config_error(job: Job) -> str | None:
-    """Why the trainer's schema refuses this job, or None."""
+    """Why the trainer's schema rejects the job's configuration; None if it is valid."""
     if not job.runs_trainer:
         return None
     try:

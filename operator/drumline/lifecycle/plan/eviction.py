@@ -1,149 +1,142 @@
-"""Giving way: a notice goes out, a checkpoint is waited for, then places are given up.
+"""Eviction: a notice is sent, a checkpoint is waited for, then nodes are given up.
 
-A preempted job leaves as a whole, and its agents stop once they have saved; an elastic one may be
-asked for some members only, and goes on without them. Members on a node that is about to go are
-moved, and the others train on until then. What was asked is durable before it
-is asked (`status.disruption`), the answer lands in `status.checkpoint` in the very write that
-follows it, and at the deadline the last verified checkpoint counts.
+A preempted job leaves as a whole, and its agents stop once they have saved; an elastic job may be
+asked for some members only and continues without them. Members on a node with an announced
+disruption are rescheduled, and the others train until then. A request is durable in status
+(`status.disruption`) before it is sent; the answer is written to `status.checkpoint` in the same
+write that follows from it; after the deadline the last verified checkpoint counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Reason
+from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.incidents import IncidentStatus
 from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents import ledger
-from drumline.lifecycle.incidents import timeline as incidents
+from drumline.lifecycle.incidents import ledger, timeline
 from drumline.lifecycle.incidents.failures import FailureClass, classify, final_report
-from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
 from drumline.lifecycle.plan.actions import JobPlan, Notify
 from drumline.lifecycle.plan.failure import give_up_members, member_failures
+from drumline.lifecycle.plan.situation import Situation
 from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
 
 SAVE_SECONDS: Final = 300.0
-"""How long a save is waited for where nobody sets a deadline, as with a cordon."""
+"""How long a save is waited for where no deadline is announced, as with a cordon."""
 
 
-def preempt(
-    job: Job, gang: ObservedGang, observed: Observed, *, now: float, epoch: int
-) -> JobPlan | None:
-    """The next step of a job that gives places to another; None where it does not."""
-    disruption = job.status.disruption
+def preempt(situation: Situation) -> JobPlan | None:
+    """The next step of a job that is preempted, wholly or in part; None where it is not."""
+    disruption = situation.job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
         return None
     if disruption.indices is not None:
-        return _surplus(job, gang, observed, disruption, now=now, epoch=epoch)
-    saved = _saved(gang, observed, disruption)
-    ended = all(pod.end is not None for pod in gang.present)
-    if saved is not None or ended or not _can_save(job, gang, observed, disruption, now=now):
-        return JobPlan(status=_preempted(job, saved, now=now))
-    return _ask(job, observed, disruption, leave=True)
+        return _evict_surplus(situation, disruption)
+    saved = _saved_checkpoint(situation, disruption)
+    ended = all(pod.end is not None for pod in situation.gang.present)
+    if saved is not None or ended or not _can_save(situation, disruption):
+        return JobPlan(status=_preempted_status(situation, disruption, saved))
+    return _request_save(situation, disruption, leave=True)
 
 
-def _surplus(
-    job: Job,
-    gang: ObservedGang,
-    observed: Observed,
-    disruption: DisruptionStatus,
-    *,
-    now: float,
-    epoch: int,
-) -> JobPlan | None:
-    """The next step of an elastic job that gives some members up; None where others fail first."""
-    if gang.lost or member_failures(job, gang, observed):
-        return None
-    answer = _answer(observed, disruption)
-    saved = answer is not None and answer.step is not None
-    if not saved and _can_save(job, gang, observed, disruption, now=now):
-        return _ask(job, observed, disruption, leave=False)
-    status = job.status
-    if answer is not None and answer.step is not None:
-        status = transitions.with_checkpoint(job, status, answer.step, answer.digest, now=now)
-    step = answer.step if answer is not None else None
-    status = ledger.with_incident(status, _entry(job, disruption, failed_step=step, now=now))
-    going = set(disruption.indices or ())
-    kept = [at for at, member in enumerate(gang.members) if member.index not in going]
-    job = replace(job, status=status)
-    return JobPlan(status=transitions.resized(job, kept=kept, added=(), epoch=epoch, now=now))
+def evict_from_nodes(situation: Situation) -> JobPlan | None:
+    """The next step for members on nodes with an announced disruption; None where there are none.
 
-
-def evict_from_nodes(
-    job: Job, gang: ObservedGang, observed: Observed, *, now: float
-) -> JobPlan | None:
-    """The next step for members on nodes that are about to go; None where there are none.
-
-    The gang is whole and trains.
+    The gang is complete and trains.
     """
+    job, gang = situation.job, situation.gang
     if not job.runs_trainer:
         return None
-    threats = {threat.node: threat for threat in observed.node_disruptions}
-    doomed = {member.index for member in gang.members if member.node in threats}
+    by_node = {disruption.node: disruption for disruption in situation.observed.node_disruptions}
+    affected = {member.index for member in gang.members if member.node in by_node}
     disruption = job.status.disruption
-    if not doomed:
+    if not affected:
         if disruption is None:
             return None
-        text = f"{disruption.by} is over: nobody has to move"
-        return JobPlan(status=transitions.disruption_withdrawn(job, message=text, now=now))
-    announced = _disrupted(job, gang, threats, doomed, now=now)
-    if _is_news(disruption, announced.disruption):
+        text = f"{disruption.by} is over: no member has to move"
+        status = transitions.disruption_withdrawn(job, message=text, now=situation.now)
+        return JobPlan(status=status)
+    announced = _announced_status(situation, by_node, affected)
+    if disruption is None or _has_changed(disruption, announced.disruption):
         return JobPlan(status=announced)
-    assert disruption is not None  # noqa: S101 - else it were news
-    answer = _answer(observed, disruption)
+    answer = _answer_to(situation.observed, disruption)
     saved = answer is not None and answer.step is not None
-    late = now >= parse_timestamp(disruption.deadline)
+    late = situation.now >= parse_timestamp(disruption.deadline)
     failed = answer is not None and answer.error != ""
     if saved or late or failed or job.spec.checkpoint is None:
-        return JobPlan(status=_moving(job, gang, disruption, answer, now=now))
-    return _ask(job, observed, disruption, leave=False)
+        return JobPlan(status=_evicted_status(situation, disruption, answer))
+    return _request_save(situation, disruption, leave=False)
 
 
 def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
-    """Takes back a notice that is out though nobody wants it any more."""
+    """Withdraws a notice that the agents still hold though its disruption is over."""
     answer, disruption = observed.notice, job.status.disruption
     settled = answer is not None and (answer.step is not None or answer.error != "")
-    out = observed.notified or (answer.id if answer is not None else "")
-    if settled and answer is not None and answer.id == out:
+    sent = observed.notified or (answer.id if answer is not None else "")
+    if settled and answer is not None and answer.id == sent:
         return ()
-    if out in {"", disruption.id if disruption else "", observed.withdrawn}:
+    if sent in {"", disruption.id if disruption else "", observed.withdrawn}:
         return ()
-    notice = Notice(job_uid=job.uid, id=out, deadline=0.0, leave=False, withdraw=True)
+    notice = Notice(job_uid=job.uid, id=sent, deadline=0.0, leave=False, withdraw=True)
     return (Notify(notice=notice),)
 
 
-def _ask(job: Job, observed: Observed, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
-    deadline = parse_timestamp(disruption.deadline)
-    answer = observed.notice
-    known = observed.notified == disruption.id or (
-        answer is not None and answer.id == disruption.id
+def _evict_surplus(situation: Situation, disruption: DisruptionStatus) -> JobPlan | None:
+    """The next step of an elastic job that gives members up; None where failures come first."""
+    job, gang, now = situation.job, situation.gang, situation.now
+    if gang.lost or member_failures(situation):
+        return None
+    answer = _answer_to(situation.observed, disruption)
+    saved = answer is not None and answer.step is not None
+    if not saved and _can_save(situation, disruption):
+        return _request_save(situation, disruption, leave=False)
+    status = _with_answer(job, answer, now=now)
+    step = answer.step if answer is not None else None
+    status = ledger.with_incident(status, _incident(job, disruption, failed_step=step, now=now))
+    evicted = set(disruption.indices or ())
+    kept = [position for position, member in enumerate(gang.members) if member.index not in evicted]
+    resized = transitions.resized(
+        replace(job, status=status), kept=kept, added=(), epoch=situation.epoch, now=now
     )
-    if known:
+    return JobPlan(status=resized)
+
+
+def _request_save(situation: Situation, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
+    """Sends the notice, once, and waits for its answer."""
+    deadline = parse_timestamp(disruption.deadline)
+    answered = _answer_to(situation.observed, disruption) is not None
+    if answered or situation.observed.notified == disruption.id:
         return JobPlan(requeue_at=deadline)
-    notice = Notice(job_uid=job.uid, id=disruption.id, deadline=deadline, leave=leave)
+    uid = situation.job.uid
+    notice = Notice(job_uid=uid, id=disruption.id, deadline=deadline, leave=leave)
     return JobPlan(actions=(Notify(notice=notice),), requeue_at=deadline)
 
 
-def _answer(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | None:
+def _answer_to(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | None:
     answer = observed.notice
     return answer if answer is not None and answer.id == disruption.id else None
 
 
-def _saved(
-    gang: ObservedGang, observed: Observed, disruption: DisruptionStatus
-) -> tuple[int, str] | None:
-    """Step and digest that the agents acknowledged, alive or in their last words."""
-    answer = _answer(observed, disruption)
+def _with_answer(job: Job, answer: NoticeAnswer | None, *, now: float) -> TrainingJobStatus:
+    """The job's status with the checkpoint that the agents acknowledged, if they did."""
+    if answer is None or answer.step is None:
+        return job.status
+    return transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
+
+
+def _saved_checkpoint(situation: Situation, disruption: DisruptionStatus) -> tuple[int, str] | None:
+    """Step and digest that the agents acknowledged, in their answer or in their final reports."""
+    answer = _answer_to(situation.observed, disruption)
     if answer is not None and answer.step is not None:
         return answer.step, answer.digest
-    left = [pod for pod in gang.present if _has_left(pod)]
-    if len(left) < len(gang.members):
+    left = [pod for pod in situation.gang.present if _left_on_request(pod)]
+    if len(left) < len(situation.gang.members):
         return None
     for pod in left:
         report = final_report(pod.end) if pod.end is not None else None
@@ -152,127 +145,130 @@ def _saved(
     return None
 
 
-def _has_left(pod: PodFacts) -> bool:
+def _left_on_request(pod: PodFacts) -> bool:
     failure = classify(pod)
     return failure is not None and failure.failure_class is FailureClass.LEFT_ON_REQUEST
 
 
-def _can_save(
-    job: Job, gang: ObservedGang, observed: Observed, disruption: DisruptionStatus, *, now: float
-) -> bool:
-    """Whether waiting for the agents may still bring a checkpoint."""
-    answer = _answer(observed, disruption)
-    broken = [
-        failure
-        for failure in member_failures(job, gang, observed)
-        if failure.failure_class is not FailureClass.LEFT_ON_REQUEST
-    ]
+def _can_save(situation: Situation, disruption: DisruptionStatus) -> bool:
+    """Whether the agents may still report a checkpoint before the deadline."""
+    job = situation.job
+    answer = _answer_to(situation.observed, disruption)
+    failed = any(
+        failure.failure_class is not FailureClass.LEFT_ON_REQUEST
+        for failure in member_failures(situation)
+    )
     return (
         job.runs_trainer
         and job.spec.checkpoint is not None
-        and is_true(job.status, ConditionType.RUNNING)
-        and now < parse_timestamp(disruption.deadline)
-        and not broken
+        and situation.is_running
+        and situation.now < parse_timestamp(disruption.deadline)
+        and not failed
         and not (answer is not None and answer.error)
     )
 
 
-def _preempted(job: Job, saved: tuple[int, str] | None, *, now: float) -> TrainingJobStatus:
-    disruption = job.status.disruption
-    assert disruption is not None  # noqa: S101 - the caller looked
+def _preempted_status(
+    situation: Situation, disruption: DisruptionStatus, saved: tuple[int, str] | None
+) -> TrainingJobStatus:
+    job, now = situation.job, situation.now
     status = job.status
     if saved is not None:
-        status = transitions.with_checkpoint(job, status, saved[0], saved[1], now=now)
+        status = transitions.with_checkpoint(job, status, *saved, now=now)
     checkpoint = status.checkpoint
     done = saved[0] if saved is not None else status.step
-    entry = _entry(job, disruption, failed_step=done, now=now)
+    incident = _incident(job, disruption, failed_step=done, now=now)
     if checkpoint is not None and done is not None:
         lost = max(0, done - checkpoint.step)
-        entry = entry.model_copy(update={"restored_step": checkpoint.step, "steps_lost": lost})
-    status = ledger.with_incident(status, entry)
-    return transitions.preempted(replace(job, status=status), saved=saved is not None, now=now)
+        update = {"restored_step": checkpoint.step, "steps_lost": lost}
+        incident = incident.model_copy(update=update)
+    job = replace(job, status=ledger.with_incident(status, incident))
+    return transitions.preempted(job, saved=saved is not None, now=now)
 
 
-def _moving(
-    job: Job,
-    gang: ObservedGang,
-    disruption: DisruptionStatus,
-    answer: NoticeAnswer | None,
-    *,
-    now: float,
+def _evicted_status(
+    situation: Situation, disruption: DisruptionStatus, answer: NoticeAnswer | None
 ) -> TrainingJobStatus:
-    """Saved, or out of time: the members there are given up, with all others in place."""
-    status, text = job.status, "was not saved in time"
+    """Saved, or the deadline passed: the affected members are given up, all others stay."""
+    job, now = situation.job, situation.now
     step = answer.step if answer is not None else None
-    if answer is not None and step is not None:
-        status = transitions.with_checkpoint(job, status, step, answer.digest, now=now)
-        text = f"saved step {step}"
-    status = ledger.with_incident(status, _entry(job, disruption, failed_step=step, now=now))
-    indices = set(disruption.indices or ())
-    message = f"{disruption.reason}; {text}"
-    reason = Reason.NODE_DISRUPTED
-    job = replace(job, status=status)
-    return give_up_members(job, gang, indices, reason=reason, message=message, now=now)
+    status = _with_answer(job, answer, now=now)
+    status = ledger.with_incident(status, _incident(job, disruption, failed_step=step, now=now))
+    text = "was not saved in time" if step is None else f"saved step {step}"
+    return give_up_members(
+        replace(job, status=status),
+        situation.gang,
+        disruption.indices or (),
+        reason=Reason.NODE_DISRUPTED,
+        message=f"{disruption.reason}; {text}",
+        now=now,
+    )
 
 
-def _is_news(before: DisruptionStatus | None, after: DisruptionStatus | None) -> bool:
-    """Whether other members go, or sooner, or for another reason.
+def _has_changed(before: DisruptionStatus, after: DisruptionStatus | None) -> bool:
+    """Whether other members are affected, or the deadline or the kind is another.
 
-    A cordon is often but the first sign of what comes.
+    A cordon is often only the first sign of what follows.
     """
-    if before is None or after is None:
+    if after is None:
         return True
     known = (before.indices, before.deadline, before.kind)
     return known != (after.indices, after.deadline, after.kind)
 
 
-def _disrupted(
-    job: Job,
-    gang: ObservedGang,
-    threats: dict[str, NodeDisruption],
-    doomed: set[int],
-    *,
-    now: float,
+def _announced_status(
+    situation: Situation, by_node: Mapping[str, NodeDisruption], affected: set[int]
 ) -> TrainingJobStatus:
-    """The members on all threatened nodes, by the earliest deadline there ever was of these."""
+    """The status that announces the disruption of these members.
+
+    The deadline is the earliest that was ever announced for the affected nodes; the disruption that
+    states it names kind and source.
+
+    Example at t=0: node-b is drained (no deadline) and node-c reclaimed at t=120. The disruption is
+    SpotReclaim of node-c "and 1 more" with deadline t=120. If the reclaim is withdrawn later, the
+    deadline stays t=120: the agents were asked to save by then.
+    """
+    job, now = situation.job, situation.now
     known = job.status.disruption
-    until = now + SAVE_SECONDS if known is None else parse_timestamp(known.deadline)
-    theirs = [
-        threats[member.node]
-        for member in gang.members
-        if member.index in doomed and member.node in threats
+    default = now + SAVE_SECONDS if known is None else parse_timestamp(known.deadline)
+    disruptions = [
+        by_node[member.node] for member in situation.gang.members if member.index in affected
     ]
-    deadlines = [threat.deadline for threat in theirs if threat.deadline is not None]
+    deadlines = _deadlines_of(disruptions)
     if known is not None:
-        deadlines.append(until)
-    chief = min(theirs, key=lambda threat: (threat.deadline or until, threat.node))
-    deadline = min(deadlines, default=until)
-    left = "" if chief.deadline is None else f", {max(0, int(deadline - now))} s left"
-    more = f" and {len(theirs) - 1} more" if len(theirs) > 1 else ""
-    text = f"{chief.kind} of node {chief.node}{more} ({chief.source}{left})"
+        deadlines.append(default)
+    first = min(disruptions, key=lambda announced: (announced.deadline or default, announced.node))
+    deadline = min(deadlines, default=default)
+    left = "" if first.deadline is None else f", {max(0, int(deadline - now))} s left"
+    more = f" and {len(disruptions) - 1} more" if len(disruptions) > 1 else ""
+    text = f"{first.kind} of node {first.node}{more} ({first.source}{left})"
     return transitions.disrupted(
         job,
-        kind=chief.kind,
-        by=chief.source,
+        kind=first.kind,
+        by=first.source,
         message=text,
         deadline=deadline,
-        indices=doomed,
+        indices=affected,
         now=now,
     )
 
 
-def _entry(
+def _deadlines_of(disruptions: Sequence[NodeDisruption]) -> list[float]:
+    return [announced.deadline for announced in disruptions if announced.deadline is not None]
+
+
+def _incident(
     job: Job, disruption: DisruptionStatus, *, failed_step: int | None, now: float
 ) -> IncidentStatus:
-    """The announced fault: it begins with the request, and nobody had to find it."""
-    asked = min(now, parse_timestamp(disruption.requested_at))
-    entry = IncidentStatus(
+    """The incident of an announced fault: it begins, already detected, with the request."""
+    requested = min(now, parse_timestamp(disruption.requested_at))
+    incident = IncidentStatus(
         generation=(job.status.generation or 0) + 1,
         attempt=0,
         fault_class=FaultClass.PREEMPTION,
         cause=disruption.reason or f"{disruption.kind} by {disruption.by}",
         index=disruption.indices[0] if disruption.indices else None,
-        fault_at=precise_timestamp(asked),
+        fault_at=precise_timestamp(requested),
         failed_step=failed_step,
     )
-    return incidents.with_boundary(entry, incidents.DETECTED, at=asked)
+    return timeline.with_boundary(incident, timeline.DETECTED, at=requested)

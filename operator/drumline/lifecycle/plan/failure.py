@@ -1,20 +1,20 @@
-"""Members that failed, vanished or fell silent, and what becomes of their gang.
+"""Failure handling: members whose pods failed, vanished or became silent, and what their gang does.
 
-With the bundled trainer the others keep their pods: a member whose place is lost waits for another
-(`status.lost`), one that failed by itself gets a new pod where it was. A gang with a template of
-its own knows no partial recovery: it starts again as a whole.
+With the bundled trainer the other members keep their pods. A member whose node or pod is lost waits
+for another node (`status.assignment.lost`); a member whose program failed gets a new pod on its
+node. A gang with its own pod template knows no partial recovery: it restarts as a whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import ConditionType, Reason
+from drumline.api.conditions import Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents import budgets, failures, ledger
-from drumline.lifecycle.incidents import timeline as incidents
+from drumline.lifecycle.incidents import budgets, failures, ledger, timeline
 from drumline.lifecycle.incidents.failures import (
     RESCHEDULED,
     Failure,
@@ -23,69 +23,83 @@ from drumline.lifecycle.incidents.failures import (
     final_report,
     root_cause,
 )
-from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed, PodFacts
+from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import JobPlan
+from drumline.lifecycle.plan.situation import Situation
 from drumline_trainer.contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
-"""How long members may blame a peer before that peer has to have shown its own end."""
+"""How long members may blame a peer before that peer's own end has to be visible."""
 MAX_REPEATS: Final = 3
-"""So many faults of the program in a row without a step between them: restarting does not help."""
+"""After so many faults of the program in a row without a step between them the job fails."""
 MAX_NAMED: Final = 3
 """Of the members lost at once, so many are named in the ledger."""
-MAX_SENTENCE_CHARS: Final = 300
+MAX_MESSAGE_CHARS: Final = 300
 _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
-def handle_failures(
-    job: Job, gang: ObservedGang, observed: Observed, *, now: float, epoch: int
-) -> JobPlan | None:
-    """What failed members ask for; None while all is well."""
-    found = member_failures(job, gang, observed)
-    if not found:
+def handle_failures(situation: Situation) -> JobPlan | None:
+    """What the failures of members require; None where no member failed.
+
+    In order: a failure that no restart can repair fails the job. After the last step a failure does
+    not matter. Failed members that were to join an elastic gang only end its growth. Members that
+    blame a peer wait for the peer's own end. Members that lost their node or pod are rescheduled.
+    All other failures restart pods in place.
+
+    Example, 4 members: pods 0, 2 and 3 exit with PeerLost at t=0 and pod 1 shows no end. Until
+    t=10 s the plan only waits: a kubelet may report pod 1 as OOMKilled, which restarts all four in
+    place. Without such a report pod 1 counts as lost at t=10 s: member 1 is given up and placed
+    again by the scheduler, the other three keep their nodes.
+    """
+    job, gang, now = situation.job, situation.gang, situation.now
+    failed = member_failures(situation)
+    if not failed:
         return None
-    cause = root_cause(found)
+    cause = root_cause(failed)
     if cause.failure_class in _TERMINAL:
         status = transitions.failed(job, reason=cause.reason, message=cause.message, now=now)
         return JobPlan(status=status)
     if job.runs_trainer and training_is_complete(gang):
-        return JobPlan(status=transitions.succeeded(job, progress=final_progress(gang), now=now))
-    if gang.joining and all(each.index in gang.joining for each in found):
-        return JobPlan(status=transitions.growth_abandoned(job, message=cause.message, now=now))
+        progress = final_progress(gang)
+        return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
+    if gang.joining and all(failure.index in gang.joining for failure in failed):
+        status = transitions.growth_abandoned(job, message=cause.message, now=now)
+        return JobPlan(status=status)
     if cause.failure_class is FailureClass.PEER_LOST:
-        unsaid = [pod for pod in gang.present if pod.end is None]
-        patience = _patience(gang)
-        if unsaid and now < patience:
+        unexplained = [pod for pod in gang.present if pod.end is None]
+        patience = _peer_lost_deadline(gang)
+        if unexplained and now < patience:
             return JobPlan(requeue_at=patience)
-        if unsaid:
-            return JobPlan(
-                status=_lose(job, gang, [_unsaid(pod, cause) for pod in unsaid], now=now)
-            )
-    away = [each for each in found if each.failure_class in RESCHEDULED]
-    if away:
-        return JobPlan(status=_lose(job, gang, away, now=now))
-    return JobPlan(status=_restart_or_fail(job, gang, observed, cause, now=now, epoch=epoch))
+        if unexplained:
+            lost = [_lost_peer(pod, cause) for pod in unexplained]
+            return JobPlan(status=_reschedule(situation, lost))
+    rescheduled = [failure for failure in failed if failure.failure_class in RESCHEDULED]
+    if rescheduled:
+        return JobPlan(status=_reschedule(situation, rescheduled))
+    return JobPlan(status=_restart_or_fail(situation, cause))
 
 
-def member_failures(job: Job, gang: ObservedGang, observed: Observed) -> list[Failure]:
-    """Every member's failure, by position."""
-    running = is_true(job.status, ConditionType.RUNNING)
-    told = job.runs_trainer and observed.acknowledged_generation == job.status.generation
-    found = [each for pod in gang.present if (each := _failure_of(job, pod, observed)) is not None]
+def member_failures(situation: Situation) -> list[Failure]:
+    """The failure of every member that failed, by position; members without a pod last."""
+    job, gang = situation.job, situation.gang
+    failed = [
+        failure for pod in gang.present if (failure := _failure_of(situation, pod)) is not None
+    ]
     for member in gang.missing:
-        if told or (running and member.index not in gang.joining):
+        had_pod = situation.is_running and member.index not in gang.joining
+        if had_pod or (job.runs_trainer and situation.is_acknowledged):
             name = pod_name(job.name, member.index, member.pod_generation)
-            found.append(failures.vanished(member, pod=name))
-    return found
+            failed.append(failures.vanished(member, pod=name))
+    return failed
 
 
 def training_is_complete(gang: ObservedGang) -> bool:
-    """Whether a member saw the last step finished and saved: then nobody is missed any more.
+    """Whether a member reported the last step as finished and saved.
 
-    A rank ends well only after the final checkpoint, which takes all ranks.
+    A rank exits with success only after the final checkpoint, which takes all ranks.
     """
     reports = (final_report(pod.end) for pod in gang.present if pod.end and pod.end.succeeded)
     return any(
@@ -95,118 +109,136 @@ def training_is_complete(gang: ObservedGang) -> bool:
 
 
 def final_progress(gang: ObservedGang) -> Progress | None:
-    """The last figures of the lowest member that ended well."""
+    """The last figures of the lowest member that succeeded."""
     ends = (pod.end for pod in gang.present if pod.end is not None and pod.end.succeeded)
     report = next((report for end in ends if (report := final_report(end)) is not None), None)
     return report.progress if report is not None else None
 
 
-def _failure_of(job: Job, pod: PodFacts, observed: Observed) -> Failure | None:
+def give_up_members(
+    job: Job,
+    gang: ObservedGang,
+    indices: Collection[int],
+    *,
+    reason: Reason,
+    message: str,
+    now: float,
+) -> TrainingJobStatus:
+    """Marks these members lost; requeues the job where no other member would remain."""
+    given_up = set(indices)
+    disruption = job.status.disruption
+    if disruption is not None and disruption.indices is not None:
+        given_up.update(disruption.indices)
+    lost = given_up | gang.lost
+    if job.runs_trainer and any(member.index not in lost for member in gang.members):
+        return transitions.members_lost(
+            job, indices=given_up, reason=reason, message=message, now=now
+        )
+    return transitions.requeued(job, reason=reason, message=message, now=now)
+
+
+def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
+    job, observed = situation.job, situation.observed
     if pod.end is None and pod.node in observed.gone_nodes:
         return failures.on_gone_node(pod)
     if pod.end is None and not pod.terminating and pod.uid in observed.silent:
         return failures.silent(pod)
     failure = classify(pod)
-    if (
-        failure is not None
-        and failure.failure_class is FailureClass.LEFT_ON_REQUEST
-        and not job.runs_trainer
-    ):
-        # the exit codes are the bundled trainer's: nobody asked this one to go
+    if failure is None or job.runs_trainer:
+        return failure
+    if failure.failure_class is FailureClass.LEFT_ON_REQUEST:
+        # The exit codes are the bundled trainer's: no notice was sent to a pod of a template.
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
     return failure
 
 
-def _unsaid(pod: PodFacts, blamed: Failure) -> Failure:
-    """Its peers lost it and it shows no end of its own: its node is gone.
+def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:
+    """The failure of a pod that its peers lost and that shows no end: its node counts as lost.
 
-    If they gave up over its code before, they have said so.
+    If the peers had given up because of the program before, their report says so.
     """
     failure = failures.silent(pod)
     text = f"its peers lost {pod.name} on {pod.node}, which does not say how it ended"
-    words = f"{text}: {blamed.error}" if blamed.error else text
-    return replace(failure, message=words[:1500], reported_class=blamed.reported_class)
+    message = f"{text}: {blamed.error}" if blamed.error else text
+    return replace(failure, message=message[:1500], reported_class=blamed.reported_class)
 
 
-def _patience(gang: ObservedGang) -> float:
+def _peer_lost_deadline(gang: ObservedGang) -> float:
     ends = [pod.end.ended_at for pod in gang.present if pod.end and pod.end.ended_at]
     return min(ends, default=0.0) + PEER_LOST_PATIENCE_SECONDS
 
 
-def _lose(job: Job, gang: ObservedGang, away: list[Failure], *, now: float) -> TrainingJobStatus:
-    """Gives these members' places up; those that were to leave soon go with them."""
-    counted = [each for each in away if each.failure_class is FailureClass.INFRASTRUCTURE]
-    cause = root_cause(counted or away)
-    text = cause.message + (f"; and {len(away) - 1} more members" if len(away) > 1 else "")
-    fault_class, status = cause.charged_to, job.status
+def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> TrainingJobStatus:
+    """Gives these members up, and with them members that an announced disruption would evict.
+
+    An infrastructure failure opens an incident and is charged to its budget; a refused admission
+    and a pod that left on request are not charged.
+    """
+    job, now = situation.job, situation.now
+    infrastructure = [
+        failure for failure in rescheduled if failure.failure_class is FailureClass.INFRASTRUCTURE
+    ]
+    cause = root_cause(infrastructure or rescheduled)
+    further = len(rescheduled) - 1
+    text = f"{cause.message}; and {counted(further, 'more member')}" if further else cause.message
+    status = job.status
     if cause.failure_class is not FailureClass.REFUSED:
         silence = job.spec.recovery.lost_after_seconds
         fault_at = now - silence if cause.reason is Reason.MEMBER_SILENT else now
-        named = replace(cause, message=_all_named(counted or away))
-        entry = incidents.operator_incident(
-            named, job=job, fault_class=fault_class, now=now, fault_at=fault_at
+        named = replace(cause, message=_summary_of(infrastructure or rescheduled))
+        incident = timeline.operator_incident(
+            named, job=job, fault_class=cause.charged_to, now=now, fault_at=fault_at
         )
-        status = ledger.with_incident(status, entry)
+        status = ledger.with_incident(status, incident)
     if cause.failure_class is FailureClass.INFRASTRUCTURE:
-        if _exhausted(job, status, fault_class, now=now):
-            return _over_the_limit(replace(job, status=status), fault_class, text, now=now)
-        status = budgets.with_charge(status, job.spec.recovery, fault_class, at=now)
+        charged = _charge(replace(job, status=status), cause, message=text, now=now)
+        if charged.finished:
+            return charged.status
+        status = charged.status
     return give_up_members(
         replace(job, status=status),
-        gang,
-        {each.index for each in away},
+        situation.gang,
+        {failure.index for failure in rescheduled},
         reason=cause.reason,
         message=text,
         now=now,
     )
 
 
-def _all_named(away: list[Failure]) -> str:
-    """One sentence about all of them, the cause first; of many, about some."""
-    cause = root_cause(away)
-    rest = [each for each in away if each is not cause]
-    words = [each.message[:MAX_SENTENCE_CHARS] for each in (cause, *rest[: MAX_NAMED - 1])]
-    more = len(away) - len(words)
-    return "; ".join([*words, f"and {more} more members"] if more else words)
+def _summary_of(lost: Sequence[Failure]) -> str:
+    """One sentence about all lost members, the root cause first; of many only some are named."""
+    cause = root_cause(lost)
+    further = [failure for failure in lost if failure is not cause]
+    named = [failure.message[:MAX_MESSAGE_CHARS] for failure in (cause, *further[: MAX_NAMED - 1])]
+    more = len(lost) - len(named)
+    return "; ".join([*named, f"and {counted(more, 'more member')}"] if more else named)
 
 
-def give_up_members(
-    job: Job, gang: ObservedGang, indices: set[int], *, reason: Reason, message: str, now: float
-) -> TrainingJobStatus:
-    """Members lost, where others remain that wait for them; else all places given back."""
-    disruption = job.status.disruption
-    if disruption is not None and disruption.indices is not None:
-        indices = indices.union(disruption.indices)
-    gone = indices | gang.lost
-    if job.runs_trainer and any(member.index not in gone for member in gang.members):
-        return transitions.members_lost(
-            job, indices=indices, reason=reason, message=message, now=now
-        )
-    return transitions.requeued(job, reason=reason, message=message, now=now)
-
-
-def _restart_or_fail(
-    job: Job, gang: ObservedGang, observed: Observed, cause: Failure, *, now: float, epoch: int
-) -> TrainingJobStatus:
-    """New pods, where they were, for all members that ended or will; the others keep theirs."""
-    job = replace(job, status=ledger.with_agent_incidents(job, observed, now=now, every=True))
+def _restart_or_fail(situation: Situation, cause: Failure) -> TrainingJobStatus:
+    """New pods on the same nodes for all members whose pods ended or will end."""
+    gang, now = situation.gang, situation.now
+    status = ledger.with_agent_incidents(
+        situation.job, situation.observed, now=now, include_running=True
+    )
+    job = replace(situation.job, status=status)
     if not _is_charged(job.status, cause):
-        job = replace(job, status=_charged_or_failed(job, cause, now=now))
+        job = _open_and_charge(job, cause, now=now)
         if job.finished:
             return job.status
+    everyone = [member.index for member in gang.members]
     return transitions.restarted(
         job,
-        indices=_ending(gang) if job.runs_trainer else [each.index for each in gang.members],
+        indices=_ending_members(gang) if job.runs_trainer else everyone,
         reason=cause.reason,
-        message=f"{cause.message}; {_restarts(job, cause.charged_to, now=now)}",
-        epoch=epoch,
+        message=f"{cause.message}; {_restart_count(job, cause.charged_to, now=now)}",
+        epoch=situation.epoch,
         now=now,
     )
 
 
 def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
-    """Whether this is but a consequence of the loss that the open incident is about."""
+    """Whether this is a consequence of the loss that the open incident is about."""
     last = status.last_incident
     return (
         cause.failure_class is FailureClass.PEER_LOST
@@ -216,54 +248,53 @@ def _is_charged(status: TrainingJobStatus, cause: Failure) -> bool:
     )
 
 
-def _charged_or_failed(job: Job, cause: Failure, *, now: float) -> TrainingJobStatus:
-    """The failure in the ledger and in its budget; the job failed where no restart can help."""
-    fault_class = cause.charged_to
-    entry = incidents.operator_incident(cause, job=job, fault_class=fault_class, now=now)
+def _open_and_charge(job: Job, cause: Failure, *, now: float) -> Job:
+    """The job with the failure in its ledger and its budget; failed where no restart can help."""
+    incident = timeline.operator_incident(cause, job=job, fault_class=cause.charged_to, now=now)
     before = job.status.last_incident
-    job = replace(job, status=ledger.with_incident(job.status, entry))
+    job = replace(job, status=ledger.with_incident(job.status, incident))
     last = job.status.last_incident
     if last is not None and last.repeats >= MAX_REPEATS:
         same = before is not None and cause.error != "" and cause.error in before.cause
         what = "the same error" if same else "a fault"
         text = (
             f"{cause.message}; {what} {last.repeats} times in a row at step {last.failed_step}:"
-            " starting again does not help"
+            " restarting does not help"
         )
-        return transitions.failed(job, reason=Reason.NO_PROGRESS, message=text, now=now)
-    if _exhausted(job, job.status, fault_class, now=now):
-        return _over_the_limit(job, fault_class, cause.message, now=now)
-    return budgets.with_charge(job.status, job.spec.recovery, fault_class, at=now)
+        status = transitions.failed(job, reason=Reason.NO_PROGRESS, message=text, now=now)
+        return replace(job, status=status)
+    return _charge(job, cause, message=cause.message, now=now)
 
 
-def _restarts(job: Job, fault_class: FaultClass, *, now: float) -> str:
+def _charge(job: Job, cause: Failure, *, message: str, now: float) -> Job:
+    """The job with one more fault of this class; failed where the budget allows no more."""
+    recovery, fault_class = job.spec.recovery, cause.charged_to
+    limit = budgets.limit_of(recovery, fault_class)
+    used = budgets.used(job.status, recovery, fault_class, at=now)
+    if limit is not None and used >= limit:
+        field = f"recovery.{budgets.FIELDS[fault_class]}"
+        text = f"{message}; used {used} of {limit} restarts ({field})"
+        status = transitions.failed(job, reason=Reason.RESTARTS_EXHAUSTED, message=text, now=now)
+    else:
+        status = budgets.with_charge(job.status, recovery, fault_class, at=now)
+    return replace(job, status=status)
+
+
+def _restart_count(job: Job, fault_class: FaultClass, *, now: float) -> str:
     limit = budgets.limit_of(job.spec.recovery, fault_class)
     used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
     return f"restart {used}" if limit is None else f"restart {used} of {limit}"
 
 
-def _ending(gang: ObservedGang) -> list[int]:
-    """Members whose pods ended, and those whose pods will.
+def _ending_members(gang: ObservedGang) -> list[int]:
+    """Indices of members whose pods ended or will end.
 
-    Where the agents gave up, all that they knew of end, though their kubelets say so one by one.
+    Where an agent reports that the gang gave up, all agents end, though their kubelets report it
+    pod by pod.
     """
     ends = {pod.index: pod.end for pod in gang.present if pod.end is not None}
     reports = (final_report(end) for end in ends.values())
     if not any(report is not None and report.fault_class is not None for report in reports):
         return list(ends)
-    return [each.index for each in gang.remaining if each.index not in gang.joining - ends.keys()]
-
-
-def _exhausted(job: Job, status: TrainingJobStatus, fault_class: FaultClass, *, now: float) -> bool:
-    limit = budgets.limit_of(job.spec.recovery, fault_class)
-    used = budgets.used(status, job.spec.recovery, fault_class, at=now)
-    return limit is not None and used >= limit
-
-
-def _over_the_limit(
-    job: Job, fault_class: FaultClass, sentence: str, *, now: float
-) -> TrainingJobStatus:
-    limit = budgets.limit_of(job.spec.recovery, fault_class)
-    used = budgets.used(job.status, job.spec.recovery, fault_class, at=now)
-    text = f"{sentence}; used {used} of {limit} restarts (recovery.{budgets.FIELDS[fault_class]})"
-    return transitions.failed(job, reason=Reason.RESTARTS_EXHAUSTED, message=text, now=now)
+    still_joining = gang.joining - ends.keys()
+    return [member.index for member in gang.remaining if member.index not in still_joining]

@@ -1,4 +1,4 @@
-"""The generation record: what all members of a generation are to know of each other."""
+"""The generation record: the members of a generation and their addresses, sent to all agents."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from drumline_trainer.contract import GenerationRecord, Member, host_name
 
 
 def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
-    """The record of the job's generation; the same whenever it is made.
+    """The record of the job's current generation; deterministic, so it can be pushed again.
 
     Args:
-        job: has its places.
+        job: has an assignment.
         gang: complete, each pod with an address.
     """
     checkpoint = job.status.checkpoint

@@ -1,12 +1,12 @@
-"""A generation comes up: strays go, pods are created, everybody is told of everybody.
+"""A generation starts: orphan pods are deleted, pods are created, all members get the record.
 
-All of it ends at the start deadline: what is bound then of a gang that does not stand is given back
-(I3).
+The start deadline bounds all of it: a gang that is not complete and ready by then gives all its
+nodes back (invariant I3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from drumline.api.conditions import Phase, Reason
@@ -15,7 +15,8 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import with_summary
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import Observed, PodFacts
+from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -26,126 +27,145 @@ from drumline.lifecycle.plan.actions import (
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.generation_record import generation_record
+from drumline.lifecycle.plan.situation import Situation
 
 SLOW_START_SECONDS: Final = 10.0
-"""A start that takes longer says in status what it waits for, as soon as a kubelet says why."""
+"""After so long status says what the start waits for, as soon as a kubelet gives a reason."""
 SILENT_START_SECONDS: Final = 30.0
-"""After so long also where none does: a busy cluster is not made busier by writes that say nothing.
-"""
+"""After so long also where no kubelet gives a reason: before, the write would say nothing and only
+load a busy API server."""
+MAX_NAMED: Final = 3
+"""So many pods are named in a message."""
 
 
-def start_gang(
-    job: Job, gang: ObservedGang, observed: Observed, *, now: float, epoch: int
-) -> JobPlan:
-    """The next step towards a gang that stands."""
+def start_gang(situation: Situation) -> JobPlan:
+    """The next step towards a gang whose members all run."""
+    job, gang = situation.job, situation.gang
     deadline = start_deadline(job)
-    if not gang.complete and now >= deadline:
-        return _too_late(job, gang, now=now)
+    if not gang.complete and situation.now >= deadline:
+        return _start_deadline_exceeded(situation)
     if gang.lost:
-        return JobPlan(actions=tuple(_clean(gang)), requeue_at=deadline)
-    told = observed.acknowledged_generation == job.status.generation
-    contradicted = observed.contradicted_generation == job.status.generation
+        return JobPlan(actions=tuple(_delete_orphans(gang)), requeue_at=deadline)
+    contradicted = situation.observed.contradicted_generation == job.status.generation
     spent = [pod for pod in gang.present if _is_spent(job, pod)]
-    if spent or contradicted or (gang.missing and told):
-        return _members_changed(job, gang, spent, now=now, epoch=epoch)
+    if spent or contradicted or (gang.missing and situation.is_acknowledged):
+        return _restart_with_new_pods(situation, spent)
     if gang.missing:
-        return create_members(job, gang, now=now)
-    if not gang.complete:  # created, and not shown by the watch yet
+        return create_members(situation)
+    if not gang.complete:  # created, and not in the watch cache yet
         return JobPlan(requeue_at=deadline)
-    return _join(job, gang, observed, now=now)
+    return _join(situation)
 
 
-def create_members(job: Job, gang: ObservedGang, *, now: float) -> JobPlan:
-    """Missing members, each once the strays on its node have given their devices back."""
-    clean, deadline = _clean(gang), start_deadline(job)
-    # A zombie elsewhere is fenced by its generation; one on a member's node holds its devices.
-    taken = {pod.node for pod in gang.orphans if pod.end is None}
-    free = tuple(member.index for member in gang.missing if member.node not in taken)
-    if gang.expects_orphans or not free:
-        return JobPlan(actions=tuple(clean), requeue_at=deadline)
+def create_members(situation: Situation) -> JobPlan:
+    """Creates missing members, each once the orphan pods on its node have released their GPUs."""
+    job, gang = situation.job, situation.gang
+    deletions, deadline = _delete_orphans(gang), start_deadline(job)
+    # The generation fences an orphan on another node; on a member's node it still holds the GPUs.
+    occupied = {pod.node for pod in gang.orphans if pod.end is None}
+    creatable = tuple(member.index for member in gang.missing if member.node not in occupied)
+    if gang.expects_orphans or not creatable:
+        return JobPlan(actions=tuple(deletions), requeue_at=deadline)
     begin = generation_at(job) + backoff_seconds(job.status)
-    if now < begin:
-        return JobPlan(actions=tuple(clean), requeue_at=begin)
-    return JobPlan(actions=(*clean, CreateMembers(indices=free)), requeue_at=deadline)
+    if situation.now < begin:
+        return JobPlan(actions=tuple(deletions), requeue_at=begin)
+    return JobPlan(actions=(*deletions, CreateMembers(indices=creatable)), requeue_at=deadline)
 
 
-def _join(job: Job, gang: ObservedGang, observed: Observed, *, now: float) -> JobPlan:
-    """All members exist: tell them of each other, wait until they run."""
-    # Who has already ended well had the record, whoever pushed it.
-    through = any(pod.end is not None and pod.end.succeeded for pod in gang.present)
-    acknowledged = through or observed.acknowledged_generation == job.status.generation
-    standing = all(pod.ready or pod.end is not None for pod in gang.present)
-    if standing and (acknowledged or not job.runs_trainer):
+def _join(situation: Situation) -> JobPlan:
+    """All pods exist: push the record that names all members, wait until the members run."""
+    job, gang, observed = situation.job, situation.gang, situation.observed
+    # A pod that has succeeded had the record, whichever operator pushed it.
+    succeeded = any(pod.end is not None and pod.end.succeeded for pod in gang.present)
+    acknowledged = succeeded or situation.is_acknowledged
+    ready = all(pod.ready or pod.end is not None for pod in gang.present)
+    if ready and (acknowledged or not job.runs_trainer):
         if not observed.protected:
             return JobPlan(actions=(ProtectMembers(),))
-        return JobPlan(status=transitions.running(job, now=now))
-    deadline, clean = start_deadline(job), _clean(gang)
-    if now >= deadline:
-        return _too_late(job, gang, now=now)
+        return JobPlan(status=transitions.running(job, now=situation.now))
+    if situation.now >= start_deadline(job):
+        return _start_deadline_exceeded(situation)
     if job.has_agents and not acknowledged and all(pod.reachable for pod in gang.present):
-        return JobPlan(actions=(*clean, PushRecord(record=generation_record(job, gang))))
+        record = generation_record(job, gang)
+        return JobPlan(actions=(*_delete_orphans(gang), PushRecord(record=record)))
+    return _wait_for_ready(situation)
+
+
+def _wait_for_ready(situation: Situation) -> JobPlan:
+    """A start that takes long says in status what it waits for."""
+    job, gang, now = situation.job, situation.gang, situation.now
+    deletions, deadline = tuple(_delete_orphans(gang)), start_deadline(job)
     explained = any(pod.waiting for pod in gang.present)
-    slow = generation_at(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
-    if now < slow:
-        return JobPlan(actions=tuple(clean), requeue_at=min(deadline, slow))
-    status = _slow_start(job, gang) if observed.refresh_due else job.status
+    slow_at = generation_at(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
+    if now < slow_at:
+        return JobPlan(actions=deletions, requeue_at=min(deadline, slow_at))
+    status = _slow_start_status(job, gang) if situation.observed.refresh_due else job.status
     if status != job.status:
         return JobPlan(status=status)
-    return JobPlan(actions=tuple(clean), requeue_at=min(deadline, now + SLOW_START_SECONDS))
+    return JobPlan(actions=deletions, requeue_at=min(deadline, now + SLOW_START_SECONDS))
 
 
 def _is_spent(job: Job, pod: PodFacts) -> bool:
-    """Whether it ended well in an earlier generation, though the gang needs it again."""
+    """Whether the pod succeeded in an earlier generation, though the gang needs it again."""
     return job.runs_trainer and pod.end is not None and pod.generation != job.status.generation
 
 
-def _members_changed(
-    job: Job, gang: ObservedGang, spent: Sequence[PodFacts], *, now: float, epoch: int
-) -> JobPlan:
-    """Agents know one membership a generation: with another pod among them a new one begins."""
-    again = {pod.index for pod in spent}
+def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) -> JobPlan:
+    """Agents know one set of members a generation, so another pod needs a new generation."""
+    job = situation.job
+    indices = {pod.index for pod in spent}
     if not job.runs_trainer:
-        again = {member.index for member in gang.members}
-    text = "a pod was replaced after its gang had been told who its members are"
-    reason = Reason.MEMBERS_CHANGED
-    return JobPlan(
-        status=transitions.restarted(
-            job, indices=again, reason=reason, message=text, epoch=epoch, now=now
-        )
+        indices = {member.index for member in situation.gang.members}
+    status = transitions.restarted(
+        job,
+        indices=indices,
+        reason=Reason.MEMBERS_CHANGED,
+        message="a pod was replaced after its gang had received its generation record",
+        epoch=situation.epoch,
+        now=situation.now,
     )
+    return JobPlan(status=status)
 
 
-def _too_late(job: Job, gang: ObservedGang, *, now: float) -> JobPlan:
-    absent = len(gang.remaining) - len(gang.present)
-    leaving = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.end is None][:3]
+def _start_deadline_exceeded(situation: Situation) -> JobPlan:
+    job, gang = situation.job, situation.gang
+    lost, absent = len(gang.lost), len(gang.remaining) - len(gang.present)
+    orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.end is None]
+    ending = f"waiting for pods of an earlier generation to end: {', '.join(orphans[:MAX_NAMED])}"
     causes = (
-        f"{len(gang.lost)} lost members found no other place" if gang.lost else "",
-        f"{absent} pods are not created" if absent else "",
-        f"waiting for pods of an earlier generation to go: {', '.join(leaving)}" if leaving else "",
-        _laggards(gang.present),
+        f"{counted(lost, 'lost member')} could not be placed again" if lost else None,
+        f"{counted(absent, 'pod')} not created" if absent else None,
+        ending if orphans else None,
+        _unready_pods(gang.present),
     )
     text = f"not all pods started within {job.spec.start_deadline_seconds} s: "
     text += "; ".join(cause for cause in causes if cause)
     reason = Reason.START_DEADLINE_EXCEEDED
-    return JobPlan(status=transitions.requeued(job, reason=reason, message=text, now=now))
+    status = transitions.requeued(job, reason=reason, message=text, now=situation.now)
+    return JobPlan(status=status)
 
 
-def _slow_start(job: Job, gang: ObservedGang) -> TrainingJobStatus:
+def _slow_start_status(job: Job, gang: ObservedGang) -> TrainingJobStatus:
     present = gang.present
     pulling = any("Image" in pod.waiting for pod in present)
     reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS
     ready = sum(1 for pod in present if pod.reachable)
     status = job.status.model_copy(update={"ready": f"{ready}/{job.size}"})
     phase = Phase.RECOVERING if status.phase is Phase.RECOVERING else Phase.STARTING
-    return with_summary(status, phase, reason, _laggards(present))
+    return with_summary(status, phase, reason, _unready_pods(present) or "")
 
 
-def _laggards(present: tuple[PodFacts, ...]) -> str:
+def _unready_pods(present: Sequence[PodFacts]) -> str | None:
+    """Part of a message: the pods whose agents do not answer yet; None where all do."""
     late = [pod for pod in present if not pod.reachable and pod.end is None]
-    named = "; ".join(f"{pod.name} on {pod.node}: {pod.waiting or 'not ready'}" for pod in late[:3])
-    more = f"; and {len(late) - 3} more" if len(late) > 3 else ""
-    return f"{len(late)} of {len(present)} pods are not up: {named}{more}" if late else ""
+    if not late:
+        return None
+    named = "; ".join(
+        f"{pod.name} on {pod.node}: {pod.waiting or 'not ready'}" for pod in late[:MAX_NAMED]
+    )
+    more = f"; and {len(late) - MAX_NAMED} more" if len(late) > MAX_NAMED else ""
+    return f"{len(late)} of {len(present)} pods are not up: {named}{more}"
 
 
-def _clean(gang: ObservedGang) -> list[Action]:
-    return delete_actions(gang.orphans, beside=gang.members)
+def _delete_orphans(gang: ObservedGang) -> list[Action]:
+    return delete_actions(gang.orphans, members=gang.members)

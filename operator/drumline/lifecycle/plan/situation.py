@@ -1,0 +1,45 @@
+"""What one plan is made from: the job, its gang, what is observed, the time and the leader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from drumline.api.conditions import ConditionType
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.gang import ObservedGang, observed_gang
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """An admitted job at one moment."""
+
+    job: Job
+    gang: ObservedGang
+    observed: Observed
+    now: float
+    """Seconds since the epoch."""
+    epoch: int
+    """The operator's leadership that writes what is decided."""
+
+    @classmethod
+    def of(cls, job: Job, observed: Observed, *, now: float, epoch: int) -> Situation:
+        """The situation of a job that has an assignment. O(members + pods)."""
+        gang = observed_gang(job, observed)
+        return cls(job=job, gang=gang, observed=observed, now=now, epoch=epoch)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the job's condition Running is True."""
+        return is_true(self.job.status, ConditionType.RUNNING)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the store's agent has acknowledged the record of the current generation."""
+        return self.observed.acknowledged_generation == self.job.status.generation
+
+    def with_status(self, status: TrainingJobStatus) -> Situation:
+        """The situation after this status is written; gang and observation stay as they are."""
+        return replace(self, job=replace(self.job, status=status))
