@@ -104,7 +104,7 @@ def test_saved_it_gives_everything_back_and_keeps_its_place_in_the_queue() -> No
     status = decided(job, observed(*pods, notice=answer))
     assert (status.assignment, status.disruption) == (None, None)
     assert (status.phase, status.reason) == (Phase.PENDING, Reason.PREEMPTED)
-    assert status.message == "gave way to team/urgent; step 42 is saved"
+    assert status.message == "preempted by team/urgent; step 42 is saved"
     assert status.checkpoint == CheckpointStatus(step=42, digest="abc")
     assert status.queued_at == job.status.queued_at
     assert (status.restarts, status.budgets) == (0, None)

@@ -1,7 +1,7 @@
-"""How often a job may recover, by class of fault, in a window that slides.
+"""Restart budgets: how often a job may recover, by class of fault, in a sliding window.
 
-What was charged is durable in status and only ever falls out of the window; the count of a job's
-whole life never goes down.
+Charges are durable in status and leave the window only by age; the count over the life of the job
+never decreases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIELDS = {
 }
 """The field of spec.recovery that limits a class."""
 OWN_FAULTS = (FaultClass.APPLICATION, FaultClass.OUT_OF_MEMORY, FaultClass.HANG)
-"""Classes that the program itself answers for."""
+"""Classes of faults that the training program itself causes."""
 
 
 def limit_of(recovery: RecoverySpec, fault_class: FaultClass) -> int | None:
@@ -55,11 +55,11 @@ def used(
 
 
 def remaining(status: TrainingJobStatus, recovery: RecoverySpec, *, at: float) -> dict[str, int]:
-    """By class that has a limit: how many more recoveries it allows."""
-    limits = {each: limit_of(recovery, each) for each in FaultClass}
+    """Recoveries that are still allowed within the window, by class that has a limit."""
+    limits = {kind: limit_of(recovery, kind) for kind in FaultClass}
     return {
-        str(each): max(0, limit - used(status, recovery, each, at=at))
-        for each, limit in limits.items()
+        str(kind): max(0, limit - used(status, recovery, kind, at=at))
+        for kind, limit in limits.items()
         if limit is not None
     }
 
@@ -69,8 +69,11 @@ def with_charge(
 ) -> TrainingJobStatus:
     """The status with one more fault of this class.
 
-    At most MAX_CHARGES times are kept. Beyond that the two oldest count as one time, the later: a
-    fault may count for longer than the window, never for shorter.
+    At most MAX_CHARGES entries are kept. Beyond that the two oldest are merged at the later time of
+    both: a fault may count for longer than the window, never for shorter.
+
+    Example with MAX_CHARGES = 2: charges 10:00 x1, 11:00 x1 and a new fault at 12:00 become
+    11:00 x2, 12:00 x1.
     """
     budgets = {budget.fault_class: budget for budget in status.budgets or ()}
     before = budgets.get(fault_class) or BudgetStatus(fault_class=fault_class, used=0, recent=[])
@@ -86,6 +89,6 @@ def with_charge(
     limited = limit_of(recovery, fault_class) is not None
     return changed(
         status,
-        budgets=[budgets[each] for each in FaultClass if each in budgets],
+        budgets=[budgets[kind] for kind in FaultClass if kind in budgets],
         restarts=(status.restarts or 0) + (1 if limited else 0),
     )

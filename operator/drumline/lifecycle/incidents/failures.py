@@ -1,7 +1,7 @@
-"""What the end of a pod means: one class per failure, each with its consequence.
+"""Failures of pods: how a pod ended is classified, and each class has one consequence.
 
-Exit codes are the contract's; a signal alone (128+n) never proves an infrastructure fault, so it is
-charged to the application unless the pod itself was taken away.
+Exit codes are those of the contract. An exit by a signal (128+n) does not prove an infrastructure
+fault, so it is charged to the application unless the pod itself was evicted or deleted.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from drumline_trainer.contract import ContractError, ExitCode, FaultClass, Final
 
 
 class FailureClass(StrEnum):
-    """Who answers for a failure; in this order they explain others that come with them."""
+    """What caused a failure, in the order in which one explains another."""
 
     CONFIGURATION = "Configuration"
     """Can never work: the job fails."""
     CORRUPT_CHECKPOINT = "CorruptCheckpoint"
-    """No stored checkpoint verifies: the job fails rather than start over in silence."""
+    """No stored checkpoint verifies: the job fails instead of starting over silently."""
     REFUSED = "Refused"
-    """The kubelet did not admit the pod, a race with another scheduler: placed anew, uncharged."""
+    """The kubelet refused the pod, a race with another scheduler: rescheduled, not charged."""
     INFRASTRUCTURE = "Infrastructure"
-    """The pod was evicted, deleted or lost with its node: placed anew."""
-    LEFT_ON_REQUEST = "Left"
-    """It was asked to go, saved and went: placed anew, uncharged."""
+    """The pod was evicted, deleted or lost with its node: rescheduled."""
+    LEFT_ON_REQUEST = "LeftOnRequest"
+    """The pod saved and exited after a notice: rescheduled, not charged."""
     OUT_OF_MEMORY = "OutOfMemory"
-    """A rank ran out of memory: restarted where it was."""
+    """A rank ran out of memory: restarted on its node."""
     HANG = "Hang"
-    """A rank stood still and could not be restarted in place: restarted where it was."""
+    """A rank made no progress and could not be restarted in place: restarted on its node."""
     APPLICATION = "Application"
-    """The training code: restarted where it was."""
+    """The training program failed: restarted on its node."""
     PEER_LOST = "PeerLost"
-    """A consequence of another member's failure: restarted where it was."""
+    """A consequence of another member's failure: restarted on its node."""
 
 
 RESCHEDULED: Final = (
@@ -45,7 +45,7 @@ RESCHEDULED: Final = (
     FailureClass.INFRASTRUCTURE,
     FailureClass.LEFT_ON_REQUEST,
 )
-"""Their members' places are given up; all others keep theirs."""
+"""Classes whose members are given up and placed again; other members keep their nodes."""
 
 CHARGED_TO: Final = {
     FailureClass.INFRASTRUCTURE: FaultClass.INFRASTRUCTURE,
@@ -54,7 +54,7 @@ CHARGED_TO: Final = {
     FailureClass.APPLICATION: FaultClass.APPLICATION,
     FailureClass.PEER_LOST: FaultClass.INFRASTRUCTURE,
 }
-"""The budget a failure counts against by itself; the others count against none."""
+"""The budget a failure of this class is charged to; classes that are missing are not charged."""
 
 _REASONS: Final = {
     FailureClass.CONFIGURATION: Reason.CONFIG_REFUSED,
@@ -80,37 +80,38 @@ REFUSALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One member's failure: its class and a sentence for people."""
+    """One member's failure."""
 
     failure_class: FailureClass
     reason: Reason
-    """What status says of it."""
+    """The reason that status shows."""
     index: int
     pod: str
     node: str
     message: str
+    """One sentence for people: pod, node and what happened."""
     at: float | None = None
-    """When it struck, where that is known (seconds since the epoch)."""
+    """When it happened (seconds since the epoch); None: unknown."""
     step: int | None = None
-    """Steps finished then, where that is known."""
+    """Optimizer steps finished then; None: unknown."""
     error: str = ""
-    """What was raised, in the program's own words."""
+    """The error that the program raised; empty where none was reported."""
     rank: int | None = None
     reported_class: FaultClass | None = None
-    """Of a consequence: the class of what the agents gave up over, where they say so."""
+    """Of a PeerLost failure: the class of the fault that made the agents give up, if reported."""
 
     @property
     def charged_to(self) -> FaultClass:
-        """The budget it counts against; `PREEMPTION`: against none.
+        """The budget it is charged to; `PREEMPTION`: none.
 
-        A consequence counts against the class of its cause. Where nobody knows that, what came
-        between the members is no fault of the program's.
+        A PeerLost failure is charged to the class that the agents reported, otherwise to
+        infrastructure: a lost connection is not the program's fault.
         """
         return self.reported_class or CHARGED_TO.get(self.failure_class, FaultClass.PREEMPTION)
 
 
 def classify(pod: PodFacts) -> Failure | None:
-    """The failure this pod stands for, or None while it works or after it succeeded."""
+    """The failure of this pod; None while it runs and after it succeeded."""
     if pod.end is None:
         if not pod.terminating:
             return None
@@ -121,20 +122,20 @@ def classify(pod: PodFacts) -> Failure | None:
 
 
 def silent(pod: PodFacts) -> Failure:
-    """Nobody hears the pod's agent."""
+    """The pod's agent answers neither its peers nor the operator."""
     text = "is silent: neither its peers nor the operator hear it"
     failure = _failure(pod, FailureClass.INFRASTRUCTURE, text)
     return replace(failure, reason=Reason.MEMBER_SILENT)
 
 
 def on_gone_node(pod: PodFacts) -> Failure:
-    """The pod's node is no more, or is out of service for good."""
+    """The pod's node was deleted or is out of service."""
     failure = _failure(pod, FailureClass.INFRASTRUCTURE, "was lost with its node")
     return replace(failure, reason=Reason.NODE_LOST)
 
 
 def vanished(member: GangMember, *, pod: str) -> Failure:
-    """The member's pod is not there any more."""
+    """The member's pod object no longer exists."""
     return Failure(
         failure_class=FailureClass.INFRASTRUCTURE,
         reason=Reason.POD_LOST,
@@ -146,13 +147,14 @@ def vanished(member: GangMember, *, pod: str) -> Failure:
 
 
 def refused_by_kubelet(end: PodEnd) -> bool:
-    """Whether the kubelet did not admit the pod.
+    """Whether the kubelet refused to admit the pod.
 
-    A kubelet that restarts admits its pods anew: then there are exit codes too, of containers that
-    ran before. Only a node that shuts down takes away what ran by the same name.
+    A kubelet that restarts admits its pods again; a pod refused then has exit codes of containers
+    that ran before. Only NodeShutdown is also the reason of a pod that was running: with an exit
+    code it is no refusal.
     """
-    ran_down = end.reason == "NodeShutdown" and end.exit_code is not None
-    return not end.succeeded and end.reason.startswith(REFUSALS) and not ran_down
+    shut_down = end.reason == "NodeShutdown" and end.exit_code is not None
+    return not end.succeeded and end.reason.startswith(REFUSALS) and not shut_down
 
 
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
@@ -165,7 +167,7 @@ def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)
     if pod.terminating or end.reason in ("Evicted", "NodeShutdown", "Terminated"):
-        return _failure(pod, FailureClass.INFRASTRUCTURE, f"was taken away ({end.reason})")
+        return _failure(pod, FailureClass.INFRASTRUCTURE, f"was terminated ({end.reason})")
     return _failure(pod, _class_of_code(end), _describe(end))
 
 
@@ -180,20 +182,20 @@ def _class_of_code(end: PodEnd) -> FailureClass:
         case _:
             pass
     report = final_report(end)
-    told = report.fault_class if report is not None else None
-    if end.reason == "OOMKilled" or told is FaultClass.OUT_OF_MEMORY:
+    reported = report.fault_class if report is not None else None
+    if end.reason == "OOMKilled" or reported is FaultClass.OUT_OF_MEMORY:
         return FailureClass.OUT_OF_MEMORY
-    return FailureClass.HANG if told is FaultClass.HANG else FailureClass.APPLICATION
+    return FailureClass.HANG if reported is FaultClass.HANG else FailureClass.APPLICATION
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """The failure that explains the others: the most telling class, then the lowest index."""
+    """The failure that explains the others: the first class in `FailureClass`, the lowest index."""
     order = tuple(FailureClass)
     return min(failures, key=lambda failure: (order.index(failure.failure_class), failure.index))
 
 
 def final_report(end: PodEnd) -> FinalReport | None:
-    """The agent's last words, if the pod's termination message is one."""
+    """The agent's final report, if the pod's termination message is one."""
     try:
         return FinalReport.parse(end.message.encode())
     except ContractError:
@@ -222,11 +224,11 @@ def _failure(pod: PodFacts, failure_class: FailureClass, text: str) -> Failure:
         step=report.progress.step if report is not None else None,
         error=report.error if report is not None else "",
         rank=report.failed_rank if report is not None else None,
-        reported_class=_told(report) if failure_class is FailureClass.PEER_LOST else None,
+        reported_class=_budgeted_class(report) if failure_class is FailureClass.PEER_LOST else None,
     )
 
 
-def _told(report: FinalReport | None) -> FaultClass | None:
-    """The class in an agent's last words, if it is one with a budget."""
-    told = report.fault_class if report is not None else None
-    return told if told in CHARGED_TO.values() else None
+def _budgeted_class(report: FinalReport | None) -> FaultClass | None:
+    """The fault class in an agent's final report, if failures are charged to it."""
+    reported = report.fault_class if report is not None else None
+    return reported if reported in CHARGED_TO.values() else None

@@ -15,13 +15,13 @@ from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 
 
 def counting_started(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
-    """The account of a job that gets its places now."""
-    known = status.gpu_seconds or GpuSeconds(until=timestamp(now))
-    return changed(status, gpu_seconds=known.model_copy(update={"until": timestamp(now)}))
+    """The status with GPU-seconds counted from now on; what was counted before stays."""
+    account = status.gpu_seconds or GpuSeconds(until=timestamp(now))
+    return changed(status, gpu_seconds=account.model_copy(update={"until": timestamp(now)}))
 
 
 def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
-    """The job's status with the time since the last count booked; as it is without places."""
+    """The job's status with the time since the last count added, if it holds GPUs."""
     status, account = job.status, job.status.gpu_seconds
     if status.assignment is None or account is None:
         return status
@@ -29,28 +29,32 @@ def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
     lost = len(status.assignment.lost or ())
     joining = len(status.assignment.joining or ())
     held = (job.size - lost - joining) * job.spec.gpus_per_node
-    booked = {state: getattr(account, state) for state in ("starting", _state(status))}
-    booked["starting"] += joining * job.spec.gpus_per_node * elapsed
-    booked[_state(status)] += held * elapsed
+    seconds = {state: getattr(account, state) for state in ("starting", _state(status))}
+    seconds["starting"] += joining * job.spec.gpus_per_node * elapsed
+    seconds[_state(status)] += held * elapsed
     until = timestamp(parse_timestamp(account.until) + elapsed)
-    return changed(status, gpu_seconds=account.model_copy(update={**booked, "until": until}))
+    return changed(status, gpu_seconds=account.model_copy(update={**seconds, "until": until}))
 
 
 def reclassified(
     status: TrainingJobStatus, *, recovering: float = 0.0, repeated: float = 0.0
 ) -> TrainingJobStatus:
-    """The status with GPU-seconds that had been booked as productive moved where they belong."""
+    """The status with GPU-seconds moved from `productive` to `recovering` and `repeated`.
+
+    Example: 100 productive, recovering=30, repeated=90 -> 0 productive, 30 recovering, 70 repeated;
+    never more is moved than was counted as productive.
+    """
     account = status.gpu_seconds
     if account is None:
         return status
-    away = min(round(recovering), account.productive)
-    again = min(round(repeated), account.productive - away)
+    recovered = min(round(recovering), account.productive)
+    again = min(round(repeated), account.productive - recovered)
     return changed(
         status,
         gpu_seconds=account.model_copy(
             update={
-                "productive": account.productive - away - again,
-                "recovering": account.recovering + away,
+                "productive": account.productive - recovered - again,
+                "recovering": account.recovering + recovered,
                 "repeated": account.repeated + again,
             }
         ),

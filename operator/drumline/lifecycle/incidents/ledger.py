@@ -1,8 +1,9 @@
-"""The ledger of a job's faults: which were counted, what the last ones cost.
+"""The ledger of a job's incidents: which were charged, and what the last ones cost.
 
-Restarts in place are numbered (generation, attempt) by the agents, attempts from 1 on; each number
-is counted exactly once, whenever the operator reads of it. Attempt 0 is the operator's own: it
-opens and charges that incident in the write that gives members up, and the agents only complete it.
+Restarts in place are numbered (generation, attempt) by the agents, with attempts from 1 on; each
+number is charged exactly once, whenever the operator reads about it. Attempt 0 belongs to the
+operator: it opens and charges that incident in the same write in which members are given up, and
+the agents only add the times that they measured.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 from drumline.api.incidents import IncidentNumber, IncidentStatus
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.lifecycle.incidents import timeline as of
+from drumline.lifecycle.incidents import timeline
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS, with_charge
 from drumline.lifecycle.incidents.gpu_seconds import reclassified, with_elapsed
 from drumline.lifecycle.model.conditions import changed
@@ -29,16 +30,21 @@ Number = tuple[int, int]
 
 
 def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
-    """The status with a new incident, the newest number last.
+    """The status with this incident in its ledger, which is ordered by number, newest first.
 
-    What happens on the way to the same membership is the same incident: it is named in it. An
-    incident counts how many of its kind came in a row without a step between them.
+    Further faults before the same generation is running belong to the same incident: their cause
+    is added to it. A new incident counts how many of its kind came in a row without a training
+    step between them (`repeats`).
     """
     last = status.last_incident
     known = [last, *(status.earlier_incidents or ())] if last is not None else []
-    newer = [one for one in known if _number(one) > _number(entry)]
-    older = [one for one in known if _number(one) < _number(entry)]
-    same = [_naming(one, entry.cause) for one in known if _number(one) == _number(entry)]
+    newer = [incident for incident in known if _number(incident) > _number(entry)]
+    older = [incident for incident in known if _number(incident) < _number(entry)]
+    same = [
+        _with_cause(incident, entry.cause)
+        for incident in known
+        if _number(incident) == _number(entry)
+    ]
     if not same:
         same = [entry.model_copy(update={"repeats": _repeats(older, entry)})]
     newest, *earlier = [*newer, *same, *older]
@@ -48,19 +54,19 @@ def with_incident(status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJ
 def with_boundary_passed(
     status: TrainingJobStatus, boundary: int, *, now: float
 ) -> TrainingJobStatus:
-    """The status whose last incident, if it is the operator's and not over, got so far."""
+    """The status after the operator's open incident, if there is one, reached this boundary."""
     last = status.last_incident
-    if last is None or last.attempt or of.is_over(last):
+    if last is None or last.attempt or timeline.is_over(last):
         return status
-    return changed(status, last_incident=of.with_boundary(last, boundary, at=now))
+    return changed(status, last_incident=timeline.with_boundary(last, boundary, at=now))
 
 
 def with_agent_incidents(
     job: Job, observed: Observed, *, now: float, include_running: bool = False
 ) -> TrainingJobStatus:
-    """The job's status with what the agents' log says that it does not hold yet.
+    """The job's status with the incidents of the agents' log that it does not contain yet.
 
-    A recovery under way is counted once it is over, or another one took its place.
+    A recovery in progress is charged once it is over or another one has replaced it.
 
     Args:
         job: the job.
@@ -68,96 +74,102 @@ def with_agent_incidents(
         now: seconds since the epoch.
         include_running: count recoveries in progress too, as their gang is about to be given up.
     """
-    counted, told = _uncounted(job, observed, include_running=include_running), _told(job, observed)
-    if not counted and told is None:
+    uncharged = _uncharged(job, observed, include_running=include_running)
+    completion = _completion_of_last(job, observed)
+    if not uncharged and completion is None:
         return job.status
     status, members = with_elapsed(job, now=now), members_of(job.status)
-    for incident in counted:
+    for incident in uncharged:
         for fault_class in incident.fault_classes:
             status = with_charge(status, job.spec.recovery, fault_class, at=now)
-        entry = of.agent_incident(incident, job=job, members=members, now=now)
+        entry = timeline.agent_incident(incident, job=job, members=members, now=now)
         number = IncidentNumber(generation=incident.generation, attempt=incident.attempt)
         status = changed(with_incident(status, entry), folded_incident=number)
-        status = _booked(job, status, entry)
+        status = _reclassified(job, status, entry)
     last = status.last_incident
-    if told is None or last is None or _number(last) != (told.generation, told.attempt):
+    if completion is None or last is None or _number(last) != _number_of(completion):
         return status
-    entry = of.merged_with_agents(last, told, now=now)
-    return _booked(job, changed(status, last_incident=entry), entry)
+    entry = timeline.merged_with_agents(last, completion, now=now)
+    return _reclassified(job, changed(status, last_incident=entry), entry)
 
 
 def with_step_seen(
     job: Job, status: TrainingJobStatus, step: int, *, now: float
 ) -> TrainingJobStatus:
-    """The status after training is seen at `step`: an open incident of ours is over by then.
+    """The status after training reached `step`: an open incident of the operator is over then.
 
-    Fresh agents have no log of what was before them.
+    Agents of new pods have no log of incidents before their start, so no agent reports its end.
     """
     last = status.last_incident
-    if last is None or last.attempt or of.is_over(last) or last.replace_milliseconds is None:
+    if last is None or last.attempt or timeline.is_over(last) or last.replace_milliseconds is None:
         return status
     saved = job.status.checkpoint.step if job.status.checkpoint else 0
     restored = last.restored_step if last.restored_step is not None else saved
     if step <= restored:
         return status
     lost = max(0, (last.failed_step or 0) - restored)
-    entry = of.with_boundary(last, of.FIRST_STEP, at=now).model_copy(
+    entry = timeline.with_boundary(last, timeline.FIRST_STEP, at=now).model_copy(
         update={"restored_step": restored, "steps_lost": lost}
     )
-    return _booked(job, changed(status, last_incident=entry), entry)
+    return _reclassified(job, changed(status, last_incident=entry), entry)
 
 
-def _uncounted(job: Job, observed: Observed, *, include_running: bool) -> list[Incident]:
+def _uncharged(job: Job, observed: Observed, *, include_running: bool) -> list[Incident]:
+    """Restarts in place that no budget holds yet, oldest first.
+
+    Example: (3, 1) is charged and the log holds (3, 1), (3, 2), (3, 3), of which (3, 3) is still in
+    progress. Only (3, 2) is returned; with `include_running` also (3, 3).
+    """
     known = job.status.folded_incident
-    newest_known = (known.generation, known.attempt) if known is not None else (0, 0)
-    log = sorted(observed.incidents, key=lambda one: (one.generation, one.attempt))
+    newest_charged = (known.generation, known.attempt) if known is not None else (0, 0)
+    log = sorted(observed.incidents, key=_number_of)
     current = (job.status.generation or 0, 0)
-    newest = (log[-1].generation, log[-1].attempt) if log else (0, 0)
+    newest = _number_of(log[-1]) if log else (0, 0)
     return [
-        one
-        for one in log
-        if one.attempt
-        and (number := (one.generation, one.attempt)) > newest_known
-        and one.generation <= current[0]
-        and (include_running or one.first_step_at is not None or number < max(newest, current))
+        incident
+        for incident in log
+        if incident.attempt
+        and (number := _number_of(incident)) > newest_charged
+        and incident.generation <= current[0]
+        and (include_running or incident.first_step_at is not None or number < max(newest, current))
     ]
 
 
-def _told(job: Job, observed: Observed) -> Incident | None:
-    """What the agents know of the job's last incident, where that is news of its end."""
+def _completion_of_last(job: Job, observed: Observed) -> Incident | None:
+    """The agents' entry of the job's last incident, if it is over there and not in status."""
     last = job.status.last_incident
-    if last is None or of.is_over(last):
+    if last is None or timeline.is_over(last):
         return None
     return next(
         (
-            one
-            for one in observed.incidents
-            if (one.generation, one.attempt) == _number(last) and one.first_step_at is not None
+            incident
+            for incident in observed.incidents
+            if _number_of(incident) == _number(last) and incident.first_step_at is not None
         ),
         None,
     )
 
 
-def _booked(job: Job, status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
-    """GPU-seconds of a recovery in place, and of the steps it undid, were no progress."""
-    if not of.is_over(entry):
+def _reclassified(job: Job, status: TrainingJobStatus, entry: IncidentStatus) -> TrainingJobStatus:
+    """Moves the GPU-seconds of a recovery in place and of the steps it lost out of `productive`."""
+    if not timeline.is_over(entry):
         return status
     gpus = job.size * job.spec.gpus_per_node
-    in_place = of.total_milliseconds(entry) / 1000 if entry.attempt else 0.0
+    in_place = timeline.total_milliseconds(entry) / 1000 if entry.attempt else 0.0
     again = (entry.steps_lost or 0) * _step_seconds(job)
     return reclassified(status, recovering=in_place * gpus, repeated=again * gpus)
 
 
 def _step_seconds(job: Job) -> float:
-    """As the last reported speed says."""
+    """Seconds a training step takes, from the last reported speed; 0 where none was reported."""
     trainer, speed = job.spec.trainer, job.status.tokens_per_second
     if trainer is None or not speed:
         return 0.0
     return trainer.global_batch_size * trainer.sequence_length / speed
 
 
-def _naming(entry: IncidentStatus, cause: str) -> IncidentStatus:
-    """The entry with one more cause in its sentence: the first and the newest keep their place."""
+def _with_cause(entry: IncidentStatus, cause: str) -> IncidentStatus:
+    """The incident with one more cause in its sentence; the first and the newest always fit."""
     if cause in entry.cause:
         return entry
     more = f"; {cause[:MAX_FURTHER_CHARS]}"
@@ -165,10 +177,10 @@ def _naming(entry: IncidentStatus, cause: str) -> IncidentStatus:
 
 
 def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
-    """How many in a row, this one included, came without a step between them.
+    """How many incidents in a row, this one included, came without a training step between them.
 
-    Either the program answers for all of them, or the agents gave up over what lies between the
-    members. In such a row restarting does not help.
+    Counted are rows of faults of the program, and rows in which the agents gave up because members
+    lost each other. In such a row restarting does not help.
     """
     last = older[0] if older else None
     if last is None or entry.failed_step is None or last.failed_step is None:
@@ -180,15 +192,20 @@ def _repeats(older: Sequence[IncidentStatus], entry: IncidentStatus) -> int:
 
 
 def _given_up(older: Sequence[IncidentStatus], *, step: int) -> int:
-    """How often new pods came for lost peers, newest first, since a step was finished."""
+    """How often pods were replaced for lost peers since a training step was finished."""
     count = 0
-    for one in older:
-        still = one.failed_step is not None and step <= one.failed_step and not of.is_over(one)
-        if one.fault_class is not FaultClass.INFRASTRUCTURE or not still:
+    for incident in older:
+        failed = incident.failed_step
+        open_still = failed is not None and step <= failed and not timeline.is_over(incident)
+        if incident.fault_class is not FaultClass.INFRASTRUCTURE or not open_still:
             break
-        count += one.attempt == 0
+        count += incident.attempt == 0
     return count
 
 
 def _number(entry: IncidentStatus) -> Number:
     return entry.generation, entry.attempt
+
+
+def _number_of(incident: Incident) -> Number:
+    return incident.generation, incident.attempt

@@ -1,11 +1,14 @@
-"""One fault and the recovery from it, as status shows it: phases without a gap between them.
+"""The timeline of one incident, as status shows it: phases without a gap between them.
 
 The boundaries are those of `contract.Incident`: fault, detected, decided, replaced, joined,
-restored, first step. A boundary that nobody saw lies on the one before it; what comes after the
-last known one is absent. So the phases add up to the time from the fault to the last boundary, in
-whole milliseconds.
+restored, first step. An unknown boundary before a known one lies on its predecessor; phases after
+the last known boundary are absent. So the phases add up to the time from the fault to the last
+boundary, in whole milliseconds.
 
-Times that agents tell are tenant input: they are kept within `MAX_DISTANCE_SECONDS` of our clock.
+Example: fault at 10.0 s, detected 10.5, decided unknown, replaced 12.0, nothing more known:
+detect = 500, decide = 0, replace = 1500; rendezvous, restore and first step are absent.
+
+Times reported by agents are tenant input: they are clamped to `MAX_DISTANCE_SECONDS` around `now`.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ def operator_incident(
     now: float,
     fault_at: float | None = None,
 ) -> IncidentStatus:
-    """The incident that the operator opens: it leads to the job's next generation."""
-    struck = min(now, failure.at if failure.at is not None else fault_at or now)
+    """An incident that the operator opens: the recovery leads to the job's next generation."""
+    fault_time = min(now, failure.at if failure.at is not None else fault_at or now)
     return _with_times(
         IncidentStatus(
             generation=(job.status.generation or 0) + 1,
@@ -53,18 +56,18 @@ def operator_incident(
             rank=failure.rank,
             pod=failure.pod,
             node=failure.node,
-            fault_at=precise_timestamp(struck),
+            fault_at=precise_timestamp(fault_time),
             failed_step=failure.step,
         ),
-        [struck, now],
+        [fault_time, now],
     )
 
 
 def agent_incident(
     incident: Incident, *, job: Job, members: Sequence[GangMember], now: float
 ) -> IncidentStatus:
-    """A restart in place as the agents wrote it down."""
-    culprit = next((one for one in members if one.index == incident.culprit_index), None)
+    """A restart in place as the agents logged it."""
+    culprit = next((member for member in members if member.index == incident.culprit_index), None)
     entry = IncidentStatus(
         generation=incident.generation,
         attempt=incident.attempt,
@@ -77,28 +80,27 @@ def agent_incident(
         fault_at=precise_timestamp(_near(incident.fault_at, now)),
         failed_step=incident.failed_step,
     )
-    return _told(_with_times(entry, agent_boundary_times(incident, now=now)), incident)
+    return _with_steps(_with_times(entry, agent_boundary_times(incident, now=now)), incident)
 
 
 def merged_with_agents(entry: IncidentStatus, incident: Incident, *, now: float) -> IncidentStatus:
-    """What the operator knows of an incident with what the agents know of the same one.
+    """The operator's entry of an incident with what the agents logged about the same one.
 
-    The earlier time of the fault is believed. That it takes another member was found and decided
-    by us; what follows is theirs.
+    The earlier time of the fault counts. For an incident of the operator (attempt 0) detection and
+    decision are the operator's; all later boundaries are the agents'.
     """
-    ours, theirs = boundary_times(entry), agent_boundary_times(incident, now=now)
-    times = list(theirs)
-    first = [time for time in (ours[0], theirs[0]) if time is not None]
-    times[0] = min(first)
+    own, reported = boundary_times(entry), agent_boundary_times(incident, now=now)
+    times = list(reported)
+    times[0] = min(time for time in (own[0], reported[0]) if time is not None)
     if entry.attempt == 0:
-        times[DETECTED] = ours[DETECTED] or theirs[DETECTED]
-        times[DECIDED] = ours[DECIDED] or theirs[DECIDED]
-        times[REPLACED] = theirs[REPLACED] or ours[REPLACED]
-    return _told(_with_times(entry, times), incident)
+        times[DETECTED] = own[DETECTED] or reported[DETECTED]
+        times[DECIDED] = own[DECIDED] or reported[DECIDED]
+        times[REPLACED] = reported[REPLACED] or own[REPLACED]
+    return _with_steps(_with_times(entry, times), incident)
 
 
 def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
-    """The entry with this boundary passed at `at`; one that is known already stays."""
+    """The incident with this boundary at `at`; a boundary that is known already stays."""
     times = boundary_times(entry)
     if times[number] is not None:
         return entry
@@ -107,17 +109,17 @@ def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentS
 
 
 def is_over(entry: IncidentStatus) -> bool:
-    """Whether the first step after it was finished."""
+    """Whether the first training step after the fault was finished."""
     return entry.first_step_milliseconds is not None
 
 
 def total_milliseconds(entry: IncidentStatus) -> int:
-    """From the fault to the last boundary that is known."""
+    """Milliseconds from the fault to the last known boundary."""
     return sum(getattr(entry, phase) or 0 for phase in PHASES)
 
 
 def boundary_times(entry: IncidentStatus) -> list[float | None]:
-    """The boundaries (seconds since the epoch); None for those not passed yet."""
+    """All seven boundaries (seconds since the epoch); None for those not reached yet."""
     moment = parse_timestamp(entry.fault_at)
     times: list[float | None] = [moment]
     for phase in PHASES:
@@ -131,8 +133,8 @@ def boundary_times(entry: IncidentStatus) -> list[float | None]:
 
 
 def agent_boundary_times(incident: Incident, *, now: float) -> list[float | None]:
-    """The same of what agents tell."""
-    told = (
+    """All seven boundaries as the agents logged them, clamped around `now`."""
+    reported = (
         incident.fault_at,
         incident.detected_at,
         incident.decided_at,
@@ -141,7 +143,7 @@ def agent_boundary_times(incident: Incident, *, now: float) -> list[float | None
         incident.restored_at,
         incident.first_step_at,
     )
-    return [None if time is None else _near(time, now) for time in told]
+    return [None if time is None else _near(time, now) for time in reported]
 
 
 def _with_times(entry: IncidentStatus, times: Sequence[float | None]) -> IncidentStatus:
@@ -156,8 +158,8 @@ def _with_times(entry: IncidentStatus, times: Sequence[float | None]) -> Inciden
     return entry.model_copy(update={"fault_at": precise_timestamp(start), **lengths})
 
 
-def _told(entry: IncidentStatus, incident: Incident) -> IncidentStatus:
-    """Steps and tier, known once the state was restored."""
+def _with_steps(entry: IncidentStatus, incident: Incident) -> IncidentStatus:
+    """The incident with lost steps and restore tier, which are known once the state is restored."""
     failed = max(entry.failed_step or 0, incident.failed_step)
     if incident.restored_at is None:
         return entry.model_copy(update={"failed_step": failed})

@@ -1,6 +1,6 @@
-"""The three objects beside a job's pods: token Secret, PodDisruptionBudget, NetworkPolicy.
+"""The three child objects beside a job's pods: token Secret, PodDisruptionBudget, NetworkPolicy.
 
-All carry an owner reference and no finalizer: they die with the job by garbage collection.
+All have an owner reference and no finalizer: garbage collection deletes them with the job.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Json = dict[str, Any]
 
 
 def child_name(job: Job) -> str:
-    """Name of the job's children; the budget's goes on with its size.
+    """Name of the job's children; the budget's name also has the size of the gang.
 
-    It carries the uid: a namesake's are never mistaken.
+    It contains the uid, so that children of an earlier job of the same name are never reused.
     """
     return f"{job.name}-{job.uid[:8]}"
 
@@ -37,15 +37,15 @@ def owner_reference(job: Job) -> Json:
 
 
 def job_token(signing_key: bytes, job_uid: str) -> bytes:
-    """The token by which a job's agents know their operator.
+    """The token with which a job's agents authenticate their operator.
 
-    Derived, not stored: after a restart the operator signs on without the right to read Secrets.
+    Derived, not stored: after a restart the operator needs no right to read Secrets.
     """
     return sign(signing_key, b"job-token", job_uid.encode()).encode()
 
 
 def token_secret(job: Job, token: bytes) -> Json:
-    """The Secret its pods mount."""
+    """The Secret that the job's pods mount."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -57,11 +57,12 @@ def token_secret(job: Job, token: bytes) -> Json:
 
 
 def disruption_budget(job: Job) -> Json:
-    """No member of a gang leaves by a drain while the job runs: all would stop.
+    """Blocks the eviction of any member by a drain while the job runs: all members would stop.
 
-    `minAvailable` as a number: `maxUnavailable` needs a scale subresource on the owner. A job may
-    come back from a suspension with another size, and children are only ever created: so there is
-    one budget a size, and each selects the pods of its own, as no pod with two can be evicted.
+    `minAvailable` is a number, because `maxUnavailable` needs a scale subresource on the owner. A
+    job may resume from a suspension with another size, and children are only created, never
+    updated: so there is one budget for each size, which selects the pods of that size, because a
+    pod with two budgets cannot be evicted at all.
     """
     nodes = str(job.spec.nodes)
     return {
@@ -77,11 +78,14 @@ def disruption_budget(job: Job) -> Json:
 
 
 def network_policy(job: Job, *, operator_namespace: str, metrics_from: Sequence[Json] = ()) -> Json:
-    """Into the pods of a gang: its own members on every port, the operator on the agent's.
+    """Allows traffic to a gang's pods: its own members on every port, the operator on the agent's.
 
-    `metrics_from` are NetworkPolicyPeers that may reach the agent's port too: who scrapes.
+    A NetworkPolicy does not cover host-network pods and RDMA.
 
-    Traffic of host-network pods and RDMA is outside what a NetworkPolicy covers.
+    Args:
+        job: the job.
+        operator_namespace: namespace from which the operator connects.
+        metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
     """
     gang = {"matchLabels": {LABEL_JOB_UID: job.uid}}
     operator = {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}

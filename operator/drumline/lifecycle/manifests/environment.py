@@ -1,7 +1,7 @@
-"""Variables a pod of one's own template gets, so that its launcher finds the gang unchanged.
+"""Environment variables of pods with a template: torchrun, JAX and MPI find the gang unchanged.
 
-Members know each other by host name through an /etc/hosts that the join container writes once all
-addresses are known: no Service, no DNS, any image.
+Members resolve each other's host names through an /etc/hosts file that the join container writes
+once all addresses are known: it needs no Service and no DNS, and works with any image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def launcher_variables(job: Job, *, index: int) -> dict[str, str]:
         "JAX_NUM_PROCESSES": str(nodes),
         "JAX_PROCESS_ID": str(index),
     }
-    if gpus == 1:  # one process a pod needs no launcher
+    if gpus == 1:  # a single process a pod needs no launcher
         variables |= {"RANK": str(index), "LOCAL_RANK": "0"}
     if nodes > 1:
         variables |= {

@@ -1,4 +1,4 @@
-"""Job -> pod manifests. Everything a pod of ours is made of is decided in this file.
+"""Job -> pod manifests: metadata, scheduling and security. The containers are in `containers`.
 
 Pods are bound at creation (`spec.nodeName`), restricted (non-root, no capabilities, RuntimeDefault
 seccomp), carry no service-account token, and are never restarted by the kubelet: the agent or the
@@ -50,17 +50,17 @@ _SILENT_KUBELET = tuple(
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
     for state in ("not-ready", "unreachable")
 )
-"""Kubernetes would evict after five minutes. A kubelet may be dead while its pods train; when they
-are dead too, their peers know within seconds."""
+"""Without these Kubernetes evicts after five minutes. A kubelet may be dead while its pods train; if
+the pods are dead too, their peers report it within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What the platform decides about every pod."""
+    """What the operator's installation decides about every pod."""
 
     trainer_image: str
     join_image: str
-    """The operator's own image: it holds the standard-library agent that waits for the gang."""
+    """The operator's own image: it contains the standard-library agent that waits for the gang."""
     priority_class: str = "drumline-training-pods"
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])
@@ -71,7 +71,7 @@ class PodSettings:
 
 
 def image_of(job: Job, settings: PodSettings) -> str:
-    """The main container's image; what status pins at admission wins over a newer default."""
+    """The main container's image; the image pinned in status at admission wins over a new default."""
     if job.status.image:
         return job.status.image
     if job.spec.template is not None:
@@ -94,8 +94,8 @@ def pod_manifests(
 
 def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
     """The pod of one member."""
-    (only,) = pod_manifests(job, indices=(index,), gpu_resource=gpu_resource, settings=settings)
-    return only
+    (manifest,) = pod_manifests(job, indices=(index,), gpu_resource=gpu_resource, settings=settings)
+    return manifest
 
 
 def _manifest(job: Job, member: GangMember, *, gpu_resource: str, settings: PodSettings) -> Json:
@@ -162,7 +162,7 @@ def _trainer_containers(
     volumes: list[Json] = [_scratch("tmp"), _shared_memory(), _token_volume(job)]
     mounts: list[Json] = [
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
-        {"name": "drumline-shm", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "drumline-shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own
         _token_mount(),
     ]
     if spec.checkpoint is not None:
@@ -185,7 +185,7 @@ def _trainer_containers(
             *extra.get("env", []),
         ],
         "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
-        # No liveness probe: the operator judges agents, and a busy one must not lose its ranks.
+        # No liveness probe: the operator judges agents, and a busy agent must not lose its ranks.
         "readinessProbe": _readiness_probe(),
         "resources": resources,
         "securityContext": _container_security(read_only_root=True),
@@ -205,9 +205,9 @@ def _template_containers(
     mounts = [
         mount.model_dump(by_alias=True, exclude_none=True) for mount in template.volume_mounts or []
     ]
-    if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108
+    if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108 - the pod's own
         volumes.append(_shared_memory())
-        mounts.append({"name": "drumline-shm", "mountPath": "/dev/shm"})  # noqa: S108
+        mounts.append({"name": "drumline-shm", "mountPath": "/dev/shm"})  # noqa: S108 - same
     user_env = [
         variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
     ]
@@ -318,7 +318,7 @@ def _readiness_probe() -> Json:
 
 
 def _pull_secrets(secrets: list[Json]) -> Json:
-    """The pod's field, without duplicates; none where there is nothing to name."""
+    """The pod's `imagePullSecrets` without duplicates; no field where the list is empty."""
     distinct = list({secret["name"]: secret for secret in secrets}.values())
     return {"imagePullSecrets": distinct} if distinct else {}
 
@@ -332,7 +332,7 @@ def _scratch(name: str) -> Json:
 
 
 def _shared_memory() -> Json:
-    """NCCL and data workers need more than the 64 MiB a runtime gives; counted as pod memory."""
+    """NCCL and data workers need more than a runtime's default 64 MiB; counts as pod memory."""
     return {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}
 
 

@@ -1,4 +1,4 @@
-"""spec.trainer -> the trainer's own configuration, checked before any GPU is asked for."""
+"""spec.trainer -> the trainer's own configuration, validated before the job is queued."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKPOINT_FOLDER = "/checkpoints"
 
 
 def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
-    """The configuration every rank of this job gets.
+    """The configuration of every rank of this job.
 
     Raises:
         ConfigError: the model is unknown, an override is not a field of the trainer's schema, or
@@ -57,7 +57,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         base["parallelism"] = trainer.parallelism.model_dump()
     if trainer.micro_batch_size is not None:
         base["micro_batch_size"] = trainer.micro_batch_size
-    elif spec.min_nodes is not None:  # fewer ranks do the same share in more parts
+    elif spec.min_nodes is not None:  # fewer ranks take more micro-batches
         parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
         base["micro_batch_size"] = max(1, trainer.global_batch_size // parts)
     if spec.checkpoint is not None:
@@ -69,10 +69,10 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str:
-    """Where this job's checkpoints are inside its pods; empty without a claim.
+    """The folder of this job's checkpoints inside its pods; empty without a claim.
 
-    Without a path of the user's own the folder carries the job's uid, so that a new job of an old
-    name never continues somebody's run by accident; with one, a new job continues it on purpose.
+    Without spec.checkpoint.path the folder name contains the job's uid, so that a new job of the
+    same name never continues an earlier run by accident; with a path it does so on purpose.
     """
     if spec.checkpoint is None:
         return ""

@@ -1,6 +1,7 @@
-"""Conditions of a status, and the phase, reason and message that repeat the one that matters most.
+"""Conditions of a status, and the phase, reason and message that repeat the most important one.
 
-A condition keeps its transition time while its truth stays the same, as the API conventions ask.
+A condition keeps its transition time while its status stays the same, as the API conventions
+require (metav1.Condition).
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ Truth = Literal["True", "False", "Unknown"]
 
 
 def condition(status: TrainingJobStatus, kind: ConditionType) -> Condition | None:
-    """The condition of this type, if it was ever set."""
+    """The condition of this type; None if it was never set."""
     return next((c for c in status.conditions or [] if c.type == kind), None)
 
 
 def is_true(status: TrainingJobStatus, kind: ConditionType) -> bool:
     """Whether the condition is set and True."""
-    found = condition(status, kind)
-    return found is not None and found.status == "True"
+    current = condition(status, kind)
+    return current is not None and current.status == "True"
 
 
 def with_condition(  # noqa: PLR0917 - one line per condition in the transitions reads as a table
@@ -35,7 +36,7 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
     message: str,
     now: float,
 ) -> TrainingJobStatus:
-    """The status with this condition; its transition time moves only when its truth does."""
+    """The status with this condition; its transition time changes only with its truth."""
     before = condition(status, kind)
     since = timestamp(now)
     if before is not None and before.status == truth:
@@ -48,14 +49,14 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
         last_transition_time=since,
         observed_generation=job.object_generation,
     )
-    others = [c for c in status.conditions or [] if c.type != kind]
-    return changed(status, conditions=sorted([*others, entry], key=lambda c: c.type))
+    unchanged = [c for c in status.conditions or [] if c.type != kind]
+    return changed(status, conditions=sorted([*unchanged, entry], key=lambda c: c.type))
 
 
 def cleared(
     status: TrainingJobStatus, job: Job, kind: ConditionType, reason: str, *, now: float
 ) -> TrainingJobStatus:
-    """The status without what this condition says; one that was never set stays so."""
+    """The status with this condition set to False if it was True."""
     return (
         with_condition(status, job, kind, "False", reason, "", now)
         if is_true(status, kind)
@@ -66,7 +67,7 @@ def cleared(
 def with_summary(
     status: TrainingJobStatus, phase: Phase, reason: str, message: str
 ) -> TrainingJobStatus:
-    """Phase, reason and message as printed by `kubectl get`."""
+    """The status with phase, reason and message as printed by `kubectl get`."""
     return changed(status, phase=phase, reason=str(reason), message=message[:2048])
 
 

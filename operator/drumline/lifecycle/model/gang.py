@@ -1,8 +1,8 @@
-"""The gang as it stands: which pod is whose, who is missing, who is a stray.
+"""The observed gang: which pod represents which member, which pods are missing or orphans.
 
-A pod stands for a member when index and birth are the member's. Everything else of the job's pods
-is a stray; so is the pod of a member that was given up. Strays are deleted gracefully, never
-forced: until one is really gone it holds its node's devices.
+A pod represents a member if it has the member's index and pod generation. All other pods of the job
+are orphan pods, and so are the pods of lost members. Orphan pods are deleted gracefully, never with
+force: until an orphan has ended it holds the GPUs of its node.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from drumline_trainer.contract import pod_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedGang:
-    """One job's members beside its pods."""
+    """The members of one job and the pods that represent them."""
 
     members: tuple[GangMember, ...]
-    """By position, lost ones included."""
+    """By position, lost members included."""
     pods: Mapping[int, PodFacts]
-    """By index: the pod that stands for the member."""
+    """By member index: the pod that represents the member."""
     orphans: tuple[PodFacts, ...]
-    """Pods that stand for nobody, the lost members' own included."""
+    """Pods that represent no member, and the pods of lost members."""
     expected: frozenset[int]
-    """Members whose pods were created and are not shown yet."""
+    """Indices of members whose pods were created but are not in the cache yet."""
     expects_orphans: bool
-    """Whether pods of an earlier membership were created that are not shown yet."""
+    """Whether pods of an earlier generation were created that are not in the cache yet."""
     lost: frozenset[int]
-    """Members given up."""
+    """Indices of members that were given up."""
     joining: frozenset[int]
-    """Members that the others train without."""
+    """Indices of members that do not train yet while the gang grows."""
 
     @property
     def remaining(self) -> tuple[GangMember, ...]:
-        """Members that were not given up."""
+        """Members that were not given up, by position."""
         return tuple(member for member in self.members if member.index not in self.lost)
 
     @property
     def present(self) -> tuple[PodFacts, ...]:
-        """Their pods, by position."""
+        """The pods of the remaining members, by position."""
         return tuple(
             self.pods[member.index] for member in self.remaining if member.index in self.pods
         )
 
     @property
     def missing(self) -> tuple[GangMember, ...]:
-        """Members without a pod."""
+        """Remaining members without a pod."""
         return tuple(
             member
             for member in self.remaining
@@ -59,25 +59,25 @@ class ObservedGang:
 
     @property
     def complete(self) -> bool:
-        """Whether every member has its pod, and none was given up."""
+        """Whether every member has its pod and none was given up."""
         return not self.lost and len(self.present) == len(self.members)
 
 
 def observed_gang(job: Job, observed: Observed) -> ObservedGang:
-    """The job's members beside the pods that are seen. O(members + pods)."""
+    """The job's members and the observed pods. O(members + pods)."""
     members = members_of(job.status)
-    births = {member.index: member.pod_generation for member in members}
-    names = {pod_name(job.name, one.index, one.pod_generation): one.index for one in members}
+    pod_generations = {member.index: member.pod_generation for member in members}
+    names = {pod_name(job.name, member.index, member.pod_generation): member.index for member in members}
     assignment = job.status.assignment
     lost = frozenset((assignment.lost if assignment else None) or ())
-    pods = {pod.index: pod for pod in observed.pods if births.get(pod.index) == pod.generation}
+    pods = {pod.index: pod for pod in observed.pods if pod_generations.get(pod.index) == pod.generation}
     return ObservedGang(
         members=members,
         pods=pods,
         orphans=tuple(
             pod
             for pod in observed.pods
-            if births.get(pod.index) != pod.generation or pod.index in lost
+            if pod_generations.get(pod.index) != pod.generation or pod.index in lost
         ),
         expected=frozenset(names[name] for name in observed.expected_pods & names.keys()),
         expects_orphans=bool(observed.expected_pods - names.keys()),
@@ -89,21 +89,25 @@ def observed_gang(job: Job, observed: Observed) -> ObservedGang:
 def reachable_agents(
     status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int
 ) -> list[PodFacts]:
-    """The members' pods that can be asked about their gang, who leads it first. O(members + pods).
+    """The members' pods whose agents can answer for the gang, its leader first. O(members + pods).
 
-    A gang is led by the lowest index of the membership that its agents know: pods that were born
-    later come last, and members that join are in no gang yet.
+    The leader is the member with the lowest index in the newest generation that the agents know.
+    So pods of a later generation come last, and joining members are left out until the agents know
+    them.
+
+    Example: the agents know generation 1, and member 0 has a new pod of generation 2: the order is
+    1, 2, 0. Once they know generation 2 it is 0, 1, 2.
 
     Args:
-        status: says who the members are.
+        status: contains the members.
         pods: the job's.
-        known: the newest generation that the agents are known to have been told.
+        known: the newest generation whose record the agents have acknowledged.
     """
     assignment = status.assignment
     joining = (assignment.joining if assignment else None) or ()
     absent = frozenset(joining) if known < (status.generation or 0) else frozenset[int]()
     members = [member for member in members_of(status) if member.index not in absent]
     members.sort(key=lambda member: (member.pod_generation > known, member.index))
-    found = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
+    answering = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
     keys = ((member.index, member.pod_generation) for member in members)
-    return [found[key] for key in keys if key in found]
+    return [answering[key] for key in keys if key in answering]

@@ -16,12 +16,12 @@ class Job:
     uid: str
     resource_version: str
     object_generation: int
-    """metadata.generation: counts changes of the spec, not memberships."""
+    """metadata.generation: counts changes of the spec; not the generation of the gang."""
     created_at: float
     spec: TrainingJobSpec
     status: TrainingJobStatus
     deleting: bool = False
-    """Deleted, and still held by somebody's finalizer."""
+    """metadata.deletionTimestamp is set and a finalizer still holds the object."""
 
     @property
     def key(self) -> str:
@@ -30,17 +30,17 @@ class Job:
 
     @property
     def runs_trainer(self) -> bool:
-        """Whether the pods run the bundled trainer rather than a template of the user's own."""
+        """Whether the pods run the bundled trainer instead of a pod template."""
         return self.spec.trainer is not None
 
     @property
     def has_agents(self) -> bool:
-        """Whether the pods wait for a generation record (a lone pod has nobody to wait for)."""
+        """Whether the pods wait for a generation record; a single pod of a template does not."""
         return self.runs_trainer or self.spec.nodes > 1
 
     @property
     def size(self) -> int:
-        """Pods of the gang as it is; as many as wanted while it holds no places."""
+        """Members of the gang now; spec.nodes while it has no assignment."""
         assignment = self.status.assignment
         return self.spec.nodes if assignment is None else len(assignment.nodes)
 

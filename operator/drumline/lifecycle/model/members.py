@@ -1,10 +1,11 @@
-"""Who belongs to a gang: each member has an index, a node, and a birth.
+"""The members of a gang: each has an index, a node and a pod generation.
 
-The birth is the generation in which the member's pod was created; it is part of the pod's name. A
-pod that carries another birth than its member, or belongs to no member, is a *stray*. Survivors of
-a recovery keep their births, so nothing that is done to one member can touch another's pod.
+The pod generation is the generation in which the member's pod was created; it is part of the pod's
+name. A pod of another generation than its member's pod generation, or with an index that no member
+has, is an *orphan pod*. Members that survive a recovery keep their pod generations, so nothing that
+is done to one member can affect the pod of another.
 
-`Assignment` keeps this in few bytes; here it is unfolded and folded again. O(members).
+`Assignment` stores this compressed; this module decodes and encodes it. O(members).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMember:
-    """One place of a gang and the pod that stands for it."""
+    """One member of a gang: its node, and the generation of the pod that represents it."""
 
     index: int
     node: str
@@ -27,18 +28,18 @@ class GangMember:
 
 
 def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
-    """All members by position, lost ones included; none without an assignment."""
+    """All members by position, lost members included; empty without an assignment."""
     assignment = status.assignment
     if assignment is None:
         return ()
     base = assignment.generation or status.generation or 0
-    births = {
+    pod_generations = {
         index: renewal.generation
         for renewal in assignment.replaced or ()
         for index in renewal.indices
     }
     return tuple(
-        GangMember(index=index, node=node, pod_generation=births.get(index, base))
+        GangMember(index=index, node=node, pod_generation=pod_generations.get(index, base))
         for index, node in zip(assignment.indices(), assignment.node_names(), strict=True)
     )
 
@@ -50,13 +51,13 @@ def assignment_of(
     lost: Collection[int] = (),
     joining: Collection[int] = (),
 ) -> Assignment:
-    """`members` as status keeps them.
+    """`members` as status stores them.
 
     Args:
         pool: their GpuPool.
         members: at least one.
-        lost: indices of those that were given up.
-        joining: indices of those the others train without.
+        lost: indices of members that were given up.
+        joining: indices of members that do not train yet while the gang grows.
     """
     ordered = sorted(members, key=lambda member: member.index)
     base = Counter(member.pod_generation for member in ordered).most_common(1)[0][0]
@@ -64,26 +65,26 @@ def assignment_of(
     for member in ordered:
         if member.pod_generation != base:
             later[member.pod_generation].append(member.index)
-    live = {member.index for member in ordered}
-    absent = [index for index in range(ordered[-1].index) if index not in live]
-    places = pool_nodes(pool, [member.node for member in ordered])
+    indices = {member.index for member in ordered}
+    absent = [index for index in range(ordered[-1].index) if index not in indices]
+    compressed = pool_nodes(pool, [member.node for member in ordered])
     return Assignment(
-        gpu_pool=places.gpu_pool,
-        prefix=places.prefix,
-        nodes=places.nodes,
+        gpu_pool=compressed.gpu_pool,
+        prefix=compressed.prefix,
+        nodes=compressed.nodes,
         generation=base,
         replaced=[
             ReplacedMembers(generation=number, indices=later[number]) for number in sorted(later)
         ]
         or None,
         absent=absent or None,
-        lost=sorted(live.intersection(lost)) or None,
-        joining=sorted(live.intersection(joining)) or None,
+        lost=sorted(indices.intersection(lost)) or None,
+        joining=sorted(indices.intersection(joining)) or None,
     )
 
 
 def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
-    """Places with the nodes' common prefix written once."""
+    """The nodes of a pool with their common prefix stored once."""
     prefix = nodes[0]
     for name in nodes:
         while not name.startswith(prefix):
@@ -94,7 +95,7 @@ def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
 def with_new_pods(
     members: Iterable[GangMember], indices: Collection[int], *, pod_generation: int
 ) -> list[GangMember]:
-    """The members, those with these indices to be born anew on their nodes."""
+    """The members; those with these indices get new pods on their nodes."""
     chosen = frozenset(indices)
     return [
         replace(each, pod_generation=pod_generation) if each.index in chosen else each
@@ -109,7 +110,7 @@ def with_new_nodes(
     *,
     pod_generation: int,
 ) -> list[GangMember]:
-    """The members, those at these positions to be born anew on `nodes[position]`."""
+    """The members; those at these positions get new pods on `nodes[position]`."""
     return [
         replace(member, node=nodes[position], pod_generation=pod_generation)
         if position in positions
@@ -127,19 +128,22 @@ def resized_members(
 ) -> list[GangMember]:
     """The members at the kept positions, and new ones on the added nodes.
 
-    New ones take the lowest indices that nobody has.
+    New members take the lowest free indices.
+
+    Example: members 0, 1, 3 with `kept` = positions 0 and 2 and one added node: members 0 and 3
+    stay, the new member gets index 1.
     """
-    stay = [member for position, member in enumerate(members) if position in kept]
-    taken = {member.index for member in stay}
+    remaining = [member for position, member in enumerate(members) if position in kept]
+    taken = {member.index for member in remaining}
     free = (index for index in range(len(taken) + len(added)) if index not in taken)
-    fresh = [
+    new = [
         GangMember(index=next(free), node=node, pod_generation=pod_generation) for node in added
     ]
-    return sorted([*stay, *fresh], key=lambda member: member.index)
+    return sorted([*remaining, *new], key=lambda member: member.index)
 
 
 def lost_positions(status: TrainingJobStatus) -> frozenset[int]:
-    """Positions in the assignment whose members were given up: what a scheduler fills again."""
+    """Positions in the assignment of lost members: the scheduler places them again."""
     assignment = status.assignment
     if assignment is None or not assignment.lost:
         return frozenset()

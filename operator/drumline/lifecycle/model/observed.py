@@ -14,82 +14,82 @@ class PodEnd:
 
     succeeded: bool
     exit_code: int | None = None
-    """Of the main container; None when the kubelet refused the pod or the node took it."""
+    """Of the main container; None if the kubelet refused the pod or its node was lost."""
     reason: str = ""
     """Of the container (`OOMKilled`, `Error`) or of the pod (`Evicted`, `OutOfcpu`)."""
     message: str = ""
-    """Termination message: a `FinalReport` where the agent wrote it, else text."""
+    """Termination message: a `FinalReport` if the agent wrote one, otherwise text."""
     ended_at: float | None = None
     """When the container ended, by the kubelet's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """One pod of a job: a member's, or a stray."""
+    """One pod of a job: it represents a member or is an orphan."""
 
     name: str
     uid: str
     index: int
     generation: int
-    """The one it was created in."""
+    """The generation of the gang in which the pod was created."""
     node: str
     ip: str = ""
     ready: bool = False
-    """Readiness: the agent answers (bundled trainer) or the container runs (own template)."""
+    """Readiness: the agent answers (bundled trainer) or the container runs (pod template)."""
     joining: bool = False
     """The init container that waits for the generation record runs."""
     terminating: bool = False
     waiting: str = ""
-    """Why a container does not start, e.g. `ImagePullBackOff: ...`."""
+    """The waiting reason of a container that does not start, e.g. `ImagePullBackOff: ...`."""
     end: PodEnd | None = None
 
     @property
     def reachable(self) -> bool:
-        """Whether its agent can be told the generation record."""
+        """Whether its agent can receive the generation record."""
         return bool(self.ip) and (self.ready or self.joining)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDisruption:
-    """A node of the job will certainly stop to serve."""
+    """A certain, announced disruption of a node on which the job has members."""
 
     node: str
     kind: DisruptionKind
     source: str
-    """Who says so."""
+    """What announced it: the key of a taint or label, the type of a condition."""
     deadline: float | None = None
-    """Until then its pods may run; None: until they are gone."""
+    """Until then pods may run on the node (seconds since the epoch); None: no deadline is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is known besides the object: pods, nodes, and what the agents said."""
+    """What is known of a job besides its object."""
 
     pods: tuple[PodFacts, ...] = ()
     acknowledged_generation: int | None = None
     """The generation whose record the store's agent has acknowledged to this operator."""
     contradicted_generation: int | None = None
-    """The generation that the store's agent knows with other members than there are now."""
+    """A generation for which the store's agent has a record with other members than status has."""
     protected: bool = False
-    """Whether this operator has made sure of the PodDisruptionBudget."""
+    """Whether this operator knows that the PodDisruptionBudget exists."""
     progress: Progress | None = None
-    """Given when a refresh of the figures in status is due."""
+    """The agents' figures, if a refresh of those in status is due."""
     refresh_due: bool = True
-    """Whether the write budget allows a status that only says more of the same."""
+    """Whether the write budget allows a status that only refreshes figures and messages."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
-    """Names of pods created by us that the cache has not shown yet."""
+    """Names of pods that this operator created and that are not in the cache yet."""
     silent: frozenset[str] = frozenset()
-    """Uids of pods lost by silence: neither their peers nor the operator hear them."""
+    """Uids of pods whose agents answer neither their peers nor the operator."""
     gone_nodes: frozenset[str] = frozenset()
-    """Nodes that are no more, or are out of service for good."""
+    """Nodes that were deleted or are marked out of service."""
     node_disruptions: tuple[NodeDisruption, ...] = ()
-    """Of the nodes the job is on, those that are about to go; one a node."""
+    """Announced disruptions of nodes on which the job has members, at most one a node."""
     incidents: tuple[Incident, ...] = ()
     """The agents' log of recoveries, oldest first."""
     notice: NoticeAnswer | None = None
-    """What the agents make of the newest notice they have."""
+    """The agents' answer to the newest notice that they have."""
     notified: str = ""
-    """Id of the notice that the agents took from this operator; empty again once they took its
-    withdrawal."""
+    """Id of the notice that the agents acknowledged to this operator; empty again after they
+    acknowledged its withdrawal."""
     withdrawn: str = ""
-    """Id of the notice whose withdrawal they took last."""
+    """Id of the notice whose withdrawal the agents acknowledged last."""

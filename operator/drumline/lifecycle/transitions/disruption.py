@@ -1,7 +1,7 @@
-"""Transitions of giving way: a place promised, a notice out, taken back, or followed.
+"""Transitions of nomination and disruption: nodes held for a job, an eviction announced or done.
 
-A disruption is durable in status before any notice is sent for it, and leaves status in the same
-write in which the job gives its nodes, or some members, up.
+A disruption is durable in status before any notice is sent for it, and is removed in the same write
+in which the job gives up its nodes or some members.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from drumline.lifecycle.transitions.phases import requeued, waiting
 def nominated(
     job: Job, *, pool: str, nodes: Sequence[str], reason: str, message: str, now: float
 ) -> TrainingJobStatus:
-    """Waits for others to give way: these places are held for it."""
+    """Waits for its victims to leave: these nodes are held for it."""
     status = waiting(job, reason=reason, message=message, now=now)
     return changed(status, nominated=pool_nodes(pool, nodes))
 
 
 def nomination_cleared(job: Job) -> TrainingJobStatus:
-    """The places are held no longer; it waits as any other."""
+    """No nodes are held for it any more; it waits like any other job."""
     return changed(job.status, nominated=None)
 
 
@@ -41,36 +41,36 @@ def disrupted(
     by_uid: str = "",
     indices: Collection[int] | None = None,
 ) -> TrainingJobStatus:
-    """Has to give way: its agents are to save until `deadline`.
+    """Has to leave its nodes, or some of them: its agents are asked to save by `deadline`.
 
-    A disruption of nodes that grows keeps its notice: the save is everybody's. Whoever leaves for
-    another job is promised nothing any more (see `nominated_for_move`).
+    A node disruption that affects further members keeps its notice, as all members save together.
+    A job that is preempted as a whole loses its own nomination (but see `nominated_for_move`).
 
     Args:
-        job: has its places.
-        kind: what is coming.
-        by: the job that needs the GPUs (namespace/name), or who announced it.
-        message: what is coming, for people.
+        job: has an assignment.
+        kind: kind of the disruption.
+        by: the preemptor (namespace/name), or the source of the announcement.
+        message: the reason, for people.
         deadline: seconds since the epoch.
         now: seconds since the epoch.
-        by_uid: uid of that job.
-        indices: members that have to go; None: all.
+        by_uid: uid of the preemptor.
+        indices: members that have to leave; None: all.
     """
     before = job.status.disruption
-    goes_on = before is not None and before.indices is not None and indices is not None
+    continues = before is not None and before.indices is not None and indices is not None
     disruption = DisruptionStatus(
-        id=before.id if before and goes_on else f"{kind}-{job.status.generation}-{int(now * 1000)}",
+        id=before.id if before and continues else f"{kind}-{job.status.generation}-{int(now * 1000)}",
         kind=kind,
         by=by[:253],
         by_uid=by_uid,
         reason=message[:1024],
-        requested_at=before.requested_at if before and goes_on else timestamp(now),
+        requested_at=before.requested_at if before and continues else timestamp(now),
         deadline=timestamp(deadline),
         indices=None if indices is None else sorted(indices),
     )
-    preempted_ = kind is DisruptionKind.PREEMPTION
-    reason = Reason.PREEMPTED if preempted_ else Reason.NODE_DISRUPTED
-    nominated = None if preempted_ and indices is None else job.status.nominated
+    is_preemption = kind is DisruptionKind.PREEMPTION
+    reason = Reason.PREEMPTED if is_preemption else Reason.NODE_DISRUPTED
+    nominated = None if is_preemption and indices is None else job.status.nominated
     status = changed(job.status, disruption=disruption, nominated=nominated)
     status = with_condition(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
     return with_summary(status, status.phase or Phase.RUNNING, reason, message)
@@ -79,12 +79,12 @@ def disrupted(
 def nominated_for_move(
     status: TrainingJobStatus, *, pool: str, nodes: Sequence[str]
 ) -> TrainingJobStatus:
-    """Has to give way, and starts again on these nodes: they are held for it until then."""
+    """Is preempted in order to move: these nodes are held for it until it has left its old ones."""
     return changed(status, nominated=pool_nodes(pool, nodes))
 
 
 def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """It need not give way after all."""
+    """The disruption is over before the job left: it stays."""
     status = changed(job.status, disruption=None, nominated=None)
     reason = Reason.WITHDRAWN
     status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
@@ -92,17 +92,17 @@ def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobSt
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
-    """Gives its nodes to another job, or for others of its own; keeps its place in the queue.
+    """Gives its nodes to another job, or moves; keeps its queue position.
 
     Args:
-        job: with the disruption it follows, and the newest checkpoint.
+        job: with the disruption and the newest checkpoint.
         saved: whether its agents acknowledged that checkpoint on request.
         now: seconds since the epoch.
     """
     disruption, checkpoint = job.status.disruption, job.status.checkpoint
     by = disruption.by if disruption is not None else "another job"
-    went = f"gave way to {by}" if job.status.nominated is None else f"moves ({by})"
+    left = f"preempted by {by}" if job.status.nominated is None else f"moves ({by})"
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
-    text = f"{went}; {kept}{late}"
+    text = f"{left}; {kept}{late}"
     return requeued(job, reason=Reason.PREEMPTED, message=text, now=now)

@@ -1,7 +1,7 @@
-"""Transitions that change who is a member: each raises the generation, or gives members up.
+"""Transitions that change the members of a gang: a new generation, or lost members.
 
-A generation is durable before anything is done for it: pods that it needs are created afterwards,
-the record is pushed last. Members that are not named keep node, birth and pod.
+A generation is durable before any action is taken for it: its pods are created afterwards, and its
+record is pushed last. Members that a transition does not name keep node, pod generation and pod.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
 def admitted(
     job: Job, *, pool: str, nodes: Sequence[str], epoch: int, image: str, now: float
 ) -> TrainingJobStatus:
-    """Placed by the scheduler, an elastic gang perhaps on fewer nodes than it wants."""
+    """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes."""
     generation = (job.status.generation or 0) + 1
     members = [
         GangMember(index=index, node=node, pod_generation=generation)
@@ -72,17 +72,17 @@ def admitted(
 def members_lost(
     job: Job, *, indices: Collection[int], reason: Reason, message: str, now: float
 ) -> TrainingJobStatus:
-    """These members are given up: the scheduler fills their places, or the gang shrinks."""
+    """These members are given up: the scheduler places them again, or the gang shrinks."""
     assignment = job.status.assignment
-    assert assignment is not None  # noqa: S101 - only members can be lost
-    gone = sorted({*indices, *(assignment.lost or ())})
+    assert assignment is not None  # noqa: S101 - only an admitted job has members
+    lost = sorted({*indices, *(assignment.lost or ())})
     status = changed(
         with_elapsed(job, now=now),
-        assignment=assignment.model_copy(update={"lost": gone, "joining": None}),
+        assignment=assignment.model_copy(update={"lost": lost, "joining": None}),
         nominated=None,
         disruption=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
-        ready=f"{job.size - len(gone)}/{job.size}",
+        ready=f"{job.size - len(lost)}/{job.size}",
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
     status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
@@ -95,10 +95,10 @@ def members_replaced(
     """A new generation in which the members at these positions get new pods on `nodes[position]`.
 
     Args:
-        job: has its places, some of them perhaps lost.
-        nodes: by position, all of the gang.
-        replaced: positions, as the scheduler counts.
-        epoch: of the operator that writes this.
+        job: has an assignment, possibly with lost members.
+        nodes: the nodes of the whole gang, by position.
+        replaced: positions (not indices) of the members that get new pods.
+        epoch: the leadership that writes this.
         now: seconds since the epoch.
     """
     generation = (job.status.generation or 0) + 1
@@ -117,15 +117,16 @@ def members_replaced(
 def resized(
     job: Job, *, kept: Collection[int], added: Sequence[str], epoch: int, now: float
 ) -> TrainingJobStatus:
-    """A new generation of another size: fewer members, or more.
+    """A new generation of another size.
 
-    While only more join, those that are there train on until the new ones stand.
+    If members are only added while the job runs, the present members train until the new ones are
+    ready.
 
     Args:
-        job: elastic, with its places.
-        kept: positions that stay.
-        added: nodes of the members that are new.
-        epoch: of the operator that writes this.
+        job: elastic, with an assignment.
+        kept: positions of members that stay.
+        added: nodes of new members.
+        epoch: the leadership that writes this.
         now: seconds since the epoch.
     """
     before = members_of(job.status)
@@ -142,7 +143,7 @@ def resized(
 
 
 def growth_abandoned(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The members that were to join are given up; the others, who train on, were never told."""
+    """The joining members are given up; the others train on and never knew of them."""
     assignment = job.status.assignment
     joining = frozenset((assignment.joining if assignment else None) or ())
     members = [member for member in members_of(job.status) if member.index not in joining]
@@ -165,12 +166,12 @@ def restarted(
     epoch: int,
     now: float,
 ) -> TrainingJobStatus:
-    """A new generation on the same nodes, in which these members get new pods; perhaps none."""
+    """A new generation on the same nodes, in which these members (possibly none) get new pods."""
     generation = (job.status.generation or 0) + 1
     members = with_new_pods(members_of(job.status), indices, pod_generation=generation)
     assignment = job.status.assignment
-    gone = () if assignment is None else assignment.lost or ()
-    status = _next(job, members, lost=gone, epoch=epoch, now=now)
+    lost = () if assignment is None else assignment.lost or ()
+    status = _next(job, members, lost=lost, epoch=epoch, now=now)
     status = changed(status, incident=message[:MAX_INCIDENT_CHARACTERS])
     return _recovering(status, job, reason, message, now=now)
 
@@ -184,13 +185,14 @@ def _next(
     lost: Collection[int] = (),
     joining: Collection[int] = (),
 ) -> TrainingJobStatus:
-    """The next generation, of these members.
+    """The next generation with these members.
 
-    What is still about to go is announced anew once they train: a notice is for one membership.
+    A disruption that is still announced is announced again once they train, because a notice is
+    for one generation.
     """
     generation = (job.status.generation or 0) + 1
     pool = job.status.assignment.gpu_pool if job.status.assignment else ""
-    standing = sum(member.pod_generation < generation for member in members)
+    surviving = sum(member.pod_generation < generation for member in members)
     status = with_boundary_passed(with_elapsed(job, now=now), DECIDED, now=now)
     status = cleared(status, job, ConditionType.DISRUPTED, Reason.MEMBERS_CHANGED, now=now)
     return changed(
@@ -201,7 +203,7 @@ def _next(
         epoch=epoch,
         assignment=assignment_of(pool, members, lost=lost, joining=joining),
         generation_at=timestamp(now),
-        ready=f"{standing}/{len(members)}",
+        ready=f"{surviving}/{len(members)}",
     )
 
 

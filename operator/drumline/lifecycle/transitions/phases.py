@@ -1,6 +1,6 @@
-"""Transitions between the phases of a job's life.
+"""Transitions between the phases of a job: waiting, running, suspended, succeeded, failed.
 
-Those that change who is a member are in `memberships`, those that give way in `yielding`.
+Transitions that change the members are in `membership`, those of disruptions in `disruption`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_INCIDENT_CHARACTERS = 8192
 
 
 def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobStatus:
-    """Not placed, or not wholly, and why. Equal to the status it came from when nothing changed."""
+    """Not placed, or with lost members, and why. Equal to the old status if nothing changed."""
     held = job.status.assignment is not None
     status = changed(
         job.status,
@@ -40,7 +40,7 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
 def with_expected_start(
     status: TrainingJobStatus, *, start: float | None, by: float | None
 ) -> TrainingJobStatus:
-    """Waits, and will probably have started at `start`, almost surely at `by`; None: unknown."""
+    """The status with the forecast start: the median (`start`) and nine in ten (`by`)."""
     return changed(
         status,
         expected_start=None if start is None else timestamp(start),
@@ -49,7 +49,7 @@ def with_expected_start(
 
 
 def running(job: Job, *, now: float) -> TrainingJobStatus:
-    """All members stand and know each other: training goes on."""
+    """All members run and have the generation record: training goes on."""
     status = with_boundary_passed(with_elapsed(job, now=now), REPLACED, now=now)
     assignment = status.assignment
     status = changed(
@@ -69,7 +69,7 @@ def running(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Gives its nodes back and waits to be placed anew, keeping its place in the queue."""
+    """Gives its nodes back and is queued again with its old queue position (`queuedAt`)."""
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -87,7 +87,7 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
 
 
 def suspended(job: Job, *, now: float) -> TrainingJobStatus:
-    """Holds nothing by the user's wish."""
+    """Holds no nodes, because spec.suspend is true."""
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -101,20 +101,20 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
             status = with_condition(status, job, kind, "False", reason, "", now)
-    status = _undisturbed(status, job, reason, now=now)
+    status = _without_disruption(status, job, reason, now=now)
     status = with_condition(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
     return with_summary(status, Phase.SUSPENDED, reason, "")
 
 
 def resumed(job: Job, *, now: float) -> TrainingJobStatus:
-    """Queued again, behind those who waited meanwhile."""
+    """Queued again with a new queue position, behind jobs that are waiting already."""
     status = changed(job.status, queued_at=timestamp(now))
     status = with_condition(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
     return with_summary(status, Phase.PENDING, Reason.RESUMED, "")
 
 
 def invalid_config(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The trainer's own schema refuses the configuration; nothing is scheduled."""
+    """The trainer's own schema rejects the configuration; nothing is scheduled."""
     status = changed(job.status, observed_generation=job.object_generation)
     reason = Reason.CONFIG_REFUSED
     status = with_condition(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
@@ -122,7 +122,7 @@ def invalid_config(job: Job, *, message: str, now: float) -> TrainingJobStatus:
 
 
 def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
-    """The configuration was mended."""
+    """The configuration is valid again."""
     status = changed(job.status, observed_generation=job.object_generation)
     return with_condition(
         status, job, ConditionType.INVALID_CONFIG, "False", Reason.RESUMED, "", now
@@ -130,7 +130,7 @@ def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
 
 
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
-    """Every pod ended well."""
+    """Every pod succeeded."""
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
     ready = f"{job.size}/{job.size}"
     status = changed(
@@ -143,12 +143,12 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
     reason = Reason.COMPLETED
     status = with_condition(status, job, ConditionType.SUCCEEDED, "True", reason, message, now)
     status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
-    status = _undisturbed(status, job, reason, now=now)
+    status = _without_disruption(status, job, reason, now=now)
     return with_summary(status, Phase.SUCCEEDED, reason, message)
 
 
 def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """Over for good; the message says why and what to do."""
+    """Failed for good; the message says why and what to do."""
     status = changed(
         with_elapsed(job, now=now),
         finished_at=timestamp(now),
@@ -160,14 +160,14 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
     status = with_condition(status, job, ConditionType.FAILED, "True", reason, message, now)
     if condition(status, ConditionType.RUNNING) is not None:
         status = with_condition(status, job, ConditionType.RUNNING, "False", reason, message, now)
-    status = _undisturbed(status, job, reason, now=now)
+    status = _without_disruption(status, job, reason, now=now)
     return with_summary(status, Phase.FAILED, reason, message)
 
 
 def with_progress(
     job: Job, status: TrainingJobStatus, progress: Progress | None, *, now: float
 ) -> TrainingJobStatus:
-    """The status with fresher figures; a checkpoint never goes back."""
+    """The status with newer figures; the checkpoint never goes back."""
     if progress is None:
         return status
     speed = progress.tokens_per_second
@@ -185,7 +185,7 @@ def with_progress(
 def with_checkpoint(
     job: Job, status: TrainingJobStatus, step: int, digest: str, *, now: float
 ) -> TrainingJobStatus:
-    """The status with this checkpoint, committed and verified; it never goes back."""
+    """The status with this committed and verified checkpoint, unless it has a newer one."""
     if status.checkpoint is not None and step <= status.checkpoint.step:
         return status
     status = changed(status, checkpoint=CheckpointStatus(step=step, digest=digest[:128]))
@@ -194,7 +194,7 @@ def with_checkpoint(
 
 
 def _loss_text(loss: float) -> str:
-    """Any float fits the field: a diverged loss must not make a status the server refuses."""
+    """A text that fits the field for any float, as a diverged loss must not make a status invalid."""
     return f"{loss:.4f}" if abs(loss) < 1e12 else f"{loss:.4e}"
 
 
@@ -203,14 +203,14 @@ def _int64(figure: float) -> int:
 
 
 def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
-    """A new leader takes the job over: older ones lose the right to write it (409)."""
+    """A new leader takes the job over: writes of earlier leaders get a conflict (409)."""
     return changed(job.status, epoch=epoch)
 
 
-def _undisturbed(
+def _without_disruption(
     status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
 ) -> TrainingJobStatus:
-    """Neither recovering nor about to give way: it is over or paused."""
+    """Neither Recovering nor Disrupted any more: the job ended or is suspended."""
     for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED):
         status = cleared(status, job, kind, reason, now=now)
     return status
