@@ -19,7 +19,8 @@ from drumline.kube.informer import Informer, Selection
 from drumline.kube.resources import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
 from drumline.lifecycle import transitions
-from drumline.lifecycle.manifests.pods import PodSettings, pod_manifest
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.job import Job
 
 if TYPE_CHECKING:

@@ -222,7 +222,9 @@ def test_the_claimant_runs_on_the_places_that_were_reserved(giving_way: GivingWa
 
 
 def test_the_victim_keeps_its_place_in_the_queue(giving_way: GivingWay) -> None:
-    assert giving_way.waiting["incident"].startswith(f"preempted by {giving_way.job.site.namespace}")
+    assert giving_way.waiting["incident"].startswith(
+        f"preempted by {giving_way.job.site.namespace}"
+    )
     assert giving_way.waiting["queuedAt"] == giving_way.queued_at
 
 

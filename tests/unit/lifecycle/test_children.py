@@ -13,7 +13,8 @@ from drumline.lifecycle.manifests.children import (
     owner_reference,
     token_secret,
 )
-from drumline.lifecycle.manifests.pods import PodSettings, pod_manifest
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifest
 from tests.builders import a_job, admitted
 
 UID = "11111111-2222-3333-4444-555555555555"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from drumline.controller.conversion.jobs import gang_of
-from drumline.lifecycle.manifests.pods import PodSettings, image_of, pod_manifest
+from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
+from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import TrainerConfig
 from tests.builders import a_job, admitted, with_status

@@ -34,7 +34,7 @@ from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
-from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.settings import Settings
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters

@@ -12,7 +12,7 @@ from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import ObjectView
-from drumline.lifecycle.manifests.pods import JOIN_REQUESTS
+from drumline.lifecycle.manifests.containers import JOIN_REQUESTS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp

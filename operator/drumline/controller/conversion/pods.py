@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
 from drumline.kube.views import PodView
-from drumline.lifecycle.manifests.pods import JOIN_CONTAINER
+from drumline.lifecycle.manifests.containers import JOIN_CONTAINER
 from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import pod_name

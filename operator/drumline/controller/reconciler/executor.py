@@ -32,7 +32,8 @@ from drumline.kube.resources import (
     Resource,
 )
 from drumline.lifecycle.manifests import children
-from drumline.lifecycle.manifests.pods import PodSettings, pod_manifests
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts

@@ -21,7 +21,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
-from drumline.lifecycle.manifests.pods import PodSettings, image_of
+from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp

@@ -68,12 +68,12 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
     return base
 
 
-def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str:
-    """The folder of this job's checkpoints inside its pods; empty without a claim.
+def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:
+    """The folder of this job's checkpoints inside its pods; None without a claim.
 
     Without spec.checkpoint.path the folder name contains the job's uid, so that a new job of the
     same name never continues an earlier run by accident; with a path it does so on purpose.
     """
     if spec.checkpoint is None:
-        return ""
+        return None
     return f"{CHECKPOINT_FOLDER}/{spec.checkpoint.path or f'{name}-{uid[:8]}'}"

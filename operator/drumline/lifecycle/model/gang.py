@@ -67,10 +67,14 @@ def observed_gang(job: Job, observed: Observed) -> ObservedGang:
     """The job's members and the observed pods. O(members + pods)."""
     members = members_of(job.status)
     pod_generations = {member.index: member.pod_generation for member in members}
-    names = {pod_name(job.name, member.index, member.pod_generation): member.index for member in members}
+    names = {
+        pod_name(job.name, member.index, member.pod_generation): member.index for member in members
+    }
     assignment = job.status.assignment
     lost = frozenset((assignment.lost if assignment else None) or ())
-    pods = {pod.index: pod for pod in observed.pods if pod_generations.get(pod.index) == pod.generation}
+    pods = {
+        pod.index: pod for pod in observed.pods if pod_generations.get(pod.index) == pod.generation
+    }
     return ObservedGang(
         members=members,
         pods=pods,

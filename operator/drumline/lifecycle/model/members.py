@@ -136,9 +136,7 @@ def resized_members(
     remaining = [member for position, member in enumerate(members) if position in kept]
     taken = {member.index for member in remaining}
     free = (index for index in range(len(taken) + len(added)) if index not in taken)
-    new = [
-        GangMember(index=next(free), node=node, pod_generation=pod_generation) for node in added
-    ]
+    new = [GangMember(index=next(free), node=node, pod_generation=pod_generation) for node in added]
     return sorted([*remaining, *new], key=lambda member: member.index)
 
 

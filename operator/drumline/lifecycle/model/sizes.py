@@ -21,7 +21,9 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     slices = (spec.topology.slices if spec.topology else None) or []
     slice_nodes = max((request.nodes for request in slices), default=1)
     sizes = range(spec.min_nodes, spec.nodes)
-    fitting = (size for size in sizes if size % slice_nodes == 0 and _splits(trainer, ranks=size * gpus))
+    fitting = (
+        size for size in sizes if size % slice_nodes == 0 and _splits(trainer, ranks=size * gpus)
+    )
     return (*fitting, spec.nodes)
 
 

@@ -58,8 +58,9 @@ def disrupted(
     """
     before = job.status.disruption
     continues = before is not None and before.indices is not None and indices is not None
+    new_id = f"{kind}-{job.status.generation}-{int(now * 1000)}"
     disruption = DisruptionStatus(
-        id=before.id if before and continues else f"{kind}-{job.status.generation}-{int(now * 1000)}",
+        id=before.id if before and continues else new_id,
         kind=kind,
         by=by[:253],
         by_uid=by_uid,

@@ -194,7 +194,7 @@ def with_checkpoint(
 
 
 def _loss_text(loss: float) -> str:
-    """A text that fits the field for any float, as a diverged loss must not make a status invalid."""
+    """A text that fits the field for any float: a diverged loss must not make status invalid."""
     return f"{loss:.4f}" if abs(loss) < 1e12 else f"{loss:.4e}"
 
 

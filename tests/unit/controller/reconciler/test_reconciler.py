@@ -23,7 +23,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.children import job_token
-from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.plan.elastic import growth_notice_id

@@ -21,7 +21,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
-from drumline.lifecycle.manifests.pods import PodSettings
+from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.decisions import Decisions
