@@ -1,16 +1,20 @@
-"""Quota along a tree of queues: what each may use, lend and borrow, in GPUs of one pool.
+"""Quota along a tree of queues: what each queue may use, lend and borrow, in GPUs of one pool.
 
-Every queue is a branch; its parent is the cohort it shares with its siblings. A queue that has
-children stands twice in the tree: as the cohort, and as one member of it that holds its own jobs,
-so every job hangs on a leaf and every leaf is treated alike.
+Every queue is a branch; its parent is the cohort that it shares with its siblings. A queue that has
+children is two branches: the cohort, and a member of it that holds the queue's own jobs. So every
+job belongs to a leaf, and all leaves are treated alike.
 
-* quota of a leaf: its nominal; of a cohort: what its members lend to it.
-* kept: the part of a branch's quota that it never lends.
+* quota of a leaf: its nominal quota; of a cohort: what its members lend to it.
+* kept: the part of a branch's quota that its lending limit holds back.
 * usage of a cohort: what its members use beyond what they keep.
-* borrowed: usage above quota. A branch may borrow up to its limit, and the tree as a whole nothing.
+* borrowed: usage above quota. A branch borrows at most its borrowing limit, a root nothing.
 
-A queue whose parent is missing, or whose ancestors form a circle, stands alone. All walks are
-O(depth of the tree).
+Example: queues a (nominal 4, lends at most 1) and b (nominal 4) in cohort c. a keeps 3, so the
+quota of c is 1 + 4 = 5. b may use up to 5 GPUs, which is 4 of its own and 1 of a's. If a uses 4,
+the usage of c is 1, and b may use 4.
+
+A queue whose parent does not exist, or is its own ancestor, stands alone. All walks are O(depth of
+the tree). The terms are those of Kueue's cohorts, where `kept` is the guaranteed quota.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from drumline.scheduling.model import Queue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """A place in the tree."""
+    """A node of the queue tree."""
 
     name: str
     path: tuple[int, ...]
@@ -33,7 +37,7 @@ class Branch:
     borrowing_limit: Mapping[str, int]
     lending_limit: Mapping[str, int]
     weight: float
-    """What it is due of what is shared, beside its siblings; 1 for a cohort's own jobs."""
+    """Weight among its siblings under fair sharing; 1 for a cohort's own jobs."""
 
 
 class QueueTree:
@@ -58,7 +62,7 @@ class QueueTree:
                 self._grow(queue=queue, upward=upward)
             self.leaf_of[name] = len(self.branches) - 1
         self.is_flat = not cohorts
-        """Whether nobody can borrow at all."""
+        """Whether no queue can borrow."""
 
     def _grow(
         self, *, queue: Queue, upward: tuple[int, ...], cohort: bool = False, inner: bool = False
@@ -78,7 +82,7 @@ class QueueTree:
 
 
 class CohortQuota:
-    """The accounts of one pool: quota and usage of every branch."""
+    """Quota and usage of every branch, in GPUs of one pool."""
 
     def __init__(self, *, tree: QueueTree, pool: str) -> None:
         branches = tree.branches
@@ -95,13 +99,13 @@ class CohortQuota:
                 self.quota[parent] += self.quota[identity] - self.kept[identity]
 
     def copy(self) -> CohortQuota:
-        """The same accounts with a usage of their own."""
+        """The same quota with a usage that can be changed separately."""
         twin = copy(self)
         twin.usage = list(self.usage)
         return twin
 
     def add(self, *, leaf: int, gpus: int) -> None:
-        """Count GPUs (taken away: a negative number) for a leaf and all above it."""
+        """Add GPUs (a negative number removes them) to the usage of a leaf and its ancestors."""
         for branch in self.paths[leaf]:
             before = self.usage[branch]
             self.usage[branch] = before + gpus
@@ -111,7 +115,7 @@ class CohortQuota:
     def room(self, leaf: int) -> int:
         """GPUs that the leaf may still take; negative where a quota was lowered below usage.
 
-        What it keeps for itself it may always take, however much others have borrowed.
+        It may always take what its lending limit keeps for it.
         """
         *below, root = self.paths[leaf]
         room = self.quota[root] - self.usage[root]
@@ -120,7 +124,7 @@ class CohortQuota:
         return room
 
     def most(self, leaf: int) -> int:
-        """GPUs that the leaf could hold if nobody else held any."""
+        """GPUs that the leaf could hold if all other leaves were empty."""
         *below, root = self.paths[leaf]
         most = self.quota[root]
         for branch in reversed(below):
@@ -132,9 +136,9 @@ class CohortQuota:
         return max(0, self.usage[branch] - self.quota[branch])
 
     def above_with(self, *, leaf: int, gpus: int) -> tuple[bool, ...]:
-        """Which branches would borrow with so many more, from the top to the leaf.
+        """Which branches would borrow with so many more GPUs, from the root to the leaf.
 
-        Never the top: whoever does not fit there has to wait, and keeps his turn.
+        A root never borrows: a gang that does not fit there has to wait.
         """
         *below, _ = self.paths[leaf]
         above: list[bool] = []
@@ -145,7 +149,7 @@ class CohortQuota:
         return (False, *reversed(above))
 
     def shortfall(self, *, leaf: int, gpus: int) -> int:
-        """By how much the leaf's quota would have to grow before it may take so many GPUs more."""
+        """The smallest increase of the leaf's quota with which it may take so many more GPUs."""
         low, high = 0, max(1, gpus)
         while self._room_with(leaf=leaf, raised=high) < gpus:
             low, high = high, 2 * high
@@ -158,7 +162,7 @@ class CohortQuota:
         return low
 
     def _room_with(self, *, leaf: int, raised: int) -> int:
-        """The leaf's room if its quota were that much larger."""
+        """`room` if the leaf's quota were that much larger."""
         more, less = raised, 0
         stations: list[tuple[int, int, int, int]] = []
         for branch in self.paths[leaf]:
@@ -176,7 +180,7 @@ class CohortQuota:
         return room
 
     def _keeps(self, *, branch: int, quota: int) -> int:
-        """What a branch of such a quota never lends."""
+        """What a branch with this quota never lends."""
         lent = self.lent[branch]
         return 0 if lent is None else max(0, quota - lent)
 
@@ -191,14 +195,14 @@ class CohortQuota:
 
 
 def _room_below(*, quota: int, kept: int, limit: int | None, usage: int, above: int) -> int:
-    """What a branch may still take if the one above it may take so many."""
+    """What a branch may still take if its parent may take `above`."""
     if limit is not None:
         above = min(above, quota - kept + limit - max(0, usage - kept))
     return max(0, kept - usage) + max(0, above)
 
 
 def _parent(*, queue: Queue, queues: Mapping[str, Queue]) -> str | None:
-    """The queue's parent, if it exists and no way up leads back to the queue."""
+    """The queue's parent, if it exists and the queue is not its own ancestor."""
     if queue.parent not in queues:
         return None
     seen: set[str] = set()

@@ -1,17 +1,19 @@
-"""Fair shares: how much of the cluster each queue has and has had, for what it is due.
+"""Fair sharing: the weighted share of each queue, of what it uses now and has used.
 
-The dominant share of a queue is the largest part that its jobs hold of any one thing: the GPUs of a
-pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's is that of its members' jobs
-together. What a queue has had is remembered as dominant share times seconds, and half of it is
-forgotten after each half-life; divided by the half-life over ln 2 it is a share again, the one that
-a queue would have if it had always had the same. So
+The dominant share of a queue is the largest part that its jobs hold of any one resource: the GPUs
+of a pool, the CPU, the memory (DRF, Ghodsi et al., NSDI 2011). A cohort's is that of the jobs of
+all its members. Past use is kept as dominant share times seconds and decays with a half-life;
+divided by the half-life over ln 2 it is a share again, the one of a queue that always used as much.
 
-    share = (dominant share now + history_weight x share it has had) / weight
+    share = (dominant share now + history_weight x past share) / weight
 
-and among siblings the smallest share is the next to get something (`ordering`). For a cohort, what
-it has had is the sum of its members'. A cohort's own jobs count as a member of weight 1.
+Among siblings the one with the smallest share is served next (`ordering`). The past use of a cohort
+is the sum of its members'. A cohort's own jobs count as a member of weight 1.
 
-While gangs start, shares only rise.
+Example: of two queues of weight 1 in a pool of 8 GPUs, a holds 4 (0.5) and b holds none but has a
+past share of 0.25. With history_weight 4, a has 0.5 and b has 1.0: a is served next.
+
+Shares only rise while gangs start in a cycle.
 """
 
 from __future__ import annotations
@@ -28,28 +30,28 @@ from drumline.scheduling.quota.cohorts import QueueTree
 _LN_2: Final = log(2.0)
 _CPU: Final = "/cpu"
 _MEMORY: Final = "/memory"
-"""Beside the names of pools, which have no slash."""
+"""Keys beside the names of pools, which contain no slash."""
 _FORGOTTEN: Final = 1e-6
-"""Share-seconds that are as good as none."""
+"""Share-seconds below which past use is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueHistory:
-    """What every branch of the queue tree has had, and what there is to have."""
+    """Past use of every branch of the queue tree, and the capacity it is a part of."""
 
     capacity: Mapping[str, int]
     """GPUs by pool, CPU and memory."""
     shares: Sequence[float]
-    """By branch: the share that it has had, weighed by the policy but not by its queue."""
+    """By branch: its past share times `history_weight`, not divided by the queue's weight."""
 
     def in_gpus(self, pool: str) -> list[float]:
-        """The same in GPUs of a pool."""
+        """The past shares in GPUs of a pool."""
         whole = self.capacity.get(pool, 0)
         return [share * whole for share in self.shares]
 
 
 class FairShares:
-    """What every branch of the queue tree holds of everything. O(depth) for each change."""
+    """Current use and weighted share of every branch. O(depth) for each change."""
 
     def __init__(self, *, tree: QueueTree, past: QueueHistory) -> None:
         self._tree = tree
@@ -59,7 +61,7 @@ class FairShares:
         self._now = [0.0] * len(tree.branches)
 
     def copy(self, past: QueueHistory) -> FairShares:
-        """The same holdings, to be changed separately, beside another past."""
+        """The same current use with another past use, to be changed separately."""
         twin = FairShares(tree=self._tree, past=past)
         twin._held = [defaultdict(int, held) for held in self._held]
         twin._now = [_dominant(held, capacity=past.capacity) for held in self._held]
@@ -70,13 +72,13 @@ class FairShares:
         return self._now[branch]
 
     def share(self, branch: int) -> float:
-        """What a branch has and has had, for its weight."""
+        """The weighted share of a branch: current plus past."""
         return (self._now[branch] + self._past.shares[branch]) / self._branches[branch].weight
 
     def change(
         self, *, leaf: int, pool: str, gang: Gang, before: int | None, after: int | None
     ) -> None:
-        """Let a gang hold another number of main pods; None: nothing, not even its roles."""
+        """Change the number of main pods that a gang holds; None: no pods, roles included."""
         old, new = (
             _amounts(gang=gang, pool=pool, size=before),
             _amounts(gang=gang, pool=pool, size=after),
@@ -89,7 +91,7 @@ class FairShares:
 
 
 def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHistory:
-    """What the queues of a snapshot have had."""
+    """The past use of a snapshot's queues."""
     shares = [0.0] * len(tree.branches)
     if policy.history_seconds > 0:
         each = policy.history_weight * _LN_2 / policy.history_seconds
@@ -101,7 +103,7 @@ def past_of(*, snapshot: Snapshot, policy: Policy, tree: QueueTree) -> QueueHist
 
 
 def dominant_shares(snapshot: Snapshot) -> dict[str, float]:
-    """By queue: the part of the cluster that its own jobs hold now, for `decay`."""
+    """By queue: the dominant share of its own jobs now, for `decay`."""
     capacity = _capacity(snapshot)
     held: dict[str, dict[str, int]] = {}
     for admitted in snapshot.admitted:
@@ -120,9 +122,9 @@ def decay(
     seconds: float,
     half_life: float,
 ) -> dict[str, float]:
-    """`Snapshot.history` after so many seconds more in which the queues held these shares.
+    """`Snapshot.history` after some more seconds in which the queues held these shares.
 
-    Exact for shares that do not change meanwhile: cutting a time into pieces changes nothing.
+    Exact for constant shares: the result does not depend on how the time is divided.
     """
     if half_life <= 0:
         return {}

@@ -1,25 +1,28 @@
-"""In which order waiting gangs are looked at.
+"""The order in which waiting gangs are considered.
 
-Inside a queue by priority, age and uid; this is never changed, so a gang that has to borrow is not
-passed by a lower one of its own queue. Of different queues, at every level of their tree, from the
-top, whoever is next of
+Inside a queue: priority, then age, then uid. This never changes, so a gang that has to borrow is
+not passed by a lower one of its own queue. Among queues, at every level of the tree from the root,
+the next gang is the next of the member that is first by
 
-1. the members that stay within their quota with it: a borrower that started in front of one
-   entitled to the same quota would be sent away for it at once. Of elastic gangs, those that stay
-   within it at their smallest size only come after those that do at the size they want: they take
-   what these leave, and still get what their queue is sure of in front of all who must borrow;
-2. where the policy asks for fair shares, the members that have the least for their weight;
-3. higher priority, then age, then uid.
+1. borrowing: members that stay within their quota with it come first, because a borrower that
+   starts before a gang entitled to the same quota would be preempted at once. An elastic gang that
+   stays within quota only at its smallest size comes between these and the borrowers;
+2. weighted share, smallest first, under `order: FairShare` (`fair_sharing`);
+3. the order inside a queue.
 
-So quota is what a queue is sure of, and weights divide what is borrowed. Queues without a parent
-are members of one whole; they never borrow.
+So quota is guaranteed, and weights divide what is borrowed. Queues without a parent are members of
+one root; they never borrow.
 
-Gangs come in chains of alike ones. Who need not come forward, as those alike were rejected already,
-is passed over without a turn: a cycle costs as much as there are kinds of gangs that wait.
+Example: queues a (4 of 4 GPUs used) and b (0 of 4) share a cohort. A gang of a with priority 10 and
+one of b with priority 0 wait, 2 GPUs each. With its gang, a is above quota (1) and b is not (0):
+b is first. If b used 4, too, both would borrow, and the shares or the priorities would decide.
 
-Each branch keeps its members in a heap. What stands there may be out of date, but never too large:
-usage and shares only rise while gangs start. So the first of a heap is asked again and goes back
-where it belongs until one is found whose figures are right: O(depth x log members) for each turn.
+Waiting gangs come in chains of equivalent gangs. One whose equivalents were rejected is skipped
+without a turn, so a cycle costs as much as there are equivalence classes that wait.
+
+Each branch keeps its members in a heap. Ranks in it may be outdated, but only too small: usage and
+shares only rise while gangs start. So the first member's rank is computed again and moved to where
+it belongs, until one is up to date: O(depth x log members) a turn.
 """
 
 from __future__ import annotations
@@ -38,10 +41,10 @@ from drumline.scheduling.rejections import Rejection
 
 OrderKey = tuple[int, float, str]
 Above = tuple[int, ...]
-"""From the top of the tree down to a leaf, whether branches would be above their quota: 0 no, 1
-with the size that is wanted, 2 with any."""
+"""From the root to a leaf, whether a branch would be above its quota: 0 no, 1 with the size that
+the gang wants, 2 with any size."""
 _Rank = tuple[Above, float, OrderKey]
-_EVERYBODY: Final = -1
+_ROOT: Final = -1
 
 
 def order_key(gang: Gang) -> OrderKey:
@@ -50,7 +53,7 @@ def order_key(gang: Gang) -> OrderKey:
 
 
 class BorrowingLevels:
-    """Whether each gang would borrow, in the pool where it would borrow least.
+    """Whether a gang would borrow, in the pool where it would borrow least.
 
     Equal gangs are looked at once until somebody starts. O(pools x depth).
     """
@@ -65,7 +68,7 @@ class BorrowingLevels:
         self._version = quota.version
 
     def of(self, gang: Gang) -> Above:
-        """Whether branches on the gang's way up would be above their quota; from the top."""
+        """By branch from the root to the gang's leaf: whether it would be above its quota."""
         if self._version != self._quota.version:
             self._known.clear()
             self._version = self._quota.version
@@ -90,25 +93,25 @@ class BorrowingLevels:
 
 
 class GangQueue:
-    """Those who wait in one place, by chains of gangs, each chain in the order of `order_key`.
+    """The waiting gangs of one leaf, as chains in the order of `order_key`.
 
     Args:
-        passed: who need not come forward.
-        closed: of whose chain nobody need.
+        passed: whether a gang is to be skipped.
+        closed: whether the rest of a gang's chain is to be skipped.
     """
 
     def __init__(self, *, passed: Callable[[Gang], bool], closed: Callable[[Gang], bool]) -> None:
         self._passed = passed
         self._closed = closed
         self._heads: list[tuple[OrderKey, int, Sequence[Gang]]] = []
-        """A heap: of each chain the turn and the position of who comes next in it."""
+        """A heap: of each chain the key and the position of its next gang."""
 
     def add(self, chain: Sequence[Gang]) -> None:
-        """Let a chain wait here too."""
+        """Add a chain."""
         heappush(self._heads, (order_key(chain[0]), 0, chain))
 
     def head(self) -> Gang | None:
-        """Who comes next."""
+        """The next gang."""
         while self._heads:
             _, position, chain = self._heads[0]
             if not self._passed(chain[position]):
@@ -117,7 +120,7 @@ class GangQueue:
         return None
 
     def pop(self) -> None:
-        """Go on to the one after that."""
+        """Remove the next gang."""
         _, position, chain = self._heads[0]
         if self._closed(chain[position]):
             heappop(self._heads)
@@ -139,63 +142,63 @@ def scheduling_order(
     passed: Callable[[Gang], bool],
     closed: Callable[[Gang], bool],
 ) -> Iterator[Gang]:
-    """Each gang when it is its turn; those of no known queue first.
+    """The gangs in their order; gangs of unknown queues first.
 
     Args:
         chains: gangs of one queue each, in the order of `order_key`.
-        quota: the current view; whoever starts meanwhile is written down in it, and the shares
-            that it keeps, if any, decide.
+        quota: of the current view; gangs that start in between change it, and its fair shares
+            decide, if it has any.
         borrowing: whether a gang would take branches above their quota (`BorrowingLevels.of`).
-        passed: who need not come forward; asked when it would be its turn.
-        closed: of whose chain nobody need come forward any more.
+        passed: whether a gang is skipped; asked when it is its turn.
+        closed: whether the rest of a gang's chain is skipped.
     """
     tree, shares = quota.tree, quota.shares
     together = tree.is_flat and shares is None
-    lost = GangQueue(passed=passed, closed=closed)
-    lanes: dict[int, GangQueue] = {}
-    branches: dict[int, _Branch] = {_EVERYBODY: _Branch()}
+    unknown = GangQueue(passed=passed, closed=closed)
+    queues: dict[int, GangQueue] = {}
+    branches: dict[int, _Branch] = {_ROOT: _Branch()}
     for chain in chains:
         queue = chain[0].queue
         if together or queue not in tree.leaf_of:
-            lost.add(chain)
+            unknown.add(chain)
         else:
             leaf = tree.leaf_of[queue]
-            if leaf not in lanes:
-                lanes[leaf] = GangQueue(passed=passed, closed=closed)
-                branches[leaf] = _Branch(line=lanes[leaf])
-            lanes[leaf].add(chain)
-    while (gang := lost.head()) is not None:
+            if leaf not in queues:
+                queues[leaf] = GangQueue(passed=passed, closed=closed)
+                branches[leaf] = _Branch(line=queues[leaf])
+            queues[leaf].add(chain)
+    while (gang := unknown.head()) is not None:
         yield gang
-        lost.pop()
-    _hang(branches=branches, tree=tree)
-    share = shares.share if shares is not None else _alike
-    turns = _Turns(branches=branches, share=share, borrowing=borrowing)
-    turns.sort(_EVERYBODY, depth=0)
-    while (following := turns.next_leaf()) is not None:
+        unknown.pop()
+    _enter_in_parents(branches=branches, tree=tree)
+    share = shares.share if shares is not None else _equal_share
+    order = _FairOrder(branches=branches, share=share, borrowing=borrowing)
+    order.sort(_ROOT, depth=0)
+    while (following := order.next_leaf()) is not None:
         leaf, gang = following
         yield gang
-        lanes[leaf].pop()
+        queues[leaf].pop()
 
 
-def _alike(_: int) -> float:
+def _equal_share(_: int) -> float:
     return 0.0
 
 
 @dataclass(slots=True, kw_only=True)
 class _Branch:
-    """Those who wait below a branch."""
+    """The waiting gangs below a branch."""
 
     line: GangQueue | None = None
-    """Of a leaf."""
+    """The gangs of a leaf."""
     members: list[tuple[_Rank, int]] = field(default_factory=list[tuple[_Rank, int]])
-    """Of a cohort: a heap."""
+    """The members of a cohort: a heap of rank and branch."""
 
 
-def _hang(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
-    """Make the cohorts of all who wait."""
-    for leaf in [branch for branch in branches if branch != _EVERYBODY]:
+def _enter_in_parents(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
+    """Enter each branch in its parent's members, up to the root."""
+    for leaf in [branch for branch in branches if branch != _ROOT]:
         path = tree.branches[leaf].path
-        for branch, above in zip(path, (*path[1:], _EVERYBODY), strict=True):
+        for branch, above in zip(path, (*path[1:], _ROOT), strict=True):
             known = above in branches
             cohort = branches.setdefault(above, _Branch())
             cohort.members.append((((), 0.0, (0, 0.0, "")), branch))
@@ -204,15 +207,15 @@ def _hang(*, branches: dict[int, _Branch], tree: QueueTree) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turns:
-    """Whose turn it is."""
+class _FairOrder:
+    """Takes order among branches."""
 
     branches: dict[int, _Branch]
     share: Callable[[int], float]
     borrowing: Callable[[Gang], Above]
 
     def sort(self, identity: int, *, depth: int) -> None:
-        """Rank all members of a branch, and theirs; `depth` is that of the members."""
+        """Rank the members of a branch and of all below it; `depth` is that of the members."""
         branch = self.branches[identity]
         for _, member in branch.members:
             self.sort(member, depth=depth + 1)
@@ -223,17 +226,17 @@ class _Turns:
         heapify(branch.members)
 
     def next_leaf(self) -> tuple[int, Gang] | None:
-        """The leaf whose first gang is next, and that gang, if anybody waits still."""
-        gang = self._first(_EVERYBODY, depth=0)
+        """The leaf whose gang is next, and that gang; None: no gang waits."""
+        gang = self._first(_ROOT, depth=0)
         if gang is None:
             return None
-        identity = _EVERYBODY
+        identity = _ROOT
         while self.branches[identity].members:
             identity = self.branches[identity].members[0][1]
         return identity, gang
 
     def _next(self, identity: int, *, depth: int) -> tuple[_Rank, Gang] | None:
-        """Who is next below a branch, and where that puts the branch among its siblings."""
+        """The next gang below a branch, and the rank that it gives the branch."""
         branch = self.branches[identity]
         head = branch.line.head() if branch.line else self._first(identity, depth=depth + 1)
         if head is None:
@@ -241,7 +244,7 @@ class _Turns:
         return (self.borrowing(head)[: depth + 1], self.share(identity), order_key(head)), head
 
     def _first(self, identity: int, *, depth: int) -> Gang | None:
-        """Who is next in a cohort; its heap is right at the top then."""
+        """The next gang of a cohort; the first entry of its heap is up to date afterwards."""
         members = self.branches[identity].members
         while members:
             rank, member = members[0]

@@ -1,30 +1,34 @@
-"""The law of preemption: which running gangs a waiting one may send away.
+"""The preemption policy over quota: which running gangs may be evicted for a waiting gang.
 
-A set of victims is lawful for a gang if, with them gone and the gang in their place:
+A set of victims is permitted for a gang if, with the victims gone and the gang in their place:
 
-1. the gang's queue has the quota, all the way up, and its user stays within his cap;
-2. no branch that the gang shares with all the reclaimed victims (where there are none: no branch
-   on its way up) has borrowed more than before: nobody outside pays for it;
-3. each victim is of lower priority in the gang's own queue, or it was reclaimed. Where its way up
-   meets the gang's, the two sides below are compared:
-   * the victim was borrowed: on its side, every branch holds more than its quota and, where
-     several are taken from one branch, still did before the largest of them was taken;
-   * the gang is entitled: on its side, every branch stays within its quota;
-   * under `FairShare` the gang may borrow itself. It is entitled already if the topmost branch of
-     its side stays within its quota. Otherwise no branch of the victims' side may fall below its
-     own, and what the topmost branch there has borrowed, and has had, for its weight, stays at
-     least as much as on the gang's side.
+1. the gang's queue has the quota, at every level of the tree, and its user stays within the limit;
+2. no branch that the gang shares with all reclaimed victims (without any: no branch on its path to
+   the root) has borrowed more than before, so that no other queue pays for the preemption;
+3. each victim has a lower priority in the gang's own queue, or it is reclaimed. Where the paths of
+   a reclaimed victim and of the gang meet, the two sides below are compared:
+   * the victim was borrowed: on its side every branch holds more than its quota; where several
+     victims are taken from one branch, it still did before the largest of them was taken;
+   * the gang is entitled: on its side every branch stays within its quota;
+   * under `FairShare` the gang may also borrow. It is entitled if the topmost branch of its side
+     stays within its quota. Otherwise no branch of the victims' side may fall below its quota, and
+     the weighted share of the topmost branch there (borrowed plus past use) stays at least as
+     large as on the gang's side.
 
-So there is no thrash (I5). By depth from the top, take what the branches there have borrowed and
-have had, for their weights, largest first; then the running priorities, highest first. Every
-preemption lowers this potential, compared as words in a dictionary. A reclaim does so right below
-the highest place at which it meets the gang's way: the victims' side falls there, the gang's rises
-at most to what the victims' still is, nobody else changes, and nothing rises above (2). Any other
-preemption leaves or lowers all that is borrowed (2), and puts a higher priority in the place of
-lower ones. What queues have had does not change within a cycle, and from one to the next only as
-slowly as it is forgotten: two queues of equal weight send each other's jobs of g of a pool's G GPUs
-away at most once in `history_seconds x g / (G x history_weight)`. Without rule 2 two queues can
-push each other out for ever (a test shows it).
+Example with one cohort: queues a and b with 4 GPUs of quota each, all 8 in use by b, as two gangs
+of 4. A gang of a that asks for 4 is entitled, b borrows 4, and one gang of b is reclaimed. A second
+gang of a may not reclaim the other one: b borrows nothing then (`_ReclaimedFrom.too_much`).
+
+So preemption cannot loop (I5). By depth from the root, take the weighted shares of the branches
+there, largest first; then the priorities of the running gangs, highest first. Every preemption
+lowers this potential in lexicographic order. A reclaim lowers it directly below the highest branch
+where it meets the gang's path: the victims' side falls, the gang's side rises at most to the new
+value of the victims' side, no other branch changes, and nothing above rises (rule 2). Any other
+preemption does not raise what is borrowed (rule 2) and replaces lower priorities by a higher one.
+Past use does not change within a cycle and decays slowly between cycles: two queues of equal weight
+preempt each other's gangs of g of a pool's G GPUs at most once in
+`history_seconds x g / (G x history_weight)`. Without rule 2 two queues can preempt each other for
+ever (a test shows it).
 """
 
 from __future__ import annotations
@@ -40,52 +44,52 @@ from drumline.scheduling.quota.user_limits import UNLIMITED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShareWeights:
-    """How much of what is borrowed weighs how much."""
+    """Weighted shares of the branches of a queue tree, for `Reclaim.FAIR_SHARE`."""
 
     weights: Sequence[float]
     """By branch of the queue tree."""
     past: Sequence[float]
-    """By branch: what it has had, in GPUs of the pool."""
+    """By branch: its past use, in GPUs of the pool."""
 
-    def outweighs(self, one: int, borrowed: int, *, other: int, others: int) -> bool:
-        """Whether a branch with so much borrowed has at least as much as another, for its weight.
+    def is_at_least(self, left: int, left_borrowed: int, right: int, right_borrowed: int) -> bool:
+        """Whether the weighted share of the left branch is at least that of the right one.
 
-        Exact for whole weights, where nobody has a past.
+        It compares products, not quotients: exact for whole weights without past use.
         """
-        mine = (borrowed + self.past[one]) * self.weights[other]
-        return mine >= (others + self.past[other]) * self.weights[one]
+        left_share = (left_borrowed + self.past[left]) * self.weights[right]
+        return left_share >= (right_borrowed + self.past[right]) * self.weights[left]
 
 
 @dataclass(slots=True, kw_only=True)
 class _ReclaimedFrom:
-    """What was reclaimed of a branch off the gang's way up."""
+    """What was reclaimed from a branch that is not on the gang's path."""
 
     borrowed: int
-    """What it had borrowed before."""
+    """GPUs it had borrowed before."""
     sizes: list[int] = field(default_factory=list[int])
     """GPUs of the victims, ascending."""
     total: int = 0
 
     @property
     def too_much(self) -> bool:
-        """Whether something was taken when nothing was borrowed any more."""
+        """Whether a victim was taken when nothing was borrowed any more."""
         return bool(self.sizes) and self.total - self.sizes[-1] >= self.borrowed
 
     @property
     def below_quota(self) -> bool:
-        """Whether even a part was taken that was not borrowed."""
+        """Whether the branch falls below its quota."""
         return self.total > self.borrowed
 
 
 class PreemptionClaim:
-    """A gang's claim to quota while victims are picked and put back; all moves O(depth).
+    """A gang's claim to quota while victims are added and removed; each change is O(depth).
 
     Args:
-        balance: the accounts of the pool; victims are taken out of them and put back.
+        cohorts: the quota of the pool; victims are taken out of its usage and put back.
         leaf: of the gang's queue.
-        gpus: what it asks for.
-        user: whose cap counts.
-        user_room: what this user may still take in the queue.
+        gpus: what the gang asks for.
+        user: the gang's user.
+        user_room: GPUs that this user may still take in the queue.
         scales: where the gang reclaims by fair share; None: only if it is entitled.
     """
 
@@ -109,24 +113,23 @@ class PreemptionClaim:
         self._borrowed = [cohorts.borrowed(branch) for branch in self._path]
         self._above = dict(zip(self._path, range(len(self._path)), strict=True))
         self._taken: dict[int, _ReclaimedFrom] = {}
-        """By branch off the gang's way up."""
+        """By branch that is not on the gang's path."""
         self._tops: list[dict[int, int]] = [{} for _ in self._path]
-        """By place on the gang's way up: the topmost branches of the sides that join it there, and
-        how many victims they have."""
+        """By index on the gang's path: the topmost branches of the victims' sides that meet the
+        path there, and how many victims each has."""
         self._excesses = 0
-        """From how many branches too much was taken, entitled or not."""
+        """How many branches have more taken from them than they had borrowed."""
         self._deep = [0] * len(self._path)
-        """By place on the gang's way up: how many branches that join it there fell below quota."""
+        """By index on the gang's path: branches of the sides that meet it and fell below quota."""
         self._count = 0
         self._may: dict[tuple[int, int, int], bool] = {}
         self._borrowed_alone = self._borrowed_with_gang() if scales is not None else []
-        """By branch of the gang's way up: what it would have borrowed with nobody taken."""
+        """By index on the gang's path: what the branch would have borrowed without victims."""
 
     def reason(self, *, leaf: int, gpus: int, lower_priority: bool) -> VictimReason | None:
-        """Why a gang of some leaf may be a victim at all, if it may.
+        """Why a gang of a leaf may be a victim, considered alone; None: it may not.
 
-        Asked before anybody is taken. Without GPUs nothing is borrowed, and nothing is there to be
-        claimed.
+        Asked before the first victim. A gang without GPUs can neither reclaim nor be reclaimed.
         """
         if leaf == self._leaf:
             return VictimReason.LOWER_PRIORITY if lower_priority else None
@@ -143,18 +146,18 @@ class PreemptionClaim:
         return None
 
     def is_entitled(self, *, freed: int) -> bool:
-        """Whether the queue itself could stay within its quota, if it freed that much of its own.
+        """Whether the queue could stay within its quota if it freed that much of its own.
 
-        Else nothing may be reclaimed, but by fair share. Asked before anybody is taken.
+        Otherwise nothing may be reclaimed, except by fair share. Asked before the first victim.
         """
         usage = self._cohorts.usage[self._leaf] - freed + self._gpus
         return usage <= self._cohorts.quota[self._leaf]
 
     def may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
-        """Whether a victim elsewhere could be lawful, if the queue freed that much of its own.
+        """Whether a victim of another queue could be permitted if the own queue freed that much.
 
-        Asked before anybody is taken. Never a false no: what is freed beside its own, on its side
-        of where they meet, is unknown yet, so only the gang's own leaf is looked at.
+        Asked before the first victim. It is an upper bound: what other queues on the gang's side
+        will free is not known yet, so only the gang's own leaf is checked.
         """
         key = (leaf, gpus, freed)
         if key not in self._may:
@@ -162,9 +165,11 @@ class PreemptionClaim:
         return self._may[key]
 
     def reclaimable(self, *, leaf: int, largest: int) -> int:
-        """The most GPUs that may be lawful to take from another leaf, of jobs no larger than that.
+        """An upper bound of the GPUs that may be reclaimed from a leaf.
 
-        An upper bound, whatever else is taken.
+        Args:
+            leaf: of another queue.
+            largest: GPUs of its largest gang; the last victim may exceed what was borrowed.
         """
         off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
         return max(0, min(self._cohorts.borrowed(branch) for branch in off) - 1 + largest)
@@ -179,27 +184,27 @@ class PreemptionClaim:
 
     @property
     def within_reach(self) -> bool:
-        """Whether nothing was reclaimed that may not be."""
+        """Whether every victim so far is permitted."""
         if self._excesses:
             return False
         if self._scales is None or not any(self._tops):
             return True
-        return self._is_lawful(self._borrowed_with_gang())
+        return self._is_permitted(self._borrowed_with_gang())
 
     @property
     def has_room(self) -> bool:
-        """Whether quota and cap suffice, lawfully or not."""
+        """Whether quota and user limit suffice, permitted or not."""
         if not self._gpus:
             return True
         return self._user_room >= self._gpus and self._cohorts.room(self._leaf) >= self._gpus
 
     @property
     def is_unconditional(self) -> bool:
-        """Whether only capacity is missing: quota there is, and none of it would be borrowed."""
+        """Whether quota suffices and none of it would be borrowed: only capacity is missing."""
         return self.has_room and not any(self._borrowed_with_gang())
 
     def holds(self) -> bool:
-        """Whether the gang may take what the victims leave."""
+        """Whether the set of victims is permitted and suffices (rules 1 to 3)."""
         if self._excesses or not self.has_room:
             return False
         if not self._count:
@@ -208,10 +213,10 @@ class PreemptionClaim:
         met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
         start = met if self._scales is not None else 0
         pairs = zip(borrowed[start:], self._borrowed[start:], strict=True)
-        return all(now <= before for now, before in pairs) and self._is_lawful(borrowed)
+        return all(now <= before for now, before in pairs) and self._is_permitted(borrowed)
 
-    def _is_lawful(self, borrowed: Sequence[int]) -> bool:
-        """Whether the gang has the better right to all that was reclaimed so far."""
+    def _is_permitted(self, borrowed: Sequence[int]) -> bool:
+        """Rule 3, the gang's side: entitled, or the smaller weighted share under `FairShare`."""
         if self._scales is None:
             met = max((place for place, tops in enumerate(self._tops) if tops), default=0)
             return not any(borrowed[:met])
@@ -223,7 +228,7 @@ class PreemptionClaim:
         )
 
     def _is_less(self, *, place: int, borrowed: Sequence[int]) -> bool:
-        """Whether the gang's side stays the smaller one of those that meet somewhere."""
+        """Whether the gang's side keeps the smallest weighted share of the sides that meet."""
         return all(
             self._outweighs(top, self._cohorts.borrowed(top), place=place, borrowed=borrowed)
             for top in self._tops[place]
@@ -231,8 +236,8 @@ class PreemptionClaim:
 
     def _outweighs(self, top: int, has: int, *, place: int, borrowed: Sequence[int]) -> bool:
         side = place - 1
-        return self._scales is not None and self._scales.outweighs(
-            top, has, other=self._path[side], others=borrowed[side]
+        return self._scales is not None and self._scales.is_at_least(
+            top, has, self._path[side], borrowed[side]
         )
 
     def _may_reclaim(self, *, leaf: int, gpus: int, freed: int) -> bool:
@@ -245,13 +250,13 @@ class PreemptionClaim:
         return min(left) >= 0 and self._outweighs(off[-1], left[-1], place=place, borrowed=borrowed)
 
     def _meeting(self, leaf: int) -> int:
-        """Where on the gang's way up another one joins it."""
+        """The index on the gang's path at which another leaf's path meets it."""
         return next(
             self._above[branch] for branch in self._cohorts.paths[leaf] if branch in self._above
         )
 
     def _borrowed_with_gang(self, *, freed: int = 0) -> list[int]:
-        """By branch of the gang's way up: what it would have borrowed."""
+        """By index on the gang's path: what the branch would have borrowed with the gang."""
         self._cohorts.add(leaf=self._leaf, gpus=self._gpus - freed)
         borrowed = [self._cohorts.borrowed(branch) for branch in self._path]
         self._cohorts.add(leaf=self._leaf, gpus=freed - self._gpus)

@@ -1,4 +1,4 @@
-"""Whether a gang may use its queue at all, whatever is free."""
+"""Whether a gang may use its queue: the queue exists, and admits its namespace and priority."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.scheduling.rejections import Rejection, correction, named
 
 
 class QueueAccess:
-    """Asks each gang once for its queue; equal ones get the same answer."""
+    """Checks gangs against their queues, once for equal gangs."""
 
     def __init__(self, queues: Mapping[str, Queue]) -> None:
         self._queues = queues
@@ -18,7 +18,7 @@ class QueueAccess:
         """By queue, namespace and priority."""
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """Why a gang may not use the queue that it names, if it may not."""
+        """Why a gang may not use the queue that it names; None: it may."""
         key = (gang.queue, gang.namespace, gang.priority)
         if key not in self._rejections:
             queue = self._queues.get(gang.queue)
@@ -31,7 +31,7 @@ class QueueAccess:
 
 
 def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
-    """The rejection of a gang whose queue is not there."""
+    """The rejection of a gang whose queue does not exist."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
         message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",
@@ -45,7 +45,7 @@ def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
 
 
 def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
-    """Why this gang may not use this queue."""
+    """Why a gang may not use an existing queue; None: it may."""
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,

@@ -1,12 +1,12 @@
-"""Whether the quota on a gang's way up the tree has room for it, and its user's cap.
+"""The quota ledger: usage of quota and user limits in one view of the cluster.
 
-A queue that stands alone never gets more GPUs of a pool than its nominal quota there. In a cohort
-it may use what the others leave of theirs (`cohorts`), and the cohort as a whole never gets more
-than its members' quotas together (I1). No user gets more of a queue than its limit for each
-(`user_limits`). Where a quota was lowered under running jobs, nothing more is admitted until usage
-is below it again.
+A queue without a parent never gets more GPUs of a pool than its nominal quota there. In a cohort it
+may use what the other members leave of theirs (`cohorts`), and the cohort as a whole never gets
+more than its members' quotas together (I1). No user gets more of a queue than its limit for each
+user (`user_limits`). Where a quota was lowered below usage, nothing more is admitted until usage is
+below it again.
 
-Every question is O(depth of the tree); only the words of a rejection look at who holds what
+Every question is O(depth of the tree). Only the message of a rejection looks at single gangs
 (`quota_rejections`), once for equal questions.
 """
 
@@ -41,14 +41,14 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(slots=True, kw_only=True)
 class PoolAccount:
-    """What is promised of one pool."""
+    """Usage of one pool."""
 
     cohorts: CohortQuota
     user_limits: UserLimits
     usage: UsageByQueue
 
     def copy(self) -> PoolAccount:
-        """The same entries, to be written on separately."""
+        """The same usage, to be changed separately."""
         return PoolAccount(
             cohorts=self.cohorts.copy(),
             user_limits=self.user_limits.copy(),
@@ -56,18 +56,18 @@ class PoolAccount:
         )
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
-        """Count GPUs for a queue and a user."""
+        """Add GPUs to the usage of a queue and a user."""
         self.cohorts.add(leaf=leaf, gpus=gpus)
         self.user_limits.add(leaf=leaf, user=user, gpus=gpus)
 
 
 class QuotaLedger:
-    """GPUs by queue, user and pool: what is promised to whom in one view of the cluster.
+    """GPUs by pool, queue and user in one view of the cluster.
 
     Args:
         tree: the queues.
-        past: what queues have had, where that counts.
-        shares: where it is told what queues hold of everything, if anybody asks.
+        past: past use of the queues, under fair sharing.
+        shares: fair shares that are kept up to date with the usage, where they decide.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class QuotaLedger:
         self.past = past
         self.shares = shares
         self.version = 0
-        """How often something was written down: as long as it is the same, so are all answers."""
+        """Number of changes: while it is the same, all answers are."""
         self._accounts: dict[str, PoolAccount] = {}
         self._promised: dict[tuple[str, str], int] = {}
-        """By uid and pool: the sizes that are kept for gangs."""
+        """By uid and pool: the sizes of nominated gangs."""
         self._scales: dict[str, FairShareWeights] = {}
         self._rejections: dict[tuple[object, ...], Rejection] = {}
-        """By the figures that a rejection depends on: equal questions, equal answers."""
+        """By the figures that a rejection depends on (`Shortage.question`)."""
         self._shares_rejections = False
-        """Whether another book with the same entries has these answers too."""
+        """Whether a copy with the same usage shares these rejections."""
 
     def copy(self) -> QuotaLedger:
-        """A book with the same entries that can be written on separately, without the shares."""
+        """A ledger with the same usage, without fair shares, to be changed separately."""
         twin = QuotaLedger(self.tree, past=self.past)
         twin._accounts = {pool: account.copy() for pool, account in self._accounts.items()}
         # As long as neither is written on, what is true of one is true of the other.
@@ -97,7 +97,7 @@ class QuotaLedger:
         return twin
 
     def for_cycle(self, *, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
-        """A book with the same entries for one cycle, beside what the queues have had by then."""
+        """A ledger with the same usage for one cycle, with the past use of that moment."""
         twin = self.copy()
         if self.past is not None:
             twin.past = past_of(snapshot=snapshot, policy=policy, tree=self.tree)
@@ -105,7 +105,7 @@ class QuotaLedger:
         return twin
 
     def account(self, pool: str) -> PoolAccount:
-        """All that is written down about a pool."""
+        """The usage of a pool."""
         if pool not in self._accounts:
             self._accounts[pool] = PoolAccount(
                 cohorts=CohortQuota(tree=self.tree, pool=pool),
@@ -115,15 +115,15 @@ class QuotaLedger:
         return self._accounts[pool]
 
     def cohorts(self, pool: str) -> CohortQuota:
-        """The accounts of the queues in a pool."""
+        """Quota and usage of the queues in a pool."""
         return self.account(pool).cohorts
 
     def usage(self, pool: str) -> UsageByQueue:
-        """Who holds what of a pool."""
+        """The usage of a pool by queue and gang."""
         return self.account(pool).usage
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> Undo:
-        """Let a gang hold so many main pods and its roles, whatever it held there before."""
+        """Set the usage of a gang to so many main pods and its roles."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         before = account.usage.of(leaf=leaf, uid=gang.uid)
         self._write(pool=pool, leaf=leaf, gang=gang, size=size)
@@ -132,7 +132,7 @@ class QuotaLedger:
         return lambda: self._write(pool=pool, leaf=leaf, gang=before.gang, size=before.size)
 
     def credit(self, *, gang: Gang, pool: str) -> Undo:
-        """Imagine the gang gone."""
+        """Remove the usage of a gang."""
         leaf = self.tree.leaf_of[gang.queue]
         held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         if held is None:
@@ -141,9 +141,9 @@ class QuotaLedger:
         return lambda: self._write(pool=pool, leaf=leaf, gang=held.gang, size=held.size)
 
     def promise(self, *, gang: Gang, pool: str, size: int | None) -> None:
-        """Count what is kept for a gang as its queue's share (None: no longer), not as held.
+        """Count a nominated gang in its queue's fair share (None: no longer), not in its usage.
 
-        For one that runs, and will only move there, its share stays the same.
+        A running gang that only moves there has its share already.
         """
         leaf = self.tree.leaf_of[gang.queue]
         moves = any(
@@ -157,13 +157,13 @@ class QuotaLedger:
                 self._promised[gang.uid, pool] = size
 
     def needs(self, *, gang: Gang, pool: str, size: int) -> int:
-        """GPUs that a gang needs beside what it holds there, to hold so many main pods."""
+        """GPUs that a gang needs beside its usage there, to hold so many main pods."""
         leaf = self.tree.leaf_of[gang.queue]
         held = self.account(pool).usage.of(leaf=leaf, uid=gang.uid)
         return gang.gpus_at(size) - (held.gpus if held else 0)
 
     def has_room(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Whether queue and user may hold the gang with so many main pods."""
+        """Whether quota and user limit allow the gang so many main pods."""
         gpus = self.needs(gang=gang, pool=pool, size=size)
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         return gpus <= 0 or (
@@ -172,11 +172,11 @@ class QuotaLedger:
         )
 
     def never(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang that not even an idle cohort could hold."""
+        """The rejection of a gang that exceeds the quota of an idle cohort, or the user limit."""
         return can_never(self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(size)))
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang that has to wait for other jobs of its queue, user or cohort."""
+        """The rejection of a gang that waits for other jobs of its queue, user or cohort."""
         if self.has_room(gang=gang, pool=pool, size=size):
             return None
         gpus = self.needs(gang=gang, pool=pool, size=size)
@@ -187,7 +187,7 @@ class QuotaLedger:
         return self._rejections[question]
 
     def claim(self, *, gang: Gang, pool: str, size: int, rule: PreemptionRule) -> PreemptionClaim:
-        """A gang's claim to so many main pods, against those who hold the quota."""
+        """A gang's claim to so many main pods, against the gangs that hold the quota."""
         account, leaf = self.account(pool), self.tree.leaf_of[gang.queue]
         fair = rule.reclaim is Reclaim.FAIR_SHARE
         return PreemptionClaim(
@@ -208,7 +208,7 @@ class QuotaLedger:
         return self._scales[pool]
 
     def raise_for(self, *, gang: Gang, pool: str) -> Remedy | None:
-        """The quota that would let a gang start in a pool, where nothing else is in its way."""
+        """The quota increase with which a gang could start in a pool, if only quota is missing."""
         return raise_quota(
             self._shortage(gang=gang, pool=pool, gpus=gang.gpus_at(gang.legal_sizes[0]))
         )
@@ -228,7 +228,7 @@ class QuotaLedger:
         )
 
     def _write(self, *, pool: str, leaf: int, gang: Gang, size: int | None) -> None:
-        """Let a gang hold a size, or nothing."""
+        """Set the usage of a gang; None: no usage."""
         self.version += 1
         if self._shares_rejections:
             self._rejections, self._shares_rejections = {}, False
@@ -248,7 +248,7 @@ class QuotaLedger:
 
 
 def ledger_of(*, snapshot: Snapshot, policy: Policy) -> QuotaLedger:
-    """An empty book for a snapshot's queues, those that are gone but have jobs included."""
+    """An empty ledger for the queues of a snapshot and deleted queues that still have jobs."""
     known = {queue.name for queue in snapshot.queues}
     gone = sorted({held.gang.queue for held in snapshot.admitted} - known)
     tree = QueueTree([*snapshot.queues, *(Queue(name=name, nominal={}) for name in gone)])

@@ -1,8 +1,8 @@
-"""Rejections for want of quota, or at a user's cap: the numbers, who holds it, and what would help.
+"""Rejections for lack of quota or at a user limit: the numbers, the blockers, and the remedy.
 
-Those whose leaving makes room are looked for in the user's own jobs where his cap is reached, then
-in the queue's, then in those of the queues that have borrowed most; each time the lowest priority
-and the biggest first. In the end each of them is necessary. O(leaves of the tree + jobs asked).
+Blockers are looked for among the user's own jobs where the limit is reached, then in the queue,
+then in the queues that have borrowed most; each time lowest priority and largest first. All of the
+resulting blockers are necessary. O(leaves of the tree + gangs looked at).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """A queue and a user who want GPUs of a pool, and the accounts that say no."""
+    """A request for GPUs of a pool by a queue and a user, and the usage that it exceeds."""
 
     queue: Queue
     user: str
@@ -36,17 +36,17 @@ class Shortage:
 
     @property
     def root(self) -> int:
-        """The top of the queue's tree."""
+        """The root of the queue's tree."""
         return self.cohorts.paths[self.leaf][-1]
 
     @property
     def capped(self) -> bool:
-        """Whether the user's own cap is in the way."""
+        """Whether the user limit is exceeded."""
         return self.user_limits.room(leaf=self.leaf, user=self.user) < self.gpus
 
     @property
     def question(self) -> tuple[object, ...]:
-        """What the answer depends on within a cycle, beside who holds what in whole queues."""
+        """What the rejection depends on while the usage of other queues is the same."""
         usage = tuple(self.cohorts.usage[branch] for branch in self.cohorts.paths[self.leaf])
         if self.leaf not in self.user_limits.limits:
             return (self.leaf, self.pool, usage, self.gpus)
@@ -54,7 +54,7 @@ class Shortage:
         return (self.leaf, self.pool, usage, self.gpus, self.user, held)
 
     def fits(self) -> bool:
-        """Whether there is room, as the accounts stand."""
+        """Whether quota and user limit suffice now."""
         return self.cohorts.room(self.leaf) >= self.gpus and not self.capped
 
     def reject(
@@ -66,7 +66,7 @@ class Shortage:
         remedy: Remedy | None,
         blockers: tuple[str, ...] = (),
     ) -> Rejection:
-        """A rejection of this."""
+        """A rejection of this request."""
         return Rejection(
             reason=reason,
             message=message,
@@ -78,7 +78,7 @@ class Shortage:
 
 
 def can_never(asked: Shortage) -> Rejection | None:
-    """The rejection of what would be too much even if nobody else held anything."""
+    """The rejection of a request that exceeds quota or limit even without other usage."""
     most, queue, pool = asked.cohorts.most(asked.leaf), asked.queue, asked.pool
     limit = asked.user_limits.limits.get(asked.leaf)
     if asked.gpus > most:
@@ -106,7 +106,7 @@ def can_never(asked: Shortage) -> Rejection | None:
 
 
 def raise_quota(asked: Shortage) -> Remedy | None:
-    """The least by which the queue's quota would have to grow, if that is all there is to do."""
+    """The smallest sufficient increase of the queue's quota; None where the user limit is short."""
     if asked.capped:
         return None
     amount = asked.cohorts.shortfall(leaf=asked.leaf, gpus=asked.gpus)
@@ -116,7 +116,7 @@ def raise_quota(asked: Shortage) -> Remedy | None:
 
 
 def has_to_wait(asked: Shortage) -> Rejection:
-    """The rejection of what has no room now."""
+    """The rejection of a request that has to wait for others to end."""
     blockers = _find_blockers(asked)
     held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
     if asked.capped:
@@ -137,7 +137,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
 def no_quota(
     *, queue: Queue, pool: str | None, gpus: int, remedy: Remedy | None = None
 ) -> Rejection:
-    """The rejection of a gang whose queue has no quota where it wants to run."""
+    """The rejection of a gang whose queue has no quota in the pool."""
     listed = named(sorted(name for name, gpus in queue.nominal.items() if gpus)) or "no pool"
     where = f"pool {pool}" if pool else "any existing pool"
     return Rejection(
@@ -193,7 +193,7 @@ def _find_blockers(asked: Shortage) -> list[GangUsage]:
 
 
 def _blocker_candidates(asked: Shortage) -> Iterator[GangUsage]:
-    """The holders of the tree; whoever cannot help is left out. Looks at accounts as it goes."""
+    """Gangs of the tree whose end may help; reads the usage while candidates are removed."""
     own = asked.usage.in_eviction_order(asked.leaf)
     if asked.capped:
         yield from (held for held in own if held.gang.user == asked.user)

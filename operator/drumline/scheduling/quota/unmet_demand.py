@@ -1,9 +1,8 @@
-"""Those who wait, as far as others have to mind them.
+"""Demand that waiting gangs could not be given in this cycle, and what follows from it.
 
-Under the strict rule nobody passes a gang that others' leaving will help: one that waits for
-capacity holds its pool, one that waits for quota holds its queue in that pool, one whose user has
-too much holds that user's jobs there. Under every rule, elastic gangs do not grow into what
-somebody waits for.
+Under the strict rule no gang passes one that waits for others to end: a gang that waits for
+capacity blocks its pool, one that waits for quota blocks its queue in that pool, one at its user
+limit blocks that user's gangs there. Under every rule, elastic gangs do not grow into unmet demand.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ _NEAREST_FIRST: Final = (
     BlockReason.NO_QUOTA_IN_POOL,
     BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
 )
-"""Of several pools' rejections, the one that is nearest to a start is told."""
+"""Of the rejections of several pools, the first in this order is shown."""
 
 
 class UnmetDemand:
-    """Who waits for what in one cycle."""
+    """The unmet demand of one cycle."""
 
     def __init__(self, *, tree: QueueTree, strict: bool) -> None:
         self._tree = tree
@@ -49,17 +48,17 @@ class UnmetDemand:
         self._first: dict[tuple[str, ...], tuple[str, BlockReason]] = {}
         """By (pool), (pool, queue) or (pool, queue, user): the first gang that waits there."""
         self._wanted: set[tuple[int | None, str]] = set()
-        """By (root of the queue's tree, pool), with None for all: where somebody waits."""
+        """By (root of the queue tree, pool) demand for quota; with None as root, for capacity."""
         self._wanted_by_users: set[tuple[str, str, str]] = set()
-        """By (queue, user, pool): who waits for his own jobs."""
+        """By (queue, user, pool): demand of users at their limit."""
 
     @property
     def holding_back(self) -> int:
-        """How many gangs hold others back; it rises with each new one."""
+        """Number of blocking gangs; it never falls within a cycle."""
         return len(self._first)
 
     def behind(self, *, gang: Gang, pool: str) -> Rejection | None:
-        """The rejection of a gang that may not pass another one."""
+        """The rejection of a gang behind a blocking one; None: it may pass."""
         if not self._first:
             return None
         line = (pool, gang.queue, gang.user)
@@ -76,7 +75,7 @@ class UnmetDemand:
         )
 
     def reject(self, *, gang: Gang, rejections: Mapping[str, Rejection]) -> Rejection:
-        """The rejection of a gang that waits in some pools, and what it means for others."""
+        """Register the demand of a gang that was rejected in some pools; the rejection to show."""
         rejection = min(
             rejections.values(), key=lambda candidate: _NEAREST_FIRST.index(candidate.reason)
         )
@@ -87,7 +86,7 @@ class UnmetDemand:
         return rejection
 
     def back_off(self, *, gang: Gang, pools: Iterable[str]) -> Rejection:
-        """The rejection of a gang whose last try was rejected; it will want its pools again."""
+        """The rejection of a gang in its backoff; its demand for its pools is registered."""
         self._wanted |= {(None, pool) for pool in pools}
         cause = gang.retry_cause or "its pods could not be created"
         return Rejection(
@@ -98,7 +97,7 @@ class UnmetDemand:
         )
 
     def want(self, *, gang: Gang, pool: str, reason: BlockReason) -> None:
-        """Note what a gang waits for."""
+        """Register what a gang waits for."""
         if reason in _WAITS_FOR_CAPACITY:
             self._wanted.add((None, pool))
         elif reason is BlockReason.QUOTA_EXHAUSTED:
@@ -107,7 +106,7 @@ class UnmetDemand:
             self._wanted_by_users.add((gang.queue, gang.user, pool))
 
     def _hold_back(self, *, gang: Gang, pool: str, why: BlockReason, shown: BlockReason) -> None:
-        """Let nobody pass who waits for the same."""
+        """Block gangs that wait for the same."""
         if why in _WAITS_FOR_CAPACITY:
             self._first.setdefault((pool,), (gang.key, shown))
         elif why is BlockReason.QUOTA_EXHAUSTED:
@@ -116,7 +115,7 @@ class UnmetDemand:
             self._first.setdefault((pool, gang.queue, gang.user), (gang.key, shown))
 
     def wants(self, *, gang: Gang, pool: str) -> bool:
-        """Whether somebody waits for what a running gang would grow into."""
+        """Whether a running gang would grow into unmet demand."""
         return (
             (None, pool) in self._wanted
             or (self._root(gang), pool) in self._wanted
@@ -124,9 +123,9 @@ class UnmetDemand:
         )
 
     def is_wanted(self, pool: str) -> bool:
-        """Whether somebody waits for capacity of a pool."""
+        """Whether there is unmet demand for capacity of a pool."""
         return (None, pool) in self._wanted
 
     def _root(self, gang: Gang) -> int:
-        """The root of the queue tree in which a gang's GPUs count."""
+        """The root of the gang's queue tree."""
         return self._tree.branches[self._tree.leaf_of[gang.queue]].path[-1]

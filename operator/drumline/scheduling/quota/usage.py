@@ -1,8 +1,8 @@
-"""Who holds what of one pool's quota, queue by queue.
+"""Quota usage of one pool by gang and by queue.
 
-What is derived of a queue's holders (their order of leaving, their sums) is made when somebody
-first asks and stays until one of them changes. Copies share all queues until one of the two books
-is written on, so that a cycle which changes two queues copies and sums up two.
+What is derived of a queue's gangs (their eviction order, their totals) is computed on first use and
+kept until one of them changes. Copies share the queues until one of the copies is changed: a cycle
+that changes two queues copies two.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline.scheduling.model import Gang
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangUsage:
-    """What a gang holds of its quota."""
+    """What a gang holds of its queue's quota."""
 
     gang: Gang
     leaf: int
@@ -26,29 +26,29 @@ class GangUsage:
 
 @dataclass(slots=True)
 class UsageTotals:
-    """What the gangs of one queue hold together."""
+    """Totals over the gangs of one queue."""
 
     gpus: int = 0
     largest: int = 0
-    """GPUs of the gang that holds most."""
+    """GPUs of the largest gang."""
     by_priority: dict[int, int] = field(default_factory=dict[int, int])
 
 
 class QueueUsage:
-    """The holders of one queue, which never change: whoever changes one makes new usage."""
+    """The gangs of one queue; immutable, so a change makes a new value."""
 
     def __init__(self, by_uid: Mapping[str, GangUsage]) -> None:
         self.by_uid = by_uid
 
     @cached_property
     def in_eviction_order(self) -> list[GangUsage]:
-        """Those with GPUs in the order of leaving: lowest priority first, then the biggest."""
+        """The gangs with GPUs: lowest priority first, then the largest, then by uid."""
         held = (usage for usage in self.by_uid.values() if usage.gpus)
         return sorted(held, key=lambda usage: (usage.gang.priority, -usage.gpus, usage.gang.uid))
 
     @cached_property
     def sums(self) -> UsageTotals:
-        """Over all of them."""
+        """The totals of the queue."""
         sums = UsageTotals()
         for usage in self.by_uid.values():
             sums.gpus += usage.gpus
@@ -59,55 +59,55 @@ class QueueUsage:
 
 
 class UsageByQueue:
-    """Everybody who holds something, by leaf of the queue tree."""
+    """The usage of all queues, by leaf of the queue tree."""
 
     def __init__(self) -> None:
         self._usage: dict[int, QueueUsage] = {}
         self._own: dict[int, dict[str, GangUsage]] = {}
-        """By leaf: holders that no other copy shares."""
+        """By leaf: usage that is not shared with a copy."""
 
     def copy(self) -> UsageByQueue:
-        """The same, to be written on separately. O(queues)."""
+        """The same usage, to be changed separately. O(queues)."""
         twin = UsageByQueue()
         twin._usage = dict(self._usage)
         self._own = {}
         return twin
 
     def all(self) -> Iterator[GangUsage]:
-        """Everybody."""
+        """The usage of every gang."""
         for usage in self._usage.values():
             yield from usage.by_uid.values()
 
     def of(self, *, leaf: int, uid: str) -> GangUsage | None:
-        """What a gang holds."""
+        """The usage of a gang; None: it holds nothing."""
         usage = self._usage.get(leaf)
         return usage.by_uid.get(uid) if usage else None
 
     def put(self, holding: GangUsage) -> None:
-        """Write down what a gang holds from now on."""
+        """Set the usage of a gang."""
         self._change(holding.leaf)[holding.gang.uid] = holding
 
     def drop(self, *, leaf: int, uid: str) -> None:
-        """Forget a gang."""
+        """Remove the usage of a gang."""
         del self._change(leaf)[uid]
 
     @property
     def leaves(self) -> Iterable[int]:
-        """Where somebody holds, or has held, something."""
+        """The leaves with usage now or earlier."""
         return self._usage.keys()
 
     def in_eviction_order(self, leaf: int) -> list[GangUsage]:
-        """Those of a leaf that hold GPUs: the lowest priority first, then the biggest."""
+        """The gangs of a leaf with GPUs: lowest priority first, then the largest."""
         usage = self._usage.get(leaf)
         return usage.in_eviction_order if usage else []
 
     def sums(self, leaf: int) -> UsageTotals:
-        """What those of a leaf hold together."""
+        """The totals of a leaf."""
         usage = self._usage.get(leaf)
         return usage.sums if usage else UsageTotals()
 
     def _change(self, leaf: int) -> dict[str, GangUsage]:
-        """The holders of a leaf, to be written on; nothing that was derived of them holds on."""
+        """The gangs of a leaf, to be changed; what was derived of them is dropped."""
         if leaf not in self._own:
             before = self._usage.get(leaf)
             self._own[leaf] = dict(before.by_uid) if before else {}

@@ -1,8 +1,9 @@
-"""What one user's jobs may hold of a queue, in GPUs of one pool.
+"""Limits on what the jobs of one user may hold in a queue, in GPUs of one pool.
 
-A cap stands beside the quota and is never borrowed: whoever is at his own waits for his own jobs,
-however much of the queue is free. Only a queue's own jobs count, not those of its members. Where a
-cap was lowered under running jobs, nothing more of that user is admitted until he is below it.
+A limit applies beside the quota and is never borrowed: a user at the limit waits for their own
+jobs, however much of the queue is free. It counts the queue's own jobs, not those of its members.
+Where a limit was lowered below the usage, nothing more of that user is admitted until usage is
+below it again.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ UNLIMITED: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserLimits:
-    """The accounts of all users in one pool. All moves are O(1)."""
+    """Limits and usage of all users in one pool. All changes are O(1)."""
 
     limits: Mapping[int, int]
-    """By leaf, where there is a limit at all."""
+    """By leaf, where the queue has a limit."""
     taken: dict[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
-    """By leaf and user."""
+    """Usage by leaf and user."""
 
     def copy(self) -> UserLimits:
-        """The same accounts, to be written on separately."""
+        """The same limits and usage, to be changed separately."""
         return replace(self, taken=dict(self.taken))
 
     def add(self, *, leaf: int, user: str, gpus: int) -> None:
-        """Count GPUs (taken away: a negative number) for a user."""
+        """Add GPUs (a negative number removes them) to the usage of a user."""
         if leaf in self.limits:
             self.taken[leaf, user] = self.held(leaf=leaf, user=user) + gpus
 
@@ -39,14 +40,14 @@ class UserLimits:
         return self.taken.get((leaf, user), 0)
 
     def room(self, *, leaf: int, user: str) -> int:
-        """GPUs that a user may still take; negative where a cap was lowered below what he holds."""
+        """GPUs that a user may still take; negative where a limit was lowered below the usage."""
         if leaf not in self.limits:
             return UNLIMITED
         return self.limits[leaf] - self.held(leaf=leaf, user=user)
 
 
 def user_limits(*, tree: QueueTree, pool: str) -> UserLimits:
-    """The caps of all queues in a pool, before anybody holds anything."""
+    """The limits of all queues in a pool, without usage."""
     limited = {
         tree.leaf_of[name]: queue.user_limit[pool]
         for name, queue in tree.queues.items()
