@@ -37,12 +37,12 @@ NO_ANSWER: Final = 0
 """The code observed for a request that got no answer."""
 _CONNECT_SECONDS: Final = 5.0
 _FORGETS_CONNECTIONS: Final = sys.version_info < (3, 12)
-"""An exchange that is given up says goodbye in TLS while its session no longer knows of it: the
-session's end would leave the socket open. Later Pythons need no such help, and aiohttp says so."""
+"""TLS closes an abandoned exchange after its session has dropped it: the end of the session would
+leave the socket open. Later Pythons need no help, and aiohttp warns when it is asked for."""
 
 
 class Observe(Protocol):
-    """What telemetry is told of every attempt; `code` is NO_ANSWER where none came."""
+    """Receives every attempt for telemetry; `code` is NO_ANSWER where none came."""
 
     def __call__(self, *, verb: Verb, resource: str, code: int, seconds: float) -> None:
         """One attempt ended."""
@@ -59,9 +59,9 @@ class KubeClient:
     """The API server, as one identity. Use it as an async context manager.
 
     Args:
-        credentials: Who we are, and where the server is.
+        credentials: The identity of this process, and the server's address.
         fence: Asked before every write; the default lets all pass (tests, tools).
-        observe: Told of every attempt; the default ignores it.
+        observe: Called with every attempt; the default ignores it.
         retry: How often a request is sent again.
         write_limit: How many writes may be under way.
         user_agent: What the server's logs call us.

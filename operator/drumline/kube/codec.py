@@ -34,7 +34,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 T = TypeVar("T")
 
 
-class Undecodable(ValueError):  # noqa: N818
+class Undecodable(ValueError):  # noqa: N818 - read as an adjective
     """A document that is not what its kind promises."""
 
 
@@ -75,12 +75,12 @@ def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
 
 
 def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
-    """An object's metadata alone: what a document may still tell that no decoder understands.
+    """An object's metadata alone, of a document that its own decoder rejects.
 
     Raises:
         Undecodable: It has none.
     """
-    return _view(_identity_decoder, lambda found: found.metadata, raw)
+    return _view(_identity_decoder, lambda document: document.metadata, raw)
 
 
 def key(metadata: wire.Metadata) -> Key:
@@ -103,8 +103,8 @@ def _view(decoder: msgspec.json.Decoder[S], view: Callable[[S], T], raw: bytes |
         raise Undecodable(str(error)) from error
 
 
-def _pod_view(found: wire.Pod) -> PodView:
-    metadata, spec, status = found.metadata, found.spec, found.status
+def _pod_view(wire_pod: wire.Pod) -> PodView:
+    metadata, spec, status = wire_pod.metadata, wire_pod.spec, wire_pod.status
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disrupted = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
@@ -139,14 +139,14 @@ def _pod_view(found: wire.Pod) -> PodView:
     )
 
 
-def _container_view(found: wire.ContainerStatus) -> ContainerView:
-    waiting = found.state.waiting
-    ended = found.state.terminated
-    before = found.last_state.terminated
+def _container_view(status: wire.ContainerStatus) -> ContainerView:
+    waiting = status.state.waiting
+    ended = status.state.terminated
+    before = status.last_state.terminated
     return ContainerView(
-        name=found.name,
-        ready=found.ready,
-        restart_count=found.restart_count,
+        name=status.name,
+        ready=status.ready,
+        restart_count=status.restart_count,
         waiting_reason=waiting.reason if waiting else "",
         waiting_message=waiting.message[:_MAX_TEXT_CHARS] if waiting else "",
         exit_code=ended.exit_code if ended else None,
@@ -158,8 +158,8 @@ def _container_view(found: wire.ContainerStatus) -> ContainerView:
     )
 
 
-def _node_view(found: wire.Node) -> NodeView:
-    metadata, spec, status = found.metadata, found.spec, found.status
+def _node_view(wire_node: wire.Node) -> NodeView:
+    metadata, spec, status = wire_node.metadata, wire_node.spec, wire_node.status
     ready = [c for c in status.conditions or () if c.type == "Ready"]
     return NodeView(
         name=metadata.name,
@@ -197,28 +197,28 @@ def _is_bad(condition: wire.Condition) -> bool:
     return (condition.status == "True") != condition.type.endswith("Ready")
 
 
-def _condition_view(found: wire.Condition) -> ConditionView:
+def _condition_view(condition: wire.Condition) -> ConditionView:
     return ConditionView(
-        type=found.type,
-        status=found.status,
-        reason=found.reason,
-        message=found.message[:_MAX_CONDITION_CHARS],
-        since_time=found.last_transition_time or "",
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message[:_MAX_CONDITION_CHARS],
+        since_time=condition.last_transition_time or "",
     )
 
 
-def _priority_class_view(found: wire.PriorityClass) -> PriorityClassView:
+def _priority_class_view(wire_priority_class: wire.PriorityClass) -> PriorityClassView:
     return PriorityClassView(
-        name=found.metadata.name,
-        uid=found.metadata.uid,
-        resource_version=found.metadata.resource_version,
-        value=found.value,
-        global_default=found.global_default,
+        name=wire_priority_class.metadata.name,
+        uid=wire_priority_class.metadata.uid,
+        resource_version=wire_priority_class.metadata.resource_version,
+        value=wire_priority_class.value,
+        global_default=wire_priority_class.global_default,
     )
 
 
-def _object_view(found: wire.Custom) -> ObjectView:
-    metadata = found.metadata
+def _object_view(stored: wire.Custom) -> ObjectView:
+    metadata = stored.metadata
     annotations = metadata.annotations or {}
     return ObjectView(
         namespace=metadata.namespace,
@@ -230,8 +230,8 @@ def _object_view(found: wire.Custom) -> ObjectView:
         deletion_time=metadata.deletion_timestamp or "",
         labels=metadata.labels or {},
         annotations={name: text for name, text in annotations.items() if name != _LAST_APPLIED},
-        spec=found.spec or {},
-        status=found.status or {},
+        spec=stored.spec or {},
+        status=stored.status or {},
     )
 
 

@@ -1,4 +1,4 @@
-"""Who we are to the API server: its address, what to trust, and a token that stays fresh.
+"""The credentials for the API server: its address, what to trust, and a token that stays fresh.
 
 A pod reads the files the kubelet mounts; a person's machine reads a kubeconfig (client
 certificates, tokens, exec plugins) through the `kubernetes` package, imported only then. Bound
@@ -13,25 +13,25 @@ import asyncio
 import os
 import ssl
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+# The import takes 64 MB and half a second, and only a kubeconfig needs it.
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from kubernetes.client import Configuration
 
 SERVICE_ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_AGE_SECONDS: Final = 60.0
 
 
-class NoCredentials(RuntimeError):  # noqa: N818
+class NoCredentials(RuntimeError):  # noqa: N818 - read as a sentence: raise NoCredentials
     """Neither a service account nor a usable kubeconfig; the message says what was looked for."""
 
 
 class Token:
-    """A bearer token behind a function that reads it anew (and may block: it runs in a thread)."""
+    """A bearer token behind a function that reads it again (and may block: it runs in a thread)."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) 
 
 def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:
     kube_config = _kube_config()
-    from kubernetes.client import Configuration  # noqa: PLC0415
+    from kubernetes.client import Configuration  # noqa: PLC0415 - see _kube_config
 
     configuration = Configuration()
     try:
@@ -211,8 +211,7 @@ def _context_namespace(path: Path | None, context: str | None) -> str:
 
 
 def _kube_config() -> Any:
-    # Untyped, and in a pod its import would cost 64 MB and half a second for nothing.
-    from kubernetes.config import kube_config  # noqa: PLC0415
+    from kubernetes.config import kube_config  # noqa: PLC0415 - 64 MB and 0.5 s no pod needs
 
     return kube_config
 

@@ -1,6 +1,6 @@
-"""What users read below `kubectl describe`: few events, aggregated, and never in anyone's way.
+"""Kubernetes events, as `kubectl describe` shows them: few, aggregated, and never blocking.
 
-Everything that happens to one object for one reason is one Event, whose series counts on. Its name
+All occurrences for one object and one reason are one Event, whose series counts them. Its name
 follows from (uid, reason), so a restarted operator continues it. It is written when its count
 reaches one of `WRITE_AT`: at most four writes for each reason in an object's life. `record` only
 notes; `run` writes. What cannot be written is dropped: events inform, nothing depends on them.
@@ -31,7 +31,7 @@ _CLUSTER_EVENTS_NAMESPACE: Final = "default"
 
 
 class Severity(StrEnum):
-    """Whether somebody should look."""
+    """Whether the event needs attention."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -48,15 +48,15 @@ class Regarding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class Occurrence:
     """One thing that happened.
 
     Attributes:
         regarding: To what.
         reason: Why, in CamelCase: what is aggregated under one Event.
         action: What Drumline did about it, in CamelCase.
-        note: The sentence for people; that of a series' first happening stays.
-        severity: Whether somebody should look.
+        note: The sentence for people; that of a series' first occurrence stays.
+        severity: Whether the event needs attention.
     """
 
     regarding: Regarding
@@ -68,7 +68,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Write:
-    happening: Happening
+    occurrence: Occurrence
     count: int
     time: str
 
@@ -96,16 +96,16 @@ class EventRecorder:
         self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
 
-    def record(self, happening: Happening) -> None:
+    def record(self, occurrence: Occurrence) -> None:
         """Note it; never blocks, never fails."""
-        series = (happening.regarding.uid, happening.reason)
+        series = (occurrence.regarding.uid, occurrence.reason)
         count = self._counts.get(series, 0) + 1
         self._counts[series] = count
         self._counts.move_to_end(series)
         if len(self._counts) > _REMEMBERED_SERIES:
             self._counts.popitem(last=False)
         if count in WRITE_AT:
-            self._enqueue(_Write(happening=happening, count=count, time=self._now()))
+            self._enqueue(_Write(occurrence=occurrence, count=count, time=self._now()))
 
     async def run(self) -> None:
         """Write what was noted, until cancelled."""
@@ -135,21 +135,21 @@ class EventRecorder:
             # Written before a restart of ours: its note stands, the series goes on from here.
             return
         except NotFound:
-            # Events expire after an hour: begin anew.
+            # Events expire after an hour: create it again.
             await self._create(write)
 
     async def _create(self, write: _Write) -> None:
-        happening = write.happening
-        regarding = happening.regarding
+        occurrence = write.occurrence
+        regarding = occurrence.regarding
         body: dict[str, Any] = {
-            "metadata": {"name": _name(happening), "namespace": _namespace(regarding)},
+            "metadata": {"name": _name(occurrence), "namespace": _namespace(regarding)},
             "eventTime": write.time,
             "reportingController": "drumline.dev/operator",
             "reportingInstance": self._instance,
-            "type": happening.severity,
-            "reason": happening.reason,
-            "action": happening.action,
-            "note": _bounded(happening.note),
+            "type": occurrence.severity,
+            "reason": occurrence.reason,
+            "action": occurrence.action,
+            "note": _bounded(occurrence.note),
             "regarding": {
                 "apiVersion": regarding.resource.api_version,
                 "kind": regarding.resource.kind,
@@ -166,8 +166,8 @@ class EventRecorder:
         await writes.merge_patch(
             self._client,
             EVENTS,
-            namespace=_namespace(write.happening.regarding),
-            name=_name(write.happening),
+            namespace=_namespace(write.occurrence.regarding),
+            name=_name(write.occurrence),
             body={"series": _series(write)},
         )
 
@@ -179,9 +179,9 @@ def _series(write: _Write) -> dict[str, Any]:
     return {"count": write.count, "lastObservedTime": write.time}
 
 
-def _name(happening: Happening) -> str:
-    regarding = happening.regarding
-    series = f"{regarding.uid}/{happening.reason}".encode()
+def _name(occurrence: Occurrence) -> str:
+    regarding = occurrence.regarding
+    series = f"{regarding.uid}/{occurrence.reason}".encode()
     return f"{regarding.name[:200]}.{hashlib.sha256(series).hexdigest()[:16]}"
 
 

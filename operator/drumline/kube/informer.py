@@ -1,7 +1,7 @@
 """A cache of one kind of object that stays true: list, watch, and list again when in doubt.
 
 The stream is resumed from the last version seen, bookmarks included. It is given up and listed
-anew when the server says that version is gone (410, as an answer or inside the stream) or answers
+again when the server says that version is gone (410, as an answer or inside the stream) or answers
 with any other error; when it merely breaks or falls silent it is resumed. One document that cannot
 be decoded is put in quarantine: counted, reported, its last good view kept, the others go on.
 
@@ -28,7 +28,7 @@ from drumline.kube.resources import Resource
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Event, Store
 from drumline.kube.views import Key, View
-from drumline.kube.watch_decoder import Decode, Intake, Quarantined
+from drumline.kube.watch_decoder import Decode, Quarantined, WatchDecoder
 
 V = TypeVar("V", bound=View)
 
@@ -81,7 +81,7 @@ class Informer(Generic[V]):
         selection: Which objects to keep.
         timing: When to give up waiting.
         comparable: Whether resourceVersions may be compared as numbers.
-        on_quarantine: Told of every document that could not be read; must not raise.
+        on_quarantine: Called with every document that could not be read; must not raise.
         page_limit: How many objects one page of a list holds.
         clock: A monotonic clock.
         jitter: Where the spread of the pauses comes from.
@@ -111,7 +111,7 @@ class Informer(Generic[V]):
         self._clock = clock
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._store: Store[V] = Store(emit=self._emit, comparable=comparable)
-        self._intake = Intake(
+        self._decoder = WatchDecoder(
             resource=resource, store=self._store, decode=decode, on_quarantine=on_quarantine
         )
         self._subscribers: list[Callable[[Event[V]], None]] = []
@@ -127,7 +127,7 @@ class Informer(Generic[V]):
     @property
     def quarantined_total(self) -> int:
         """How many documents could not be read."""
-        return self._intake.quarantined_total
+        return self._decoder.quarantined_total
 
     @property
     def resource_version(self) -> str:
@@ -147,7 +147,7 @@ class Informer(Generic[V]):
         return now - self._heard_at
 
     def subscribe(self, callback: Callable[[Event[V]], None]) -> Callable[[], None]:
-        """Have every later change told, in order; returns the function that ends it.
+        """Call back with every later change, in order; returns the function that ends it.
 
         The callback runs inside the stream: it notes and returns, and it must not raise.
         """
@@ -166,7 +166,7 @@ class Informer(Generic[V]):
     def has_reached(self, resource_version: str) -> bool:
         """Whether the write of ours that made this version is part of what is seen here.
 
-        O(1). Where versions are not comparable it is known only for those that arrived lately.
+        O(1). Where versions are not comparable it is known only for recent arrivals.
         """
         return self._store.has_reached(resource_version)
 
@@ -209,7 +209,7 @@ class Informer(Generic[V]):
         )
         async for page in pages:
             version = page.resource_version
-            read, failed = self._intake.items(page.items)
+            read, failed = self._decoder.items(page.items)
             views += read
             unread |= failed
         self.relists_total += 1
@@ -239,7 +239,7 @@ class Informer(Generic[V]):
             async for chunk in chunks:
                 heard = True
                 for line in splitter.feed(chunk):
-                    self._intake.line(line)
+                    self._decoder.line(line)
                 self._heard()
         if not heard:
             # A proxy that closes every stream at once must not be asked in a tight circle.

@@ -8,11 +8,14 @@
 * Every change is conditional on the resourceVersion read before, and every taking (never a
   renewal) raises `leaseTransitions`. That number is the epoch: unique to one term of one process,
   even if two processes are wrongly given the same identity, or one takes its own lease back.
-* Deleting the Lease is no way to depose its holder: who saw it before waits, the holder writes it
-  again. Only a candidate that never saw it takes it at once; `epoch_floor` keeps even its epoch
-  above all that were used.
-* A late renewal that still succeeds proves that nobody came between: the term goes on. It is over
-  when the record names another holder or another epoch.
+* Deleting the Lease does not depose its holder: a candidate that saw it before waits, and the
+  holder writes it again. Only a candidate that never saw the Lease takes it at once; `epoch_floor`
+  keeps its epoch above all epochs used before.
+* A late renewal that still succeeds proves that no other process took the lease in between: the
+  term goes on. It is over when the record names another holder or another epoch.
+
+    duration 15 s, write deadline 5 s: renewed at t = 0, the holder may write until t = 10; its last
+    write has ended by t = 15; a process that last saw a change at t = 0.2 takes it at t = 15.2
 """
 
 from __future__ import annotations
@@ -68,10 +71,10 @@ class LeaderElector:
         client: The client to send with; its fence is not asked for the lease itself.
         namespace: Where the Lease is.
         name: Its name.
-        identity: Who we are to people reading the Lease; should be unique to this process.
+        identity: The holder's name in the Lease, for people; should be unique to this process.
         timing: The schedule.
         clock: A monotonic clock.
-        wall: The time of day, written for people and never read.
+        wall: The time of day, written for people and never compared.
         epoch_floor: Reads the highest epoch known from elsewhere, in case someone deletes the
             Lease; asked at every taking, as it may have grown while this process stood by.
     """
@@ -89,7 +92,7 @@ class LeaderElector:
         epoch_floor: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._timing = timing or LeaseTiming()
-        self._desk = LeaseClient(
+        self._lease = LeaseClient(
             client=client,
             namespace=namespace,
             name=name,
@@ -123,7 +126,7 @@ class LeaderElector:
             NotLeader: A write sent now would not be safe.
         """
         if not self.is_leader:
-            raise NotLeader(f"{self._identity} cannot prove that it holds {self._desk.name}")
+            raise NotLeader(f"{self._identity} cannot prove that it holds {self._lease.name}")
 
     async def acquire(self) -> int:
         """Wait until this process leads; returns the epoch of its term."""
@@ -144,14 +147,14 @@ class LeaderElector:
             await asyncio.sleep(timing.renew_seconds if renewed else timing.retry_seconds)
 
     async def try_acquire(self) -> bool:
-        """Take the lease if nobody holds it, or its holder was not heard of for its duration.
+        """Take the lease if it is free, or unchanged for its duration.
 
         Returns:
             Whether the lease is ours now. An unreachable server means no.
         """
         try:
-            found = await self._desk.read()
-            return await self._take(found) if self._is_free(found) else False
+            stored = await self._lease.read()
+            return await self._take(stored) if self._is_free(stored) else False
         except KubeError:
             return False
 
@@ -166,7 +169,7 @@ class LeaderElector:
         """
         term = self._term
         if term is None:
-            raise NotLeader(f"{self._identity} holds no term of {self._desk.name}")
+            raise NotLeader(f"{self._identity} holds no term of {self._lease.name}")
         try:
             await self._write(replace(term.record, renew_time=self._now()))
         except (Conflict, NotFound):
@@ -185,23 +188,23 @@ class LeaderElector:
         term, self._term = self._term, None
         if term is not None:
             with suppress(KubeError):
-                await self._desk.write(replace(term.record, holder="", renew_time=self._now()))
+                await self._lease.write(replace(term.record, holder="", renew_time=self._now()))
 
-    def _is_free(self, found: LeaseRecord | None) -> bool:
-        if found is None and self._seen_version is None:
+    def _is_free(self, stored: LeaseRecord | None) -> bool:
+        if stored is None and self._seen_version is None:
             return True
-        if found is not None and not found.holder:
+        if stored is not None and not stored.holder:
             return True
         # A Lease that someone deleted under its holder is left alone as long as a held one.
-        version = "" if found is None else found.resource_version
+        version = "" if stored is None else stored.resource_version
         if version != self._seen_version:
             self._seen_version = version
             self._seen_at = self._clock()
-        theirs = 0 if found is None else found.duration_seconds
+        theirs = 0 if stored is None else stored.duration_seconds
         return self._clock() >= self._seen_at + max(theirs, self._timing.duration_seconds)
 
-    async def _take(self, found: LeaseRecord | None) -> bool:
-        before = 0 if found is None else found.epoch
+    async def _take(self, stored: LeaseRecord | None) -> bool:
+        before = 0 if stored is None else stored.epoch
         floor = 0 if self._epoch_floor is None else await self._epoch_floor()
         now = self._now()
         await self._write(
@@ -211,28 +214,28 @@ class LeaderElector:
                 duration_seconds=self._timing.duration_seconds,
                 acquire_time=now,
                 renew_time=now,
-                resource_version="" if found is None else found.resource_version,
+                resource_version="" if stored is None else stored.resource_version,
             )
         )
         return True
 
     async def _write(self, record: LeaseRecord) -> None:
         started = self._clock()
-        version = await self._desk.write(record)
+        version = await self._lease.write(record)
         self._term = _Term(record=replace(record, resource_version=version), renewed_at=started)
 
     async def _recover(self, term: _Term) -> None:
         try:
-            found = await self._desk.read()
+            stored = await self._lease.read()
         except KubeError:
             return
         ours = term.record
-        if found is None or (found.holder, found.epoch) != (ours.holder, ours.epoch):
+        if stored is None or (stored.holder, stored.epoch) != (ours.holder, ours.epoch):
             self._term = None
-            holder = "nobody" if found is None else found.holder or "nobody"
-            raise NotLeader(f"{self._desk.name} is held by {holder} now")
-        # The record is ours, but who knows since when: only the next renewal counts as one.
-        known = replace(ours, resource_version=found.resource_version)
+            holder = (stored.holder if stored is not None else "") or "no process"
+            raise NotLeader(f"{self._lease.name} is held by {holder} now")
+        # The record is ours, but its renewal time is unknown: only the next renewal counts.
+        known = replace(ours, resource_version=stored.resource_version)
         self._term = replace(term, record=known)
 
     def _now(self) -> str:

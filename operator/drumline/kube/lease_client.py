@@ -61,7 +61,7 @@ _decode: Final = msgspec.json.Decoder(_Lease).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseClient:
-    """Where one Lease is read and written.
+    """Reads and writes one Lease.
 
     Attributes:
         client: The client to send with.
@@ -99,8 +99,8 @@ class LeaseClient:
         """Store the Lease if it still is at the record's version; returns the new version.
 
         Raises:
-            AlreadyExists: Somebody else created it.
-            Conflict: Somebody else changed it.
+            AlreadyExists: Another process created it.
+            Conflict: Another process changed it.
             KubeError: It could not be written, or the answer was lost.
         """
         body = _body(record, namespace=self.namespace, name=self.name)

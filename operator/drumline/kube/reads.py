@@ -96,7 +96,7 @@ async def list_all(
     label_selector: str = "",
     field_selector: str = "",
 ) -> list[bytes]:
-    """All objects of one version, undecoded; begins anew if that version is compacted on the way.
+    """All objects of one version, undecoded; starts again if that version is compacted on the way.
 
     Raises:
         KubeError: The list could not be read.

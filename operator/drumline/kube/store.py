@@ -56,7 +56,7 @@ class Store(Generic[V]):
     """Views by key; every change is handed to `emit` after it is made.
 
     Args:
-        emit: Told of every change, in order.
+        emit: Called with every change, in order.
         comparable: Whether resourceVersions may be compared as numbers.
     """
 

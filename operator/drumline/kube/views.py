@@ -66,7 +66,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
         exit_code: Its exit code once it ended (this run), else None.
         exit_reason: `Completed`, `Error`, `OOMKilled`, ... once it ended.
-        termination_message: Its last words, bounded.
+        termination_message: Its termination message, bounded.
         finished_time: When it ended (RFC 3339), empty before.
         last_exit_code: The exit code of the run before this one, else None.
         last_exit_reason: The exit reason of the run before this one.
@@ -90,19 +90,19 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         owner_uid: The uid of its controller, empty if it has none.
-        labels: Those of the `drumline.dev/` prefix.
-        annotations: Those of the `drumline.dev/` prefix.
+        labels: Only of the `drumline.dev/` prefix.
+        annotations: Only of the `drumline.dev/` prefix.
         node_name: The node it is bound to, empty while it is bound to none.
         phase: Its phase.
         pod_ip: Its address, empty until it has one.
         ready: Its Ready condition.
         reason: Why it failed as a whole (`Evicted`, `OutOfcpu`), with `message`.
-        terminating: Whether it was asked to go: its resources are still held.
+        terminating: Whether its deletion was requested: its resources are still held.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
         start_time: When the kubelet took it on (RFC 3339), empty before.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
-        unschedulable_message: The scheduler's words on why it fits nowhere, else empty.
-        scheduler_name: Who is to bind it.
+        unschedulable_message: The scheduler's message why it fits nowhere, else empty.
+        scheduler_name: The scheduler that is to bind it.
         priority: Its resolved priority.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         containers: Its containers' states.
@@ -143,7 +143,7 @@ class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One taint of a node.
 
     Attributes:
-        added_time: When it was added (RFC 3339), empty where nobody says.
+        added_time: When it was added (RFC 3339), empty where it is not set.
     """
 
     key: str
@@ -156,7 +156,7 @@ class ConditionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One condition of a node; its heartbeats are left out.
 
     Attributes:
-        since_time: When its status last changed (RFC 3339), empty where nobody says.
+        since_time: When its status last changed (RFC 3339), empty where it is not set.
     """
 
     type: str
@@ -171,9 +171,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         labels: All of them: topology levels and pool selectors may name any.
-        annotations: Those of the `drumline.dev/` prefix, and those that announce its end.
+        annotations: The annotations of the `drumline.dev/` prefix, and the announcement of its end.
         taints: What a pod must tolerate.
-        conditions: Those that say something is wrong, by the convention of their names.
+        conditions: The conditions that report a fault, by the convention of their names.
         unschedulable: Whether it is cordoned.
         allocatable: What pods may take of it, by resource name.
         ready: Its Ready condition.
@@ -213,7 +213,7 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         generation: Raised by the server whenever the spec changes.
         creation_time: RFC 3339.
-        deletion_time: RFC 3339, empty while nobody deleted it.
+        deletion_time: RFC 3339, empty while it is not deleted.
         labels: All of them.
         annotations: All but kubectl's copy of the object.
         spec: As stored; read-only by convention.

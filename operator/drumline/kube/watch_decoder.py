@@ -1,6 +1,6 @@
-"""The documents of lists and watches on their way into a store, the unreadable ones in quarantine.
+"""Decodes the documents of lists and watches into a store; a bad document goes into quarantine.
 
-One bad document must not stop the others: it is counted and reported, and the last good view of its
+A bad document must not stop the stream: it is counted and reported, and the last good view of its
 object stays. The deletion of an object counts even if its last state cannot be read.
 """
 
@@ -39,14 +39,14 @@ class Quarantined:
     reason: str
 
 
-class Intake(Generic[V]):
+class WatchDecoder(Generic[V]):
     """Reads documents into a store.
 
     Args:
         resource: The kind they are of.
         store: Where their views go.
         decode: Turns one document into its view; raises `codec.Undecodable`.
-        on_quarantine: Told of every document that could not be read; must not raise.
+        on_quarantine: Called with every document that could not be read; must not raise.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Intake(Generic[V]):
         self._on_quarantine = on_quarantine
 
     def items(self, items: Iterable[bytes]) -> tuple[list[V], set[Key]]:
-        """The views of a page of a list, and the keys of those that could not be read."""
+        """The views of a page of a list, and the keys of the objects that could not be read."""
         views: list[V] = []
         unread: set[Key] = set()
         for item in items:

@@ -15,7 +15,7 @@ import msgspec
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, Malformed
-from drumline.kube.request import ORDINARY, Request, Sending, Verb
+from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
 from drumline.kube.resources import Resource
 
 Body = Mapping[str, Any] | bytes
@@ -59,14 +59,8 @@ async def create(
         Invalid: The object is wrong.
         KubeError: Anything else.
     """
-    request = Request(
-        verb=Verb.CREATE,
-        resource=resource,
-        path=resource.path(namespace=namespace),
-        body=_bytes(body),
-        sending=sending,
-    )
-    return written_in(await client.send(request))
+    path = resource.path(namespace=namespace)
+    return await _send(client, Verb.CREATE, resource, path=path, body=_bytes(body), sending=sending)
 
 
 async def create_many(
@@ -107,14 +101,8 @@ async def replace(
         Conflict: It is not.
         KubeError: Anything else.
     """
-    request = Request(
-        verb=Verb.UPDATE,
-        resource=resource,
-        path=resource.path(namespace=namespace, name=name),
-        body=_bytes(body),
-        sending=sending,
-    )
-    return written_in(await client.send(request))
+    path = resource.path(namespace=namespace, name=name)
+    return await _send(client, Verb.UPDATE, resource, path=path, body=_bytes(body), sending=sending)
 
 
 async def replace_status(
@@ -142,14 +130,10 @@ async def replace_status(
         {"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version},
         {"op": "add", "path": "/status", "value": status},
     ]
-    request = Request(
-        verb=Verb.PATCH,
-        resource=resource,
-        path=resource.path(namespace=namespace, name=name, subresource="status"),
-        body=_encode(patch),
-        content_type=_JSON_PATCH,
+    path = resource.path(namespace=namespace, name=name, subresource="status")
+    return await _send(
+        client, Verb.PATCH, resource, path=path, body=_encode(patch), content_type=_JSON_PATCH
     )
-    return written_in(await client.send(request))
 
 
 async def merge_patch(
@@ -169,14 +153,10 @@ async def merge_patch(
         Conflict: A condition in the body does not hold.
         KubeError: Anything else.
     """
-    request = Request(
-        verb=Verb.PATCH,
-        resource=resource,
-        path=resource.path(namespace=namespace, name=name, subresource=subresource),
-        body=_encode(body),
-        content_type=_MERGE_PATCH,
+    path = resource.path(namespace=namespace, name=name, subresource=subresource)
+    return await _send(
+        client, Verb.PATCH, resource, path=path, body=_encode(body), content_type=_MERGE_PATCH
     )
-    return written_in(await client.send(request))
 
 
 async def delete(
@@ -236,6 +216,27 @@ async def delete_collection(
         body=_delete_options(uid=None, grace_seconds=grace_seconds),
     )
     await client.send(request)
+
+
+async def _send(
+    client: KubeClient,
+    verb: Verb,
+    resource: Resource,
+    *,
+    path: str,
+    body: bytes,
+    content_type: str = JSON,
+    sending: Sending = ORDINARY,
+) -> Written:
+    request = Request(
+        verb=verb,
+        resource=resource,
+        path=path,
+        body=body,
+        content_type=content_type,
+        sending=sending,
+    )
+    return written_in(await client.send(request))
 
 
 def _delete_options(*, uid: str | None, grace_seconds: int | None) -> bytes:

@@ -12,16 +12,16 @@ import pytest
 
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.events import WRITE_AT, EventRecorder, Happening, Regarding, Severity
+from drumline.kube.events import WRITE_AT, EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.request import Verb
 from drumline.kube.resources import EVENTS, TRAINING_JOBS, TRAINING_QUEUES
 
 _NOTE = "needs 8 GPUs, 4 are free"
 
 
-def _waiting(namespace: str) -> Happening:
+def _waiting(namespace: str) -> Occurrence:
     job = Regarding(resource=TRAINING_JOBS, namespace=namespace, name="llm", uid="job-uid")
-    return Happening(regarding=job, reason="Waiting", action="Queue", note=_NOTE)
+    return Occurrence(regarding=job, reason="Waiting", action="Queue", note=_NOTE)
 
 
 @asynccontextmanager
@@ -111,7 +111,7 @@ async def test_an_event_that_is_refused_is_dropped_and_the_next_one_written(
 ) -> None:
     async with _recording(client) as recorder:
         recorder.record(_waiting("no-such-namespace"))
-        other = Happening(
+        other = Occurrence(
             regarding=Regarding(
                 resource=TRAINING_QUEUES, namespace="", name="research", uid="queue-uid"
             ),

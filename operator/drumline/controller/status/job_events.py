@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.api.conditions import Phase
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.kube.events import EventRecorder, Happening, Regarding, Severity
+from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.resources import TRAINING_JOBS
 from drumline.lifecycle.model.job import Job
 
@@ -66,7 +66,7 @@ class JobEvents:
             resource=TRAINING_JOBS, namespace=job.namespace, name=job.name, uid=job.uid
         )
         self._recorder.record(
-            Happening(
+            Occurrence(
                 regarding=regarding, reason=reason, action=action, note=note, severity=severity
             )
         )
