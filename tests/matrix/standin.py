@@ -225,7 +225,7 @@ class StandIn:
                         index=index,
                         pod_uid=agent.pod_uid,
                         address=agent.address,
-                        birth=gang.births[index],
+                        pod_generation=gang.births[index],
                         node_ready=index not in self.unreported or gang.births[index] > 1,
                     )
                     for index, agent in sorted(gang.agents.items())

@@ -26,10 +26,10 @@ from drumline_trainer.contract import (
 MAX_STATUS_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 3.0
 CONNECT_SECONDS = 1.5
-"""A dead node answers nothing, not even a refusal: its place must not wait long for that."""
+"""A dead node answers nothing, not even a refusal: the failure must be noticed soon."""
 AT_ONCE = 16
-"""Agents that workers talk to at the same time: those that never answer must not hold them all.
-A look that waits for news has no part in it: there is one a job."""
+"""Agents that workers talk to at the same time: agents that never answer must not block them
+all. Long polls do not count: there is one for each job."""
 
 
 class OtherMembersError(Exception):
@@ -69,7 +69,7 @@ class AgentClient:
             await self._session.close()
 
     async def push(self, record: GenerationRecord, *, token: bytes) -> None:
-        """Hand a record to the store's agent, which tells the others. Idempotent.
+        """Hand a record to the agent that serves the store; it forwards it. Idempotent.
 
         Raises:
             AgentError: not reachable, or the record was refused.

@@ -60,7 +60,7 @@ class MemberAddress:
     index: int
     pod_uid: str
     address: str
-    birth: int
+    pod_generation: int
     """Generation its pod was created in."""
     node_ready: bool = True
     """Whether the API server hears its node."""
@@ -228,8 +228,9 @@ class AgentWatch:
         silent = [
             (by_index[member.index], member.seconds)
             for member in answer.silent
-            # A later birth: the pod at this index is one that the answering agent does not know.
-            if member.index in by_index and by_index[member.index].birth <= answer.generation
+            # A pod of a later generation is not known to the answering agent.
+            if member.index in by_index
+            and by_index[member.index].pod_generation <= answer.generation
         ]
         verdicts = await asyncio.gather(
             *(self._is_lost(state, member, seconds) for member, seconds in silent)

@@ -68,7 +68,8 @@ def run(
     """Watch until `stop` is set; to be run in a thread of its own, with credentials of its own.
 
     Kopf cancels every task of its loop when it ends, and gives a watch up for an object it cannot
-    decode. Neither may touch the operator, whose own informers wake the same keys: it begins anew.
+    decode. Neither may affect the operator, whose own informers wake the same keys: Kopf is started
+    again.
     """
     while not stop.is_set():
         try:

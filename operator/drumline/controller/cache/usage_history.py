@@ -1,4 +1,4 @@
-"""What each queue has had of the cluster: the past that fair shares count.
+"""The usage history of each queue: the past use that fair shares count.
 
 Observed every few seconds from what queues hold; in between, and until the next look, they are
 taken to hold the same. It is kept in the status of each queue too, at a slow pace, so that a new
@@ -34,13 +34,13 @@ class UsageHistory:
         self._at: float | None = None
 
     def restore(self, statuses: Mapping[str, Json], *, now: float) -> None:
-        """Take over what queues' statuses say, by name; what is no figure counts as none."""
-        found: dict[str, float] = {}
+        """Take over the figures in the queues' statuses; a malformed figure counts as none."""
+        history: dict[str, float] = {}
         for name, status in statuses.items():
             had, at = status.get("shareSeconds"), _moment(status.get("shareSecondsAt"))
             if isinstance(had, int) and at is not None:
-                found |= self._later({name: float(had)}, {}, now - at)
-        self._history, self._at = found, now
+                history |= self._later({name: float(had)}, {}, now - at)
+        self._history, self._at = history, now
 
     def at(self, now: float) -> Mapping[str, float]:
         """`Snapshot.history` at this moment."""
@@ -53,13 +53,15 @@ class UsageHistory:
         self._history, self._at = self.at(now), now
         self._shares = dominant_shares(snapshot)
 
-    def told(self, name: str, *, before: Json, changed: bool, now: float) -> dict[str, Any]:
-        """The fields of a queue's status that say what it has had.
+    def status_fields(
+        self, name: str, *, before: Json, changed: bool, now: float
+    ) -> dict[str, Any]:
+        """The fields of a queue's status that hold its history.
 
         Args:
             name: the queue.
             before: its status.
-            changed: whether that is to be written anyway.
+            changed: whether the status is to be written anyway.
             now: seconds since the epoch.
         """
         known = {key: before[key] for key in ("shareSeconds", "shareSecondsAt") if key in before}

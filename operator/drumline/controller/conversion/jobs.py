@@ -1,4 +1,4 @@
-"""Jobs, their pods and queues as the API server shows them -> what the pure rooms decide on."""
+"""TrainingJobs as the API server shows them -> the values that lifecycle and scheduler read."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:
     """The largest first: every smaller one lies within it."""
     asked = (topology.slices if topology else None) or []
     return tuple(
-        Slice(level=one.level, pods=one.nodes, required=one.required)
-        for one in sorted(asked, key=lambda one: -one.nodes)
+        Slice(level=request.level, pods=request.nodes, required=request.required)
+        for request in sorted(asked, key=lambda request: -request.nodes)
     )
 
 

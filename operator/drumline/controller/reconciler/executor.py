@@ -1,7 +1,6 @@
-"""Doing what a plan says: create members, delete pods, tell the agents, delete the job.
+"""Carries out the actions of a plan: create members, delete pods, push records, delete the job.
 
-What was done is remembered only until the caches show it; losing that memory (a restart) costs a
-harmless 409, never a second pod.
+What was done is remembered (`job_memory`) only until the caches show it.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
+from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import (
@@ -52,64 +51,23 @@ from drumline_trainer.contract import Notice
 
 log = logs.get("drumline.controller.reconciler.executor")
 
-UNSEEN_SECONDS = 10.0
-"""A pod created by us that the watch does not show within this time is created again."""
 AGENT_RETRY_SECONDS = 0.5
 MAX_AGENT_RETRY_SECONDS = 8.0
-NAMESAKE_RETRY_SECONDS = 0.5
+TAKEN_NAME_RETRY_SECONDS = 0.5
 NOTICE_TRIES = 3
-"""Members that are tried with a notice before it is put off."""
+"""Members that a notice is offered to before it is put off."""
 
 
 class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing went wrong
-    """Look at this key again after `seconds`."""
+    """Reconcile this key again after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
         self.seconds = seconds
 
 
-class GangRefused(Exception):  # noqa: N818 - a verdict of the API server
-    """The API server will not have these pods (a quota, Pod Security, RBAC); says why."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is remembered of one job between two reconciles; all of it may be lost."""
-
-    has_children: bool = False
-    """Whether Secret and policy were made sure of: they outlive every generation."""
-    unseen: dict[str, float] = field(default_factory=dict[str, float])
-    """Pods created, by name, with the time: not shown by the watch yet."""
-    protected: set[int] = field(default_factory=set[int])
-    """Sizes of the job whose disruption budget was made sure of."""
-    acknowledged_generation: int | None = None
-    contradicted_generation: int | None = None
-    heard_generation: int = 0
-    """The newest that the agents spoke of."""
-    notified: str = ""
-    """Id of the notice that the agents have."""
-    withdrawn: str = ""
-    """Id of the notice that they were told to forget."""
-    agent_failures: int = 0
-    """Of pushes and notices, in a row."""
-    figures_at: float | None = None
-    written_at: float = 0.0
-    """Our last status write."""
-
-    @property
-    def known_generation(self) -> int:
-        """The newest that the agents were told, as far as we can tell."""
-        return max(self.acknowledged_generation or 0, self.heard_generation)
-
-    def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
-        """Names still to be expected; those shown or overdue are dropped."""
-        self.unseen = {
-            name: since
-            for name, since in self.unseen.items()
-            if name not in shown and now < since + UNSEEN_SECONDS
-        }
-        return frozenset(self.unseen)
+class GangRejected(Exception):  # noqa: N818 - a verdict of the API server
+    """The API server rejects these pods (a quota, Pod Security, RBAC); says why."""
 
 
 class Executor:
@@ -145,15 +103,15 @@ class Executor:
         self._clock = clock
 
     def token(self, job: Job) -> bytes:
-        """What this job's agents know their operator by."""
+        """The token by which this job's agents recognise their operator."""
         return children.job_token(self._signing_key, job.uid)
 
-    async def act(self, job: Job, action: Action, memory: Memory) -> None:
+    async def act(self, job: Job, action: Action, memory: JobMemory) -> None:
         """Do one action.
 
         Raises:
-            RetryLater: it is under way; look again.
-            GangRefused: the API server refuses the pods.
+            RetryLater: it is under way; reconcile again.
+            GangRejected: the API server refuses the pods.
             KubeError: the API server did not do it.
         """
         match action:
@@ -162,7 +120,7 @@ class Executor:
             case DeleteGenerations():
                 await self._delete_pods(job, action.generations)
             case DeletePods():
-                await asyncio.gather(*(self._delete_stray(job, pod) for pod in action.pods))
+                await asyncio.gather(*(self._delete_orphan_pod(job, pod) for pod in action.pods))
             case PushRecord():
                 await self._push(job, action, memory)
             case ProtectMembers():
@@ -176,14 +134,14 @@ class Executor:
         """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
         await self._delete_where(f"{LABEL_JOB_UID}={job_uid}", namespace=namespace)
 
-    async def _create_members(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
+    async def _create_members(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         try:
             if not memory.has_children:
                 await self._create_children(job)
                 memory.has_children = True
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
-            raise GangRefused(error.message) from error
+            raise GangRejected(error.message) from error
 
     async def _create_children(self, job: Job) -> None:
         """Secret and policy: before any pod that needs or must be covered by them."""
@@ -199,7 +157,7 @@ class Executor:
                 self._create_child(job, SECRETS, secret),
             )
 
-    async def _protect(self, job: Job, memory: Memory) -> None:
+    async def _protect(self, job: Job, memory: JobMemory) -> None:
         budget = children.disruption_budget(job)
         await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
         memory.protected.add(job.spec.nodes)
@@ -209,7 +167,7 @@ class Executor:
         with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
             await writes.create(self._client, resource, body=body, namespace=job.namespace)
 
-    async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: Memory) -> None:
+    async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         pool = job.status.assignment.gpu_pool if job.status.assignment else ""
         gpu_resource = self._gpu_resource(pool)
         if gpu_resource is None:
@@ -249,15 +207,15 @@ class Executor:
             self._client, PODS, namespace=namespace, label_selector=label_selector
         )
 
-    async def _delete_stray(self, job: Job, pod: PodFacts) -> None:
-        """Gracefully: on a dead node it stays until somebody who knows says that it is gone."""
-        log.info("stray_deleted", job=job.key, pod=pod.name, node=pod.node)
+    async def _delete_orphan_pod(self, job: Job, pod: PodFacts) -> None:
+        """With its grace period: on a dead node it stays until the node is known to be gone."""
+        log.info("orphan_pod_deleted", job=job.key, pod=pod.name, node=pod.node)
         with suppress(NotFound, Conflict):
             await writes.delete(
                 self._client, PODS, name=pod.name, namespace=job.namespace, uid=pod.uid
             )
 
-    async def _push(self, job: Job, action: PushRecord, memory: Memory) -> None:
+    async def _push(self, job: Job, action: PushRecord, memory: JobMemory) -> None:
         record = action.record
         try:
             await self._agents.push(record, token=self.token(job))
@@ -268,16 +226,16 @@ class Executor:
             raise _agent_later(job, error, memory) from None
         memory.agent_failures = 0
         memory.acknowledged_generation = record.generation
-        memory.notified = ""  # its leader may be new, and has not heard a notice that still stands
+        memory.notified = ""  # a new leader does not know a notice that still stands
         members = len(record.members)
         log.info("record_pushed", job=job.key, generation=record.generation, members=members)
         raise RetryLater(0.0)
 
-    async def _notify(self, job: Job, notice: Notice, memory: Memory) -> None:
-        """Tell the leader, or whoever comes after it, of the gang as its agents know it."""
+    async def _notify(self, job: Job, notice: Notice, memory: JobMemory) -> None:
+        """Give the notice to the leader as the agents know it, or to one of the next members."""
         joining = job.status.assignment.joining if job.status.assignment else None
         if joining and not memory.known_generation:
-            error = AgentError("the gang was not heard yet: its leader may be a new member or not")
+            error = AgentError("no agent of the gang has reported yet: its leader is not known")
             raise _agent_later(job, error, memory)
         pods = reachable_agents(job.status, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
@@ -303,17 +261,17 @@ class Executor:
             )
 
 
-def _agent_later(job: Job, error: AgentError, memory: Memory) -> RetryLater:
-    """When to try an agent again: later and later."""
+def _agent_later(job: Job, error: AgentError, memory: JobMemory) -> RetryLater:
+    """When to try an agent again: exponential backoff."""
     steps = min(memory.agent_failures, 8)
     memory.agent_failures += 1
     delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
-    log.info("agent_not_told", job=job.key, error=str(error), retry_in_seconds=delay)
+    log.info("agent_push_failed", job=job.key, error=str(error), retry_in_seconds=delay)
     return RetryLater(delay)
 
 
 def _raise_worst(errors: list[KubeError]) -> None:
-    """A refusal says most; then what may pass; a taken name is ours or a namesake's that leaves."""
+    """Raise the most telling error: a rejection, then a transient error, then a taken name."""
     for error in errors:
         if isinstance(error, Forbidden | Invalid):
             raise error
@@ -321,4 +279,4 @@ def _raise_worst(errors: list[KubeError]) -> None:
         if not isinstance(error, AlreadyExists):
             raise error
     if errors:
-        raise RetryLater(NAMESAKE_RETRY_SECONDS)
+        raise RetryLater(TAKEN_NAME_RETRY_SECONDS)

@@ -13,13 +13,8 @@ from drumline.api.trainingjob import TrainingJobStatus
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.snapshots import Backoff
-from drumline.controller.reconciler.executor import (
-    UNSEEN_SECONDS,
-    Executor,
-    GangRefused,
-    Memory,
-    RetryLater,
-)
+from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
+from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.lifecycle import transitions
@@ -43,7 +38,7 @@ GOOD_RUN_SECONDS = 600.0
 STATUS_REFRESH_SECONDS = 10.0
 """At least this long between two writes that only say how a slow start goes on."""
 MAX_WRITES_A_RECONCILE = 4
-"""More in a row is a plan that does not settle: let others go first."""
+"""After more writes in a row the plan does not settle: let other jobs go first."""
 
 
 class Reconciler:
@@ -52,13 +47,13 @@ class Reconciler:
     Args:
         writer: how a status is written.
         executor: how actions are done.
-        watch: the eye on gangs that train.
+        watch: the watch of gangs that train.
         state: the caches.
         epoch: this leader's epoch.
         progress_seconds: at least this long between two refreshes of a job's figures.
         metrics: where outcomes are counted.
         ledger: where incidents and GPU-seconds are counted.
-        job_events: what users are told.
+        job_events: the events that users read.
         clock: seconds since the epoch.
     """
 
@@ -86,10 +81,10 @@ class Reconciler:
         self._ledger = ledger
         self._job_events = job_events
         self._clock = clock
-        self._memory: dict[str, Memory] = {}
+        self._memory: dict[str, JobMemory] = {}
 
     async def reconcile(self, key: str) -> float | None:
-        """Bring one job forward; returns in how many seconds to look again, or None.
+        """Bring one job forward; returns the seconds until it is due again, or None.
 
         Raises:
             RetryLater: to be tried again after a given time.
@@ -105,25 +100,25 @@ class Reconciler:
             job = self._state.jobs.get(key)
             if job is None:
                 return None
-            memory = self._memory.setdefault(job.uid, Memory())
+            memory = self._memory.setdefault(job.uid, JobMemory())
             observed = self._observe(job, memory)
             now = self._clock()
             planned = plan_job(job, observed, now=now, epoch=self._epoch)
             if planned.status is not None:
                 await self._writer.write(job, planned.status)
                 memory.written_at = now
-                self._tell(job, planned.status)
+                self._announce(job, planned.status)
                 continue
             try:
                 for action in planned.actions:
                     await self._executor.act(job, action, memory)
-            except GangRefused as refusal:
-                await self._release_refused(job, str(refusal))
+            except GangRejected as rejection:
+                await self._requeue_rejected(job, str(rejection))
                 continue
-            return self._next_look(job, memory, planned.requeue_at, now=now)
+            return self._requeue_after(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
 
-    def _observe(self, job: Job, memory: Memory) -> Observed:
+    def _observe(self, job: Job, memory: JobMemory) -> Observed:
         pods = tuple(self._state.pods.of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
         report = self._listen(job, pods, memory)
@@ -145,12 +140,12 @@ class Reconciler:
             withdrawn=memory.withdrawn,
         )
 
-    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> GangReport | None:
-        """Keep an eye on a gang whose agents know each other; what they said last."""
+    def _listen(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> GangReport | None:
+        """Watch a gang once its agents know each other; returns their latest report."""
         generation = job.status.generation
         trains = job.status.phase in {Phase.RUNNING, Phase.RECOVERING}
-        told = memory.acknowledged_generation == generation
-        if job.status.assignment is None or job.finished or not (trains or told):
+        acknowledged = memory.acknowledged_generation == generation
+        if job.status.assignment is None or job.finished or not (trains or acknowledged):
             self._watch.unfollow(job.uid)
             return None
         report = self._watch.report(job.uid)
@@ -160,7 +155,7 @@ class Reconciler:
             self._watch.follow(self._gang(job, pods, memory))
         return report
 
-    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: Memory) -> WatchedGang:
+    def _gang(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> WatchedGang:
         return WatchedGang(
             key=job.key,
             uid=job.uid,
@@ -171,14 +166,14 @@ class Reconciler:
                     index=pod.index,
                     pod_uid=pod.uid,
                     address=pod.ip,
-                    birth=pod.generation,
+                    pod_generation=pod.generation,
                     node_ready=self._state.nodes.is_ready(pod.node),
                 )
                 for pod in reachable_agents(job.status, pods, known=memory.known_generation)
             ),
         )
 
-    def _progress(self, job: Job, report: GangReport | None, memory: Memory) -> Progress | None:
+    def _progress(self, job: Job, report: GangReport | None, memory: JobMemory) -> Progress | None:
         """The gang's figures, when a refresh of status is due."""
         if not self._has_figures(job):
             memory.figures_at = None
@@ -191,55 +186,57 @@ class Reconciler:
         memory.figures_at = now
         return report.status.progress if report else None
 
-    def _next_look(
-        self, job: Job, memory: Memory, requeue_at: float | None, *, now: float
+    def _requeue_after(
+        self, job: Job, memory: JobMemory, requeue_at: float | None, *, now: float
     ) -> float | None:
-        looks: list[float] = []
+        delays: list[float] = []
         if requeue_at is not None:
-            looks.append(requeue_at - now)
+            delays.append(requeue_at - now)
         if self._has_figures(job) and memory.figures_at is not None:
-            looks.append(memory.figures_at + self._progress_seconds - now)
+            delays.append(memory.figures_at + self._progress_seconds - now)
         if memory.unseen:
-            looks.append(UNSEEN_SECONDS)
-        return max(0.0, min(looks)) if looks else None
+            delays.append(UNSEEN_SECONDS)
+        return max(0.0, min(delays)) if delays else None
 
     def _has_figures(self, job: Job) -> bool:
         return job.runs_trainer and job.status.phase == Phase.RUNNING
 
-    async def _release_refused(self, job: Job, message: str) -> None:
-        """The API server will not have this gang: give everything back, try much later."""
+    async def _requeue_rejected(self, job: Job, message: str) -> None:
+        """The API server rejects this gang: give its nodes back and requeue it with a backoff."""
         cause = f"the API server refused its pods: {message}"
         log.warning("gang_refused", job=job.key, error=message)
         now = self._clock()
         status = transitions.requeued(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
-        self._tell(job, status)
+        self._announce(job, status)
 
     def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
-        """A gang that loses its places again and again waits longer each time.
+        """A gang that loses its assignment again and again waits longer each time.
 
-        The first loss costs nothing, unless the API server refused the pods; a long good run wipes
-        the slate.
+        The first loss costs nothing, unless the API server rejected the pods; a run of
+        `GOOD_RUN_SECONDS` resets the count.
+
+            losses 1, 2, 3, 4 -> 0, 10, 20, 40 s;   rejections 1, 2, 3 -> 10, 20, 40 s
         """
         now, reason = self._clock(), str(status.reason)
         before = self._state.scheduling.backoffs.get(job.uid)
         started = parse_timestamp(job.status.started_at) if job.status.started_at else now
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
-        lenience = 1 if reason == Reason.API_REFUSED else 2
-        steps = min(count - lenience, 16)
+        free_losses = 1 if reason == Reason.API_REFUSED else 2
+        steps = min(count - free_losses, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         cause = status.incident or reason
         self._state.scheduling.backoffs[job.uid] = Backoff(
             until=now + delay, cause=cause, count=count
         )
 
-    def _tell(self, job: Job, status: TrainingJobStatus) -> None:
-        """Log, count and announce what has just become true."""
+    def _announce(self, job: Job, status: TrainingJobStatus) -> None:
+        """Log, count and announce a status that was written."""
         before = job.status
         self._job_events.became(job, status)
         self._ledger.observe(job.status, status)
         if status.reason == Reason.KUBELET_REFUSED:
-            self._distrust_refusers(job)
+            self._distrust_rejecting_nodes(job)
         if (status.phase, status.generation) != (before.phase, before.generation):
             log.info(
                 "job_phase",
@@ -261,7 +258,7 @@ class Reconciler:
         if (status.generation or 0) > (before.generation or 0):
             self._metrics.jobs.restarts.labels(reason=status.reason or "").inc()
 
-    def _distrust_refusers(self, job: Job) -> None:
+    def _distrust_rejecting_nodes(self, job: Job) -> None:
         for pod in self._state.pods.of(job.namespace, job.uid):
             if pod.end is not None and refused_by_kubelet(pod.end):
                 self._state.nodes.distrust(pod.node)

@@ -1,6 +1,6 @@
 """A cycle written down on request, for `drumline replay`.
 
-Asked for by SIGUSR1, so by nobody who may not run a program in the operator's pod: a capture names
+Requested by SIGUSR1, which needs the right to run a program in the operator's pod: a capture names
 every job and node of the cluster. The next cycle is written, with what it decided, to one file that
 only the operator's user can read, whole or not at all. The one before it goes first: there may be
 no room for two.
@@ -49,7 +49,7 @@ class CycleCaptures:
         now: float,
         decisions: Decisions,
     ) -> None:
-        """Write this cycle if one is wanted; a disk that fails is only told."""
+        """Write this cycle if a capture was requested; a failing disk is only logged."""
         if not self._wanted:
             return
         self._wanted = False

@@ -1,20 +1,25 @@
-"""Carrying out what a cycle decided: every decision becomes status before anything follows from it.
+"""Writes what a cycle decided: a decision becomes status before anything follows from it.
 
-A decision is written onto the very version of the job that it was made from: when somebody wrote
-the job since, the write fails, nothing has happened, and the next cycle decides anew.
+A decision is written onto the version of the job that it was made from: when the job was written
+since, the write conflicts, nothing has happened, and the next cycle decides again.
 
-A preemption takes two steps, so that a crash between any two writes leaves places promised to one
-job at most and tells nobody to leave for nothing: first the preemptor's future places (from then on
-held against all others), then the victims' `Disrupted`. Whoever was told to leave for a job that
-needs it no more may stay, and so may one that was to move and has nowhere to go. A job that moves
-is told to leave and promised its new places in one write; once its pods are gone it waits as any
-other that places are kept for.
+A preemption takes two steps, so that a crash between any two writes nominates each node for one job
+at most and evicts no job without need: first the preemptor is nominated to its future nodes (from
+then on reserved for it), then the victims get `Disrupted`. An eviction is withdrawn when its
+preemptor does not need the GPUs any more, and when the nodes a job was to move to are taken. A job
+that moves is evicted and nominated to its new nodes in one write; once its pods are gone it waits
+like any nominated job.
+
+    preemptor P needs n1, n2 of victim V
+    write 1  P: nominated n1, n2       a crash here: the next cycle plans V's eviction again
+    write 2  V: disruption by P        V saves, its pods end, P is placed on n1, n2
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.jobstatus import TrainingJobStatus
@@ -26,8 +31,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.eligibility import is_queued
-from drumline.lifecycle.transitions import disruption as yielding
-from drumline.lifecycle.transitions import membership as memberships
+from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -43,8 +47,21 @@ from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.scheduler.committer")
 
-Jobs = Mapping[str, "Job"]
-"""By uid, as they were when the cycle looked."""
+Jobs = Mapping[str, Job]
+"""By uid, as they were when the cycle took its snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Eviction:
+    """Why a job is evicted, and where it moves."""
+
+    by: str
+    by_uid: str
+    message: str
+    indices: list[int] | None = None
+    """Pod indices that an elastic gang gives up; None: all of them."""
+    moves_to_pool: str = ""
+    moves_to: tuple[str, ...] = ()
 
 
 class Committer:
@@ -56,7 +73,7 @@ class Committer:
         epoch: this leader's epoch.
         preemption_seconds: how long a job that is preempted may take to save.
         metrics: where decisions are counted.
-        job_events: what users are told.
+        job_events: the events that users read.
         enqueue: wakes the reconciler for a job's key.
     """
 
@@ -90,19 +107,21 @@ class Committer:
                 for each in decisions.preemptions
             ),
             *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
-            *(self._go_nowhere(jobs[uid], now=now) for uid in decisions.stay),
-            *(self._give_up_promise(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
+            *(self._cancel_move(jobs[uid], now=now) for uid in decisions.stay),
+            *(self._clear_nomination(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
         )
         return all(done)
 
     async def withdraw(self, jobs: Iterable[Job], *, now: float) -> bool:
-        """Let those stay that were told to leave for a job which needs it no more."""
+        """Withdraw the evictions whose preemptor does not need the GPUs any more."""
         known = {job.uid: job for job in jobs}
         done = await asyncio.gather(
             *(
-                self._let_stay(job, why=f"{_by(job)} does not need these GPUs any more", now=now)
+                self._withdraw_eviction(
+                    job, why=f"{_preemptor_name(job)} does not need these GPUs any more", now=now
+                )
                 for job in known.values()
-                if _gives_way(job) and not _is_promised(known.get(_preemptor(job)))
+                if _is_preempted(job) and not _still_needs_nodes(known.get(_preemptor_uid(job)))
             )
         )
         return all(done)
@@ -110,7 +129,7 @@ class Committer:
     async def _place(self, placed: Placed, job: Job, *, now: float) -> bool:
         if placed.replaced:
             return await self._replace(placed, job, now=now)
-        status = memberships.admitted(
+        status = membership.admitted(
             job,
             pool=placed.pool,
             nodes=placed.assignment,
@@ -141,7 +160,7 @@ class Committer:
 
     async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
         nodes = placed.assignment
-        status = memberships.members_replaced(
+        status = membership.members_replaced(
             job, nodes=nodes, replaced=placed.replaced, epoch=self._epoch, now=now
         )
         if not await self._write(job, status):
@@ -157,7 +176,7 @@ class Committer:
 
     async def _resize(self, resized: Resized, job: Job, *, now: float) -> bool:
         kept, added = resized.kept, resized.added
-        status = memberships.resized(job, kept=kept, added=added, epoch=self._epoch, now=now)
+        status = membership.resized(job, kept=kept, added=added, epoch=self._epoch, now=now)
         if not await self._write(job, status):
             return False
         grown = len(kept) + len(added) > job.size
@@ -173,7 +192,7 @@ class Committer:
 
     async def _preempt(self, preemption: Preemption, jobs: Jobs, *, why: str, now: float) -> bool:
         preemptor = jobs[preemption.uid]
-        status = yielding.nominated(
+        status = disruption.nominated(
             preemptor,
             pool=preemption.pool,
             nodes=preemption.assignment,
@@ -183,24 +202,22 @@ class Committer:
         )
         if not await self._write(preemptor, status):
             return False
-        victims = [self._disrupt(v, jobs[v.uid], preemptor, now=now) for v in preemption.victims]
+        victims = [
+            self._preempt_victim(v, jobs[v.uid], preemptor, now=now) for v in preemption.victims
+        ]
         return all(await asyncio.gather(*victims))
 
     async def _move(self, move: Move, job: Job, *, now: float) -> bool:
-        status = yielding.disrupted(
-            job,
-            kind=DisruptionKind.PREEMPTION,
+        eviction = _Eviction(
             by=str(move.why),
             by_uid=job.uid,
             message=f"moves to other nodes in pool {move.pool} ({move.why})",
-            deadline=now + self._preemption_seconds,
-            now=now,
+            moves_to_pool=move.pool,
+            moves_to=move.assignment,
         )
-        status = yielding.nominated_for_move(status, pool=move.pool, nodes=move.assignment)
-        if not await self._write(job, status):
+        if not await self._evict(job, eviction, now=now):
             return False
         self._metrics.jobs.moves.labels(reason=str(move.why)).inc()
-        self._job_events.became(job, status)
         log.info(
             "gang_moves",
             job=job.key,
@@ -210,25 +227,20 @@ class Committer:
         )
         return True
 
-    async def _disrupt(self, victim: Victim, job: Job, preemptor: Job, *, now: float) -> bool:
-        text = f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})"
-        status = yielding.disrupted(
-            job,
-            kind=DisruptionKind.PREEMPTION,
+    async def _preempt_victim(
+        self, victim: Victim, job: Job, preemptor: Job, *, now: float
+    ) -> bool:
+        eviction = _Eviction(
             by=preemptor.key,
             by_uid=preemptor.uid,
-            message=text,
-            deadline=now + self._preemption_seconds,
-            indices=_given_up(victim, job),
-            now=now,
+            message=f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})",
+            indices=_given_up_indices(victim, job),
+            moves_to_pool=victim.moves_to_pool,
+            moves_to=victim.moves_to,
         )
-        if victim.moves_to:
-            pool = victim.moves_to_pool
-            status = yielding.nominated_for_move(status, pool=pool, nodes=victim.moves_to)
-        if not await self._write(job, status):
+        if not await self._evict(job, eviction, now=now):
             return False
         self._metrics.jobs.preemptions.labels(reason=str(victim.why)).inc()
-        self._job_events.became(job, status)
         log.info(
             "gang_preempted",
             job=job.key,
@@ -238,20 +250,42 @@ class Committer:
         )
         return True
 
-    async def _give_up_promise(self, blocked: Blocked, job: Job) -> bool:
-        """Places are held only for a job that others are leaving for."""
+    async def _evict(self, job: Job, eviction: _Eviction, *, now: float) -> bool:
+        """Ask a job to save and to give its nodes up, and nominate it to new nodes if it moves."""
+        status = disruption.disrupted(
+            job,
+            kind=DisruptionKind.PREEMPTION,
+            by=eviction.by,
+            by_uid=eviction.by_uid,
+            message=eviction.message,
+            deadline=now + self._preemption_seconds,
+            indices=eviction.indices,
+            now=now,
+        )
+        if eviction.moves_to:
+            pool = eviction.moves_to_pool
+            status = disruption.nominated_for_move(status, pool=pool, nodes=eviction.moves_to)
+        if not await self._write(job, status):
+            return False
+        self._job_events.became(job, status)
+        return True
+
+    async def _clear_nomination(self, blocked: Blocked, job: Job) -> bool:
+        """Only a job that waits for its victims keeps its nomination."""
         waits = blocked.reason is BlockReason.WAITING_FOR_VICTIMS
         if waits or job.status.nominated is None:
             return True
-        return await self._write(job, yielding.nomination_cleared(job))
+        return await self._write(job, disruption.nomination_cleared(job))
 
-    async def _go_nowhere(self, job: Job, *, now: float) -> bool:
-        if not _gives_way(job):
+    async def _cancel_move(self, job: Job, *, now: float) -> bool:
+        if not _is_preempted(job):
             return True
-        return await self._let_stay(job, why="the nodes it was to move to are taken", now=now)
+        return await self._withdraw_eviction(
+            job, why="the nodes it was to move to are taken", now=now
+        )
 
-    async def _let_stay(self, job: Job, *, why: str, now: float) -> bool:
-        status = yielding.disruption_withdrawn(job, message=why, now=now)
+    async def _withdraw_eviction(self, job: Job, *, why: str, now: float) -> bool:
+        status = disruption.disruption_withdrawn(job, message=why, now=now)
         if not await self._write(job, status):
             return False
         log.info("preemption_withdrawn", job=job.key, why=why)
@@ -274,29 +308,33 @@ class Committer:
         return True
 
 
-def _gives_way(job: Job) -> bool:
+def _is_preempted(job: Job) -> bool:
     disruption = job.status.disruption
     return disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
 
 
-def _by(job: Job) -> str:
-    return job.status.disruption.by if job.status.disruption else "nobody"
+def _preemptor_name(job: Job) -> str:
+    return job.status.disruption.by if job.status.disruption else "the scheduler"
 
 
-def _preemptor(job: Job) -> str:
+def _preemptor_uid(job: Job) -> str:
     return job.status.disruption.by_uid if job.status.disruption else ""
 
 
-def _given_up(victim: Victim, job: Job) -> list[int] | None:
-    """Indices of the members that an elastic gang gives up; None: all of it leaves."""
+def _given_up_indices(victim: Victim, job: Job) -> list[int] | None:
+    """Indices of the members that an elastic gang gives up; None: all members."""
     if not victim.kept:
         return None
     kept = frozenset(victim.kept)
-    return [one.index for at, one in enumerate(members_of(job.status)) if at not in kept]
+    return [
+        member.index
+        for position, member in enumerate(members_of(job.status))
+        if position not in kept
+    ]
 
 
-def _is_promised(preemptor: Job | None) -> bool:
-    """Whether this job still waits for the places that others, or it itself, are to leave."""
+def _still_needs_nodes(preemptor: Job | None) -> bool:
+    """Whether this job still waits for nodes that its victims, or its own pods, are to leave."""
     if preemptor is None or preemptor.status.nominated is None:
         return False
     if preemptor.finished or preemptor.deleting:

@@ -23,7 +23,7 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.scheduler.forecasts")
 
 INTERVAL_SECONDS = 60.0
-REST = 20
+PAUSE_FACTOR = 20
 SAMPLES = 5
 
 
@@ -32,11 +32,11 @@ class Forecasts:
 
     Args:
         state: the caches.
-        usage: what queues have had.
+        usage: the usage history of the queues.
         policy: the choices of the cluster's owner.
         clock: seconds since the epoch.
-        wake: has the scheduler look, and tell what is new.
-        forecaster: `expected_starts`, or something like it.
+        wake: wakes the scheduler, which writes the new forecasts.
+        forecaster: `expected_starts`, or a stand-in for it.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class Forecasts:
         return self._starts.get(uid)
 
     async def run(self) -> None:
-        """Look ahead every minute, or as often as the rest allows; never returns."""
+        """Forecast every minute, or as often as the pause allows; never returns."""
         while True:
             began = time.perf_counter()
             try:
-                await self.look_ahead()
-            except Exception:  # words for people: the next look tries again
+                await self.forecast()
+            except Exception:  # information only: the next round tries again
                 log.exception("forecast_failed")
             took = time.perf_counter() - began
-            await asyncio.sleep(max(INTERVAL_SECONDS, REST * took))
+            await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
-    async def look_ahead(self) -> None:
-        """Work out when those who wait now will start."""
+    async def forecast(self) -> None:
+        """Forecast when the gangs that wait now will start."""
         now = self._clock()
         pending = self._state.scheduling.pending()
         if not pending:
@@ -82,7 +82,7 @@ class Forecasts:
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
         stopped = threading.Event()
         try:
-            found = await asyncio.to_thread(
+            starts = await asyncio.to_thread(
                 self._forecaster,
                 snapshot=snapshot,
                 pending=pending,
@@ -93,5 +93,5 @@ class Forecasts:
             )
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
-        self._starts = {one.uid: one for one in found}
+        self._starts = {start.uid: start for start in starts}
         self._wake()

@@ -35,11 +35,11 @@ PACE = 4
 """A pause of that many times the last decision: deciding takes a fifth of one core at most."""
 RETRY_SECONDS = 0.25
 FAILED_CYCLE_SECONDS = 5.0
-PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
 
 
 class SchedulerLoop:
-    """Gives waiting jobs their places.
+    """Assigns nodes to waiting jobs.
 
     Args:
         state: the caches.
@@ -49,7 +49,7 @@ class SchedulerLoop:
         clock: seconds since the epoch.
         wake: set when something may have changed.
         policy: the choices of the cluster's owner.
-        usage: what queues have had.
+        usage: the usage history of the queues.
         captures: where a cycle is written that is asked for.
     """
 
@@ -94,7 +94,7 @@ class SchedulerLoop:
                 delay = await self.cycle()
             except NotLeader:
                 raise
-            except Exception:  # whatever one object did to it, the next cycle may do without
+            except Exception:  # one bad object must not end the loop: the next cycle may succeed
                 log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
                 self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
@@ -120,7 +120,7 @@ class SchedulerLoop:
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
-        self._say(decisions)
+        self._explain_waiting(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
@@ -142,20 +142,22 @@ class SchedulerLoop:
             looks.append(max(0.05, decisions.retry_at - now))
         return min(looks) if looks else None
 
-    def _say(self, decisions: Decisions) -> None:
-        """Have waiting jobs say why they wait."""
+    def _explain_waiting(self, decisions: Decisions) -> None:
+        """Hand on why each waiting job waits; a nomination has told its own job already."""
         waiting: set[str] = set()
-        told = {preemption.uid for preemption in decisions.preemptions}  # by their nominations
+        nominated = {preemption.uid for preemption in decisions.preemptions}
         for blocked in decisions.blocked:
             job = self._state.jobs.get(blocked.key)
-            if job is not None and job.uid == blocked.uid and blocked.uid not in told:
+            if job is not None and job.uid == blocked.uid and blocked.uid not in nominated:
                 waiting.add(job.uid)
-                self._messages.say(job, reason=str(blocked.reason), message=_told(blocked))
+                self._messages.set(
+                    job, reason=str(blocked.reason), message=_message_with_remedy(blocked)
+                )
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
             text = f"priorityClassName {name!r} does not exist; create it or name another"
-            self._messages.say(job, reason=PRIORITY_CLASS_NOT_FOUND, message=text)
+            self._messages.set(job, reason=MISSING_PRIORITY_CLASS, message=text)
         self._messages.keep_only(waiting)
 
     def _observe(self, seconds: float, phase: str) -> None:
@@ -168,8 +170,8 @@ class SchedulerLoop:
             self._metrics.scheduling.pending_jobs.labels(reason=reason).set(count)
 
 
-def _told(blocked: Blocked) -> str:
-    """Why a job waits, and what somebody could do about it."""
+def _message_with_remedy(blocked: Blocked) -> str:
+    """Why a job waits, and what would let it start."""
     remedy = blocked.remedy
     if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
         return blocked.message

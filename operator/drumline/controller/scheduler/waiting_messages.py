@@ -1,4 +1,4 @@
-"""Why a job waits, told in its status: written at a pace of its own, so that no cycle waits for it.
+"""Why a job waits, written to its status: at a pace of its own, so that no cycle waits for it.
 
 The newest text a job is to have replaces one that is not written yet. A new reason is written as
 soon as its turn comes; a message whose numbers moved is refreshed at most once a minute, and so is
@@ -31,8 +31,8 @@ RETRY_SECONDS = 1.0
 REFRESH_SECONDS = 60.0
 
 
-class Text(NamedTuple):
-    """What a waiting job is to say."""
+class WaitingMessage(NamedTuple):
+    """Reason and message for the status of a waiting job."""
 
     key: str
     uid: str
@@ -44,12 +44,12 @@ class Text(NamedTuple):
 
 
 class WaitingMessages:
-    """Keeps what waiting jobs are to say until it is written.
+    """Keeps the messages of waiting jobs until they are written.
 
     Args:
         state: the caches.
         writer: how a status is written.
-        job_events: what users are told.
+        job_events: the events that users read.
         forecasts: when waiting jobs will probably start.
         clock: seconds since the epoch.
     """
@@ -68,12 +68,12 @@ class WaitingMessages:
         self._job_events = job_events
         self._forecasts = forecasts
         self._clock = clock
-        self._due: dict[str, Text] = {}
-        self._said_at: dict[str, float] = {}
+        self._due: dict[str, WaitingMessage] = {}
+        self._written_at: dict[str, float] = {}
         self._wake = asyncio.Event()
 
-    def say(self, job: Job, *, reason: str, message: str) -> None:
-        """Have the job say this, if it does not already."""
+    def set(self, job: Job, *, reason: str, message: str) -> None:
+        """Have this written to the job's status, unless it is there already."""
         before, now = job.status, self._clock()
         expected = self._forecasts.of(job.uid)
         start = expected.p50_at if expected else None
@@ -81,16 +81,18 @@ class WaitingMessages:
         if same and not _moved(before.expected_start, start, now=now):
             self._due.pop(job.uid, None)
             return
-        said_at = self._said_at.setdefault(job.uid, now)  # whoever wrote its words, these may wait
-        if before.reason == reason and now < said_at + REFRESH_SECONDS:
+        written_at = self._written_at.setdefault(
+            job.uid, now
+        )  # whoever wrote its words, these may wait
+        if before.reason == reason and now < written_at + REFRESH_SECONDS:
             return
         by = expected.p90_at if expected else None
-        self._due[job.uid] = Text(job.key, job.uid, reason, message, start, by)
+        self._due[job.uid] = WaitingMessage(job.key, job.uid, reason, message, start, by)
         self._wake.set()
 
     def keep_only(self, uids: Collection[str]) -> None:
-        """Forget all jobs but these: the others do not wait any more."""
-        for memory in (self._due, self._said_at):
+        """Forget all jobs but these: no other job waits any more."""
+        for memory in (self._due, self._written_at):
             for uid in memory.keys() - set(uids):
                 del memory[uid]
 
@@ -110,7 +112,7 @@ class WaitingMessages:
                 self._wake.clear()
             await asyncio.sleep(PAUSE_SECONDS if all(done) else RETRY_SECONDS)
 
-    async def _write(self, text: Text) -> bool:
+    async def _write(self, text: WaitingMessage) -> bool:
         """Write one text; False when it has to be tried again."""
         job = self._state.jobs.get(text.key)
         if job is None or job.uid != text.uid or not _waits(job):
@@ -127,7 +129,7 @@ class WaitingMessages:
         except KubeError as error:  # a conflict too: the newer version may wait no more
             log.debug("waiting_text_not_written", job=job.key, error=str(error))
             return False
-        self._said_at[text.uid] = now
+        self._written_at[text.uid] = now
         if job.status.reason != text.reason:
             log.info("gang_waits", job=job.key, reason=text.reason, message=text.message)
             self._job_events.waits(job, reason=text.reason, message=text.message)
@@ -140,8 +142,8 @@ def _waits(job: Job) -> bool:
     return is_queued(job) if assignment is None else bool(assignment.lost)
 
 
-def _moved(told: str | None, start: float | None, *, now: float) -> bool:
+def _moved(before: str | None, start: float | None, *, now: float) -> bool:
     """Whether another expected start is worth a write."""
-    if told is None or start is None:
-        return (told is None) != (start is None)
-    return abs(parse_timestamp(told) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)
+    if before is None or start is None:
+        return (before is None) != (start is None)
+    return abs(parse_timestamp(before) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)

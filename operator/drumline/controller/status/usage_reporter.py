@@ -86,14 +86,14 @@ class UsageReporter:
             for view in list(informer.values()):
                 status = statuses.get((resource.plural, view.name))
                 if status is not None and resource is TRAINING_QUEUES:
-                    status |= self._past_of(view, status, now=now)
+                    status |= self._usage_fields(view, status, now=now)
                 if status is not None and status != view.status:
                     await self._write(resource, view, status)
 
-    def _past_of(self, view: ObjectView, status: Json, *, now: float) -> Json:
+    def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
         """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
         changed = any(view.status.get(field) != value for field, value in status.items())
-        return self._usage.told(view.name, before=view.status, changed=changed, now=now)
+        return self._usage.status_fields(view.name, before=view.status, changed=changed, now=now)
 
     def _report_goodput(self) -> None:
         productive: Counter[str] = Counter()
@@ -110,7 +110,8 @@ class UsageReporter:
 
     def _report_disruptions(self) -> None:
         announced = Counter(
-            (str(one.kind), one.confidence.name.lower()) for one in self._state.nodes.disruptions()
+            (str(disruption.kind), disruption.confidence.name.lower())
+            for disruption in self._state.nodes.disruptions()
         )
         self._metrics.recovery.node_disruptions.clear()
         for (kind, confidence), nodes in announced.items():

@@ -1,4 +1,4 @@
-"""The one way by which a job's status is written, whoever decided it."""
+"""The only way in which a job's status is written, whatever component decided it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.lifecycle.model.job import Job
 
 
 class StatusWriter:
-    """Writes a job's status if nobody else did since, and makes it the newest version known.
+    """Writes a job's status unless it was written since, and makes it the newest version known.
 
     Args:
         client: fenced writes to the API server.
@@ -33,7 +33,7 @@ class StatusWriter:
         """Replace the status of `job` as it was read.
 
         Raises:
-            Conflict: somebody wrote it meanwhile (a user's edit, or another leader).
+            Conflict: it was written meanwhile (a user's edit, or another leader).
             KubeError: anything else.
         """
         written = await writes.replace_status(

@@ -73,7 +73,7 @@ async def eye(agents: list[FakeAgent]) -> AsyncIterator[Eye]:
 
 def gang(agents: list[FakeAgent], *, lost_after: float = 5.0) -> WatchedGang:
     members = tuple(
-        MemberAddress(index=index, pod_uid=f"pod-{index}", address=agent.address, birth=1)
+        MemberAddress(index=index, pod_uid=f"pod-{index}", address=agent.address, pod_generation=1)
         for index, agent in enumerate(agents)
     )
     return WatchedGang(
@@ -213,7 +213,7 @@ async def test_the_silence_of_a_predecessor_is_not_held_against_a_new_pod(
 ) -> None:
     agents[2].die()
     agents[0].change(silent=(SilentMember(index=2, seconds=100.0),))
-    eye.watch.follow(with_member(gang(agents), 2, birth=2))
+    eye.watch.follow(with_member(gang(agents), 2, pod_generation=2))
     assert (await eye.until(lambda _: True)).lost == frozenset()
 
 

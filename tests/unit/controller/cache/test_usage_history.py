@@ -62,20 +62,20 @@ def test_a_status_is_refreshed_rarely_by_itself_and_with_whatever_else_is_writte
     before = {"shareSeconds": 400, "shareSecondsAt": timestamp(T0), "gpus": "0/4"}
     same = {"shareSeconds": 400, "shareSecondsAt": timestamp(T0)}
     soon, late = T0 + WRITE_SECONDS - 1, T0 + WRITE_SECONDS
-    assert past.told("q", before=before, changed=False, now=soon) == same
-    assert past.told("q", before=before, changed=True, now=soon) == {
+    assert past.status_fields("q", before=before, changed=False, now=soon) == same
+    assert past.status_fields("q", before=before, changed=True, now=soon) == {
         "shareSeconds": 264,
         "shareSecondsAt": timestamp(soon),
     }
-    assert past.told("q", before=before, changed=False, now=late)["shareSeconds"] == 264
+    assert past.status_fields("q", before=before, changed=False, now=late)["shareSeconds"] == 264
 
 
 def test_a_queue_that_never_held_anything_says_nothing() -> None:
     past = UsageHistory(half_life=HALF_LIFE)
     past.observe(empty(), now=T0)
-    assert past.told("q", before={}, changed=True, now=T0 + WRITE_SECONDS) == {}
+    assert past.status_fields("q", before={}, changed=True, now=T0 + WRITE_SECONDS) == {}
     gone = {"shareSeconds": 1, "shareSecondsAt": timestamp(T0 - WRITE_SECONDS)}
-    assert past.told("q", before=gone, changed=False, now=T0) == {
+    assert past.status_fields("q", before=gone, changed=False, now=T0) == {
         "shareSeconds": 0,
         "shareSecondsAt": timestamp(T0),
     }

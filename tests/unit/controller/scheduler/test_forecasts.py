@@ -52,7 +52,7 @@ async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
         wake=lambda: woken.append(True),
     )
     assert forecasts.of("2") is None
-    await forecasts.look_ahead()
+    await forecasts.forecast()
     expected = forecasts.of("2")
     assert expected is not None
     assert expected.p50_at is not None
@@ -70,9 +70,9 @@ async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
         clock=lambda: NOW,
         wake=lambda: None,
     )
-    await forecasts.look_ahead()
+    await forecasts.forecast()
     state.on_job(job_view("waits", uid="2"), None)
-    await forecasts.look_ahead()
+    await forecasts.forecast()
     assert forecasts.of("2") is None
 
 
@@ -96,7 +96,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
         wake=lambda: None,
         forecaster=long_forecast,
     )
-    look = asyncio.create_task(forecasts.look_ahead())
+    look = asyncio.create_task(forecasts.forecast())
     await asyncio.to_thread(began.wait)
     look.cancel()
     with suppress(asyncio.CancelledError):

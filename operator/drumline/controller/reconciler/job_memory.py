@@ -1,0 +1,50 @@
+"""What the reconciler remembers of a job between two runs.
+
+All of it may be lost (a restart): that costs a harmless 409 or a second push, never a second pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+UNSEEN_SECONDS = 10.0
+"""A pod created by us that the watch does not show within this time is created again."""
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """The memory of one job."""
+
+    has_children: bool = False
+    """Whether Secret and NetworkPolicy exist: they outlive every generation."""
+    unseen: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods created, by name, with the time: not shown by the watch yet."""
+    protected: set[int] = field(default_factory=set[int])
+    """Sizes of the job whose disruption budget exists."""
+    acknowledged_generation: int | None = None
+    contradicted_generation: int | None = None
+    heard_generation: int = 0
+    """The newest generation that the agents reported."""
+    notified: str = ""
+    """Id of the notice that the agents have."""
+    withdrawn: str = ""
+    """Id of the notice that was withdrawn from them."""
+    agent_failures: int = 0
+    """Of pushes and notices, in a row."""
+    figures_at: float | None = None
+    written_at: float = 0.0
+    """Our last status write."""
+
+    @property
+    def known_generation(self) -> int:
+        """The newest generation that the agents know of, as far as this process knows."""
+        return max(self.acknowledged_generation or 0, self.heard_generation)
+
+    def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
+        """Names of pods still to be expected; shown and overdue names are dropped."""
+        self.unseen = {
+            name: since
+            for name, since in self.unseen.items()
+            if name not in shown and now < since + UNSEEN_SECONDS
+        }
+        return frozenset(self.unseen)
