@@ -124,6 +124,6 @@ def test_while_victims_are_picked_the_gang_need_not_be_entitled_yet() -> None:
 
 def test_what_is_borrowed_weighs_less_the_larger_the_weight_is() -> None:
     scales = FairShareWeights(weights=[1.0, 3.0], past=[0.0, 0.0])
-    assert not scales.outweighs(1, 4, other=0, others=2)
-    assert scales.outweighs(1, 6, other=0, others=2)
-    assert scales.outweighs(0, 2, other=1, others=6)
+    assert not scales.is_at_least(1, 4, 0, 2)
+    assert scales.is_at_least(1, 6, 0, 2)
+    assert scales.is_at_least(0, 2, 1, 6)
