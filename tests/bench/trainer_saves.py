@@ -22,12 +22,12 @@ from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.checkpoint import shard_file
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 from tests.bench.report import FOLDER, Row
 from tests.layouts.pool import Pool
@@ -101,17 +101,17 @@ def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
 def saves(placement: Placement, config: TrainerConfig) -> Saves:
     """Save a sharded state in every way; collective."""
     join(placement, device=CPU)
-    world = World.join(checked_layout(config, world_size=placement.world_size), device=CPU)
-    trainee = assemble(config, world)
-    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
-    slices = ShardedAdamW(trainee.slices, config.optimizer).slices()
+    world = World.join(validated_layout(config, world_size=placement.world_size), device=CPU)
+    parallel_model = assemble(config, world)
+    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
+    slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
     norms = [one for one in slices if "norm" in one.name]
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
     assert placement.checkpoint_folder is not None
     step = 0
 
-    def save(*, change: Sequence[Slice] = slices) -> float:
+    def save(*, change: Sequence[TensorSlice] = slices) -> float:
         nonlocal step
         step += 1
         for one in change:
@@ -175,7 +175,7 @@ def _no_digests() -> Iterator[None]:
         shard_file.hasher = known
 
 
-def _write(path: Path, slices: Sequence[Slice]) -> None:
+def _write(path: Path, slices: Sequence[TensorSlice]) -> None:
     with path.open("wb", buffering=0) as file:
         for part in slices:
             file.write(part.tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.assembly.assemble import Trainee, assemble
+from drumline_trainer.assembly.assemble import assemble
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
@@ -23,7 +24,7 @@ from drumline_trainer.rank import exit_code_of, run_rank
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
@@ -87,7 +88,7 @@ def train_with_death(
         sys.exit(exit_code_of(error))
 
 
-def joined(placement: Placement, config: TrainerConfig) -> tuple[Trainee, World]:
+def joined(placement: Placement, config: TrainerConfig) -> tuple[ParallelModel, World]:
     """Join the others and build this rank's share of the model, without values."""
     torch.set_num_threads(1)
     join(placement, device=CPU)
@@ -97,15 +98,15 @@ def joined(placement: Placement, config: TrainerConfig) -> tuple[Trainee, World]
 
 def training_state(
     placement: Placement, config: TrainerConfig, *, seed: int | None = None
-) -> list[Slice]:
+) -> list[TensorSlice]:
     """Join, and give weights and moments; initialized by `seed`, else full of NaN."""
-    trainee, _ = joined(placement, config)
-    slices = ShardedAdamW(trainee.slices, config.optimizer).slices()
+    parallel_model, _ = joined(placement, config)
+    slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
     if seed is None:
         for one in slices:
             one.tensor.fill_(float("nan"))
     else:
-        initialize_slices(trainee.slices, config=config.model, seed=seed)
+        initialize_slices(parallel_model.slices, config=config.model, seed=seed)
     return slices
 
 

@@ -14,14 +14,14 @@ from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, train_rank, training_state
 from tests.gloo.stored import same_bits, whole_tensors
 
 
-def fill(slices: list[Slice], value: float) -> None:
+def fill(slices: list[TensorSlice], value: float) -> None:
     for one in slices:
         one.tensor.fill_(value)
 

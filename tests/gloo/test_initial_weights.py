@@ -20,9 +20,9 @@ from tests.gloo.jobs import joined
 
 
 def weights(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
-    trainee, _ = joined(placement, config)
-    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
-    pipe.send([(part.name, part.box, part.tensor.numpy()) for part in trainee.slices])
+    parallel_model, _ = joined(placement, config)
+    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
+    pipe.send([(part.name, part.box, part.tensor.numpy()) for part in parallel_model.slices])
     dist.destroy_process_group()
 
 

@@ -18,7 +18,7 @@ from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.optimization.gradients import clip_gradients
-from drumline_trainer.parallelism.batch_shard import Share
+from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.boxes import Box
 from tests.gloo.configs import small
@@ -27,11 +27,11 @@ from tests.gloo.jobs import joined, train_rank
 
 
 def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
-    trainee, world = joined(placement, config)
-    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
-    trainee.weights.publish()
+    parallel_model, world = joined(placement, config)
+    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
+    parallel_model.weights.refresh_copies()
     dataset = open_dataset(config.data, seed=config.seed)
-    share = Share.of(dataset, config=config, world=world)
+    share = BatchShard.of(dataset, config=config, world=world)
     reporter = RunReporter(
         config=config,
         placement=placement,
@@ -40,10 +40,12 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
         losses_file=None,
         peak_flops=None,
     )
-    loss = forward_backward(trainee, iter([share.load(0)]), device=world.device, reporter=reporter)
-    found = trainee.gradients()
+    loss = forward_backward(
+        parallel_model, iter([share.load(0)]), device=world.device, reporter=reporter
+    )
+    found = parallel_model.gradients()
     totals = clip_gradients(
-        trainee.slices,
+        parallel_model.slices,
         found,
         loss=loss,
         world=world,
@@ -51,7 +53,7 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
     )
     parts = [
         (part.name, part.box, gradient.numpy())
-        for part, gradient in zip(trainee.slices, found, strict=True)
+        for part, gradient in zip(parallel_model.slices, found, strict=True)
     ]
     pipe.send((totals.loss, totals.gradient_norm, parts))
     dist.destroy_process_group()

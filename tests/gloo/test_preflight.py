@@ -31,7 +31,7 @@ def compare(
     came: int,
     groups: Sequence[Mapping[str, Sequence[int]]] = ({}, {}, {}, {}),
 ) -> None:
-    """The first `came` ranks agree; send what it said."""
+    """The first `came` ranks agree; send what it report."""
     if placement.rank >= came:
         pipe.send("")
         return

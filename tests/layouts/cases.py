@@ -16,7 +16,7 @@ from drumline_trainer.config import (
     merge,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import least_micro_batches, objections
+from drumline_trainer.layout_validation import min_micro_batches, violations
 
 MOST_RANKS = 8
 STEPS = 20
@@ -124,7 +124,7 @@ class Case:
     @property
     def micro_batches(self) -> int:
         """Of a step, on a rank."""
-        return max(self.accumulation, least_micro_batches(self.layout))
+        return max(self.accumulation, min_micro_batches(self.layout))
 
     @property
     def effort(self) -> int:
@@ -211,7 +211,7 @@ def pairs(case: Case) -> frozenset[tuple[str, Any, str, Any]]:
 def _fits(case: Case) -> bool:
     if case.ranks > MOST_RANKS or (case.expert > 1 and case.model != "mixture"):
         return False
-    return not objections(case.config(), world_size=case.ranks)
+    return not violations(case.config(), world_size=case.ranks)
 
 
 def names(cases: Iterable[Case]) -> list[str]:

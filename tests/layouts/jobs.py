@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from drumline_trainer.assembly.assemble import Trainee
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
 from drumline_trainer.rank_protocol.heartbeat import RankMessage
@@ -51,15 +51,15 @@ def train_in_small_parts(placement: Placement, config: TrainerConfig) -> None:
 def train_with_overflow(placement: Placement, config: TrainerConfig, step: int) -> None:
     """All steps; in one of them the last rank has an infinite gradient."""
     steps = itertools.count(1)
-    gradients = Trainee.gradients
+    gradients = ParallelModel.gradients
 
-    def overflow(trainee: Trainee) -> list[Tensor]:
-        found = gradients(trainee)
+    def overflow(parallel_model: ParallelModel) -> list[Tensor]:
+        found = gradients(parallel_model)
         if next(steps) == step and placement.rank == placement.world_size - 1:
             found[0].view(-1)[0] = math.inf
         return found
 
-    with patch.object(Trainee, "gradients", overflow):
+    with patch.object(ParallelModel, "gradients", overflow):
         run_rank(config=config, placement=placement, write=_silent)
 
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.assembly.assemble import MeanLoss
+from drumline_trainer.assembly.parallel_model import MeanLoss
 from drumline_trainer.checkpoint import rank_writer as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import RunReporter

@@ -18,7 +18,7 @@ from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, Schedule, TrainerConfig
-from drumline_trainer.layout_validation import Reason, checked_layout, objections
+from drumline_trainer.layout_validation import ViolationReason, validated_layout, violations
 from drumline_trainer.models.build import build_on_meta
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     BACKWARD,
@@ -69,14 +69,14 @@ def test_there_is_something_to_check() -> None:
 def test_job_and_command_line_ask_for_the_same(fragment: str, options: str) -> None:
     config = of_command(options, preset="tiny")
     assert of_trainer(fragment) == config
-    checked_layout(config, world_size=RANKS)
+    validated_layout(config, world_size=RANKS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_legal(command: str) -> None:
     counted = re.search(r"--(?:ranks|nproc-per-node) (\d+)", command)
     assert counted is not None
-    checked_layout(of_command(command), world_size=int(counted[1]))
+    validated_layout(of_command(command), world_size=int(counted[1]))
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
@@ -92,7 +92,7 @@ def test_the_three_axes_are_the_example_that_is_named() -> None:
 @pytest.mark.parametrize(("ranks", "options", "sentence"), REFUSED)
 def test_what_is_refused_is_refused_in_these_words(ranks: str, options: str, sentence: str) -> None:
     config = of_command(options, preset="llama-8b")
-    found = objections(config, world_size=int(ranks or RANKS))
+    found = violations(config, world_size=int(ranks or RANKS))
     assert [objection.text for objection in found] == [sentence]
 
 
@@ -114,11 +114,11 @@ def test_every_reason_to_refuse_is_shown() -> None:
     shown = {
         objection.reason
         for ranks, options, _ in REFUSED
-        for objection in objections(
+        for objection in violations(
             of_command(options, preset="llama-8b"), world_size=int(ranks or RANKS)
         )
     }
-    assert shown == set(Reason)
+    assert shown == set(ViolationReason)
 
 
 def test_every_file_of_a_technique_exists() -> None:

@@ -21,7 +21,7 @@ from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, m
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.launch.launchers import LaunchedRank, detect_launcher
 from drumline_trainer.launch.preload import preload
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 
 if TYPE_CHECKING:
     from drumline_trainer.launch.local import RankProgram
@@ -45,7 +45,7 @@ def train(arguments: list[str]) -> int:
     options = _train_parser().parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
     started = started_as(options.ranks)
-    checked_layout(config, world_size=_world_size(started))
+    validated_layout(config, world_size=_world_size(started))
     if options.metrics_file is not None and not options.metrics_file.parent.is_dir():
         raise ConfigError(f"--metrics-file: {options.metrics_file.parent} is not a folder")
     work = partial(

@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from drumline_trainer.adapters.base import refuse_other_base
+from drumline_trainer.adapters.base import check_base
 from drumline_trainer.adapters.lora import merge_adapters
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
@@ -91,7 +91,7 @@ def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) ->
     stored = CheckpointWeights(step_folder)
     weights: Mapping[str, Tensor] = stored
     if config.lora is not None:
-        refuse_other_base(stored.trainer, config=config)
+        check_base(stored.trainer, config=config)
         weights = dict(merge_adapters(_base(config), stored, config=config.lora))
     export_hugging_face(weights, config.model, target)
 

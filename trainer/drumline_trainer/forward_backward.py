@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from drumline_trainer.assembly.assemble import Trainee
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.parallelism.batch_shard import StepBatch
 from drumline_trainer.rank_protocol.heartbeat import Phase
 
 
 def forward_backward(
-    trainee: Trainee,
+    parallel_model: ParallelModel,
     batches: Iterator[StepBatch],
     *,
     device: torch.device,
@@ -28,20 +28,20 @@ def forward_backward(
     """
     reporter.enter(Phase.DATA, micro_batch=0)
     batch = next(batches)
-    trainee.begin(targets=batch.targets, scale=scale)
-    if trainee.pipeline is not None:
+    parallel_model.begin_step(targets=batch.targets, scale=scale)
+    if parallel_model.pipeline is not None:
         loaded = [micro_batch.on(device) for micro_batch in batch.micro_batches]
         inputs, targets, documents = zip(*loaded, strict=True)
         reporter.enter(Phase.FORWARD)
-        return trainee.pipeline.forward_backward(inputs, targets, documents)
-    (model,) = trainee.stages
+        return parallel_model.pipeline.forward_backward(inputs, targets, documents)
+    (model,) = parallel_model.stages
     total = torch.zeros((), device=device)
     for number, micro_batch in enumerate(batch.micro_batches):
         if number:
             reporter.enter(Phase.DATA, micro_batch=number)
         inputs_BS, targets_BS, documents = micro_batch.on(device)
         reporter.enter(Phase.FORWARD)
-        loss = trainee.loss(model(inputs_BS, *documents), targets_BS)
+        loss = parallel_model.loss(model(inputs_BS, *documents), targets_BS)
         reporter.enter(Phase.BACKWARD)
         loss.backward()
         total += loss.detach()

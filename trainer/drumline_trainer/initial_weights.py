@@ -6,15 +6,17 @@ frozen beneath adapters that begin at nothing (`adapters.base`).
 
 from __future__ import annotations
 
-from drumline_trainer.assembly.assemble import Trainee
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
-def begin_weights(trainee: Trainee, start: StartingPoint, *, config: TrainerConfig) -> None:
-    """Fill what `start` did not restore; `trainee.weights.publish()` is still to come.
+def initialize_weights(
+    parallel_model: ParallelModel, start: StartingPoint, *, config: TrainerConfig
+) -> None:
+    """Fill what `start` did not restore; `weights.refresh_copies()` has to follow.
 
     Raises:
         ConfigError: the folder of weights is not of this model, or the adapters that were restored
@@ -23,16 +25,16 @@ def begin_weights(trainee: Trainee, start: StartingPoint, *, config: TrainerConf
     fresh = start.tier is RestoreTier.INITIAL
     if config.lora is None and config.model_from is None:
         if fresh:
-            initialize_slices(trainee.slices, config=config.model, seed=config.seed)
+            initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
         return
     from drumline_trainer.adapters.base import (  # noqa: PLC0415 - reads foreign files
-        begin_frozen_and_adapters,
+        initialize_frozen_and_adapters,
     )
 
-    begin_frozen_and_adapters(
-        trainee.slices,
-        trainee.weights.frozen,
-        trainee.stages,
+    initialize_frozen_and_adapters(
+        parallel_model.slices,
+        parallel_model.weights.frozen,
+        parallel_model.stages,
         config=config,
         restored=None if fresh else start.trainer,
     )

@@ -146,13 +146,13 @@ class Layout:
         """The set that this rank is in."""
         return next(ranks for ranks in self.groups(axis) if rank in ranks)
 
-    def part(self, copies: int) -> Layout:
+    def with_replicas(self, copies: int) -> Layout:
         """Of so many copies of the model that make their steps without the others."""
         servers = self.data_parallel is DataParallel.PARAMETER_SERVER
         kind = DataParallel.DDP if servers else self.data_parallel
         return replace(self, replicate=copies, data_parallel=kind)
 
-    def parts(self, copies: int) -> tuple[tuple[int, ...], ...]:
+    def replica_blocks(self, copies: int) -> tuple[tuple[int, ...], ...]:
         """The ranks of every run of so many neighbours on the axis `dp_replicate`."""
         sets: list[list[int]] = [[] for _ in range(self.replicate // copies)]
         for rank in range(self.world_size):
@@ -176,7 +176,7 @@ class Layout:
             parts += [f"{name}{degree}"] if degree > 1 else []
         return " · ".join(parts) or "one rank"
 
-    def outside(self, axis: Axis, rank: int) -> tuple[int, ...]:
+    def group_key(self, axis: Axis, rank: int) -> tuple[int, ...]:
         """The rank's place on everything that is not this axis."""
         at = self.coordinate(rank)
         fsdp = at.shard * self.context + at.context
@@ -212,5 +212,5 @@ def _groups(layout: Layout, axis: Axis) -> tuple[tuple[int, ...], ...]:
     """Asked for once a weight: of thousands of ranks it is worked out once."""
     sets: dict[tuple[int, ...], list[int]] = {}
     for rank in range(layout.world_size):
-        sets.setdefault(layout.outside(axis, rank), []).append(rank)
+        sets.setdefault(layout.group_key(axis, rank), []).append(rank)
     return tuple(tuple(ranks) for ranks in sets.values())

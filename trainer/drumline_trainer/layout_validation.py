@@ -20,7 +20,7 @@ from drumline_trainer.config import (
 from drumline_trainer.layout import Layout
 
 
-class Reason(StrEnum):
+class ViolationReason(StrEnum):
     """Why a layout is illegal; every refusal carries one."""
 
     WORLD_SIZE = "WorldSize"
@@ -45,26 +45,26 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objection:
+class Violation:
     """One reason not to run a layout, with the sentence for people."""
 
-    reason: Reason
+    reason: ViolationReason
     text: str
     """Begins with the field at fault; says the figures and what would work."""
 
 
-def objections(config: TrainerConfig, *, world_size: int) -> tuple[Objection, ...]:
+def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ...]:
     """Everything that speaks against training this configuration on so many ranks; empty: go."""
     try:
         layout = Layout.of(config.parallelism, world_size=world_size)
     except ConfigError as error:
         about_copies = str(error).startswith("parallelism.replicate")
-        reason = Reason.REPLICATE if about_copies else Reason.WORLD_SIZE
-        return (Objection(reason=reason, text=str(error)),)
-    return tuple(_objections(layout, config))
+        reason = ViolationReason.REPLICATE if about_copies else ViolationReason.WORLD_SIZE
+        return (Violation(reason=reason, text=str(error)),)
+    return tuple(_violations(layout, config))
 
 
-def worker(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig]:
+def worker_layout(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig]:
     """What makes its steps without waiting for others, as if it were a run of its own.
 
     That is everything, but with local SGD one copy of the model and with asynchronous servers the
@@ -75,22 +75,22 @@ def worker(layout: Layout, config: TrainerConfig) -> tuple[Layout, TrainerConfig
         return layout, config
     copies = degrees.server.copies_per_node if degrees.asynchronous else 1
     batch = max(1, config.global_batch_size * copies // layout.replicate)
-    return layout.part(copies), replace(config, global_batch_size=batch)
+    return layout.with_replicas(copies), replace(config, global_batch_size=batch)
 
 
-def checked_layout(config: TrainerConfig, *, world_size: int) -> Layout:
+def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
     """The layout of this configuration on so many ranks.
 
     Raises:
         ConfigError: it is illegal; the message is the first objection.
     """
-    found = objections(config, world_size=world_size)
+    found = violations(config, world_size=world_size)
     if found:
         raise ConfigError(found[0].text)
     return Layout.of(config.parallelism, world_size=world_size)
 
 
-def micro_batches(layout: Layout, config: TrainerConfig) -> int:
+def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     """How many parts a rank's share of the global batch is done in.
 
     Where nothing is asked for: in one, or in a pipeline in two for each of its ranks, or the next
@@ -104,7 +104,7 @@ def micro_batches(layout: Layout, config: TrainerConfig) -> int:
     possible = [
         parts
         for parts in range(1, share + 1)
-        if share % parts == 0 and parts >= least_micro_batches(layout) and _even(layout, parts)
+        if share % parts == 0 and parts >= min_micro_batches(layout) and _even(layout, parts)
     ]
     return next((parts for parts in possible if parts >= 2 * layout.pipeline), share)
 
@@ -116,11 +116,11 @@ def _even(layout: Layout, parts: int) -> bool:
     return parts % max(1, parts // layout.pipeline) == 0
 
 
-def _objections(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     yield from _batch(layout, config)
     if layout.data_parallel is DataParallel.PARAMETER_SERVER:
         yield from _servers(layout, config.parallelism.server)
-    layout, config = worker(layout, config)
+    layout, config = worker_layout(layout, config)
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
@@ -128,64 +128,64 @@ def _objections(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
         yield from _pipeline(layout, config)
 
 
-def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     batch, parts = config.global_batch_size, layout.batch_ranks
     if batch % parts:
-        yield Objection(
-            reason=Reason.BATCH,
+        yield Violation(
+            reason=ViolationReason.BATCH,
             text=f"global_batch_size: {batch} does not split evenly over {parts} ranks; use a"
             f" multiple of {parts}",
         )
 
 
-def _servers(layout: Layout, server: ServerConfig) -> Iterator[Objection]:
+def _servers(layout: Layout, server: ServerConfig) -> Iterator[Violation]:
     copies, together = layout.replicate, server.copies_per_node
     if copies % together:
-        yield Objection(
-            reason=Reason.NODES,
+        yield Violation(
+            reason=ViolationReason.NODES,
             text=f"parallelism.server.copies_per_node: {copies} copies of the model do not divide"
             f" by {together}",
         )
     elif server.servers > copies // together:
-        yield Objection(
-            reason=Reason.SERVERS,
+        yield Violation(
+            reason=ViolationReason.SERVERS,
             text=f"parallelism.server.servers: {server.servers} servers need as many workers; there"
             f" are {copies // together}",
         )
 
 
-def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Objection]:
+def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
     degree = layout.tensor
     for field, size in (("heads", model.heads), ("kv_heads", model.kv_heads)):
         if size % degree:
-            yield Objection(
-                reason=Reason.HEADS,
+            yield Violation(
+                reason=ViolationReason.HEADS,
                 text=f"parallelism.tensor: model.{field} {size} do not divide by {degree};"
                 f" use a divisor of {size}",
             )
     ffn = ("expert_ffn_size", model.features_per_expert) if model.experts else ("ffn_size", 0)
     for field, size in (ffn, ("ffn_size", model.ffn_size)):
         if size % degree:
-            yield Objection(
-                reason=Reason.FFN,
+            yield Violation(
+                reason=ViolationReason.FFN,
                 text=f"parallelism.tensor: model.{field} {size} does not divide by {degree}",
             )
 
 
-def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     model, length = config.model, config.data.sequence_length
     field = "data.sequence_length"
     if model.family is Family.VIT:
         field, length = "model.patch_size: the patches,", model.patches
         if layout.context > 1:
-            yield Objection(
-                reason=Reason.IMAGES,
+            yield Violation(
+                reason=ViolationReason.IMAGES,
                 text=f"parallelism.context: {layout.context}, but images are not cut by position;"
                 " use tensor or data parallelism",
             )
     if model.family is Family.GPT2 and length > model.max_positions:
-        yield Objection(
-            reason=Reason.POSITIONS,
+        yield Violation(
+            reason=ViolationReason.POSITIONS,
             text=f"data.sequence_length: {length} is over model.max_positions"
             f" {model.max_positions}",
         )
@@ -193,37 +193,37 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
     if layout.tensor > 1 and layout.sequence_parallel:
         parts = math.lcm(parts, layout.context * layout.tensor)
     if length % parts:
-        yield Objection(
-            reason=Reason.SEQUENCE,
+        yield Violation(
+            reason=ViolationReason.SEQUENCE,
             text=f"{field}: {length} does not divide by {parts}, as context {layout.context} and"
             f" tensor {layout.tensor} need it",
         )
 
 
-def _experts(layout: Layout, model: ModelConfig) -> Iterator[Objection]:
+def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
     degree = layout.expert
     if degree == 1:
         return
     if not model.experts:
-        yield Objection(
-            reason=Reason.NO_EXPERTS,
+        yield Violation(
+            reason=ViolationReason.NO_EXPERTS,
             text=f"parallelism.expert: {degree}, but the model has no experts; set model.experts",
         )
     elif model.experts % degree:
-        yield Objection(
-            reason=Reason.EXPERTS,
+        yield Violation(
+            reason=ViolationReason.EXPERTS,
             text=f"parallelism.expert: model.experts {model.experts} do not divide by {degree}",
         )
     shared_by = layout.shard if layout.data_parallel is DataParallel.FSDP else layout.replicate
     if shared_by * layout.context % degree:
-        yield Objection(
-            reason=Reason.EXPERT_RANKS,
+        yield Violation(
+            reason=ViolationReason.EXPERT_RANKS,
             text=f"parallelism.expert: the {shared_by * layout.context} ranks that share samples"
             f" and sequences do not divide by {degree}",
         )
 
 
-def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
+def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     schedule, per_rank = layout.schedule, layout.stages_per_rank
     if schedule.is_v_shaped and per_rank != 2:
         wanted = "exactly 2"
@@ -234,50 +234,50 @@ def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
     else:
         wanted = ""
     if wanted:
-        yield Objection(
-            reason=Reason.STAGES_PER_RANK,
+        yield Violation(
+            reason=ViolationReason.STAGES_PER_RANK,
             text=f"parallelism.stages_per_rank: {schedule} has {wanted}, not {per_rank}",
         )
     if config.model.layers < layout.stages:
-        yield Objection(
-            reason=Reason.LAYERS,
+        yield Violation(
+            reason=ViolationReason.LAYERS,
             text=f"parallelism.pipeline: {layout.stages} stages need as many layers; the model has"
             f" {config.model.layers}",
         )
     if schedule.splits_backward and config.memory.recompute is Recompute.SELECTIVE:
-        yield Objection(
-            reason=Reason.SELECTIVE,
+        yield Violation(
+            reason=ViolationReason.SELECTIVE,
             text=f"memory.recompute: {schedule} walks each stage twice backward, and torch computes"
             " selectively forgotten activations once only; use blocks or full, or 1f1b",
         )
     yield from _micro_batches(layout, config)
 
 
-def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Objection]:
-    parts, share = micro_batches(layout, config), config.global_batch_size // layout.batch_ranks
+def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
+    parts, share = micro_batch_count(layout, config), config.global_batch_size // layout.batch_ranks
     if share % parts:
-        yield Objection(
-            reason=Reason.UNEVEN_MICRO_BATCHES,
+        yield Violation(
+            reason=ViolationReason.UNEVEN_MICRO_BATCHES,
             text=f"micro_batch_size: a rank's share of {share} samples does not split into equal"
             f" micro-batches of {config.micro_batch_size}, and a pipeline needs them equal",
         )
     if not _even(layout, parts):
-        yield Objection(
-            reason=Reason.ROUNDS,
+        yield Violation(
+            reason=ViolationReason.ROUNDS,
             text=f"micro_batch_size: {layout.schedule} works in rounds of {layout.pipeline}"
             f" micro-batches, and {parts} do not divide into {parts // layout.pipeline} equal"
             " rounds",
         )
-    needed = least_micro_batches(layout)
+    needed = min_micro_batches(layout)
     if parts < needed:
-        yield Objection(
-            reason=Reason.MICRO_BATCHES,
+        yield Violation(
+            reason=ViolationReason.MICRO_BATCHES,
             text=f"micro_batch_size: {layout.schedule} over {layout.pipeline} ranks needs at least"
             f" {needed} micro-batches, not {parts}; lower it to {max(1, share // needed)}",
         )
 
 
-def least_micro_batches(layout: Layout) -> int:
+def min_micro_batches(layout: Layout) -> int:
     """Below so many the schedule cannot begin."""
     if layout.pipeline == 1:
         return 1

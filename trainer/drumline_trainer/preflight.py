@@ -31,9 +31,9 @@ from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Axis, Layout
 
-HEARING = timedelta(seconds=5)
+DELIVERY_TIMEOUT = timedelta(seconds=5)
 """How long ranks that will not train wait for each other to know why."""
-PATIENCE = timedelta(minutes=5)
+PREFLIGHT_TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the others."""
 _PREFIXES = ("NCCL_", "TORCH_NCCL_")
 _MAY_DIFFER = {
@@ -55,7 +55,7 @@ _SAMENESS = "set it the same on all ranks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RankReport:
     """What one process published."""
 
     rank: int
@@ -98,7 +98,7 @@ def agree(
     world_size: int,
     facts: Mapping[str, str],
     groups: Mapping[str, Sequence[int]],
-    timeout: timedelta = PATIENCE,
+    timeout: timedelta = PREFLIGHT_TIMEOUT,
 ) -> None:
     """Return once all ranks are here, have the same facts and the same groups.
 
@@ -115,7 +115,7 @@ def agree(
             sentence on all ranks.
         torch.distributed.DistStoreError: not all came in time.
     """
-    mine = Said(
+    mine = RankReport(
         rank=rank,
         world_size=world_size,
         process=f"{socket.gethostname()} pid {os.getpid()}",
@@ -125,7 +125,7 @@ def agree(
     arrived = store.add("arrived", 1)
     store.set(f"said/{arrived}", json.dumps(asdict(mine)))
     if arrived == world_size:
-        store.set("judgement", judge(_all_said(store, arrived)))
+        store.set("judgement", first_problem(_read_reports(store, arrived)))
     try:
         store.wait(["judgement"], timeout)
     except dist.DistStoreError as error:
@@ -136,54 +136,58 @@ def agree(
         raise ConfigError(judgement)
 
 
-def judge(all_said: Sequence[Said]) -> str:
+def first_problem(reports: Sequence[RankReport]) -> str:
     """A sentence about the first thing that is wrong; empty where nothing is."""
-    return first_difference(all_said) or first_stranger(all_said)
+    return first_difference(reports) or first_group_mismatch(reports)
 
 
-def first_difference(all_said: Sequence[Said]) -> str:
+def first_difference(reports: Sequence[RankReport]) -> str:
     """A sentence about the first thing that ranks differ in; empty where there is none."""
-    return next(_differences(sorted(all_said, key=lambda said: said.rank)), "")
+    return next(_differences(sorted(reports, key=lambda report: report.rank)), "")
 
 
-def first_stranger(all_said: Sequence[Said]) -> str:
+def first_group_mismatch(reports: Sequence[RankReport]) -> str:
     """A sentence about the first group that its members do not agree on; empty: there is none."""
-    by_rank = {said.rank: said for said in all_said}
-    for said in all_said:
-        for axis, members in said.groups.items():
-            for member in (said.rank, *map(int, members.split(", "))):
+    by_rank = {report.rank: report for report in reports}
+    for report in reports:
+        for axis, members in report.groups.items():
+            for member in (report.rank, *map(int, members.split(", "))):
                 theirs = by_rank[member].groups.get(axis) if member in by_rank else None
-                if theirs != members or str(said.rank) not in members.split(", "):
+                if theirs != members or str(report.rank) not in members.split(", "):
                     return (
-                        f"rank {said.rank} has the ranks {members} in its {axis} group and rank"
+                        f"rank {report.rank} has the ranks {members} in its {axis} group and rank"
                         f" {member} has {theirs or 'no such group'}"
                     )
     return ""
 
 
-def _differences(all_said: Sequence[Said]) -> Iterator[str]:
+def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
     """By rank. A rank that is alone with its value is told apart from the most frequent one."""
-    for before, after in pairwise(all_said):
+    for before, after in pairwise(reports):
         if before.rank == after.rank:
             yield (
                 f"{before.process} and {after.process} both say that they are rank {after.rank};"
                 " give every process its own"
             )
-    sizes = [str(said.world_size) for said in all_said]
-    yield from _difference("world size", sizes, all_said)
-    names = {name: None for said in all_said for name in said.facts}  # a set that keeps its order
+    sizes = [str(report.world_size) for report in reports]
+    yield from _difference("world size", sizes, reports)
+    names = {
+        name: None for report in reports for name in report.facts
+    }  # a set that keeps its order
     for name in names:
-        values = [said.facts.get(name) for said in all_said]
-        yield from _difference(name, values, all_said)
+        values = [report.facts.get(name) for report in reports]
+        yield from _difference(name, values, reports)
 
 
-def _difference(name: str, values: Sequence[str | None], all_said: Sequence[Said]) -> Iterator[str]:
+def _difference(
+    name: str, values: Sequence[str | None], reports: Sequence[RankReport]
+) -> Iterator[str]:
     usual = Counter(values).most_common(1)[0][0]  # of equally frequent ones the first rank's
     odd = next((place for place, value in enumerate(values) if value != usual), None)
     if odd is not None:
         yield (
-            f"rank {all_said[odd].rank} has {_shown(name, values[odd])} and rank"
-            f" {all_said[values.index(usual)].rank} has {_shown(name, usual)}; {_SAMENESS}"
+            f"rank {reports[odd].rank} has {_shown(name, values[odd])} and rank"
+            f" {reports[values.index(usual)].rank} has {_shown(name, usual)}; {_SAMENESS}"
         )
 
 
@@ -191,26 +195,26 @@ def _shown(name: str, value: str | None) -> str:
     return f"{name} unset" if value is None else f"{name}={value}"
 
 
-def _until_all_have_heard(store: Store, mine: Said) -> None:
+def _until_all_have_heard(store: Store, mine: RankReport) -> None:
     """The store may be one of rank 0's, and must not end with it before the others have read."""
     with suppress(dist.DistError):
         if store.add("heard", 1) == mine.world_size:
             store.set("all have heard", "")
-        store.wait(["all have heard"], HEARING)
+        store.wait(["all have heard"], DELIVERY_TIMEOUT)
 
 
-def _all_said(store: Store, arrived: int) -> list[Said]:
+def _read_reports(store: Store, arrived: int) -> list[RankReport]:
     keys = [f"said/{number}" for number in range(1, arrived + 1)]
-    return [Said(**json.loads(text)) for text in store.multi_get(keys)]
+    return [RankReport(**json.loads(text)) for text in store.multi_get(keys)]
 
 
-def _incomplete(store: Store, mine: Said) -> Exception:
+def _incomplete(store: Store, mine: RankReport) -> Exception:
     """Nobody judged: what those who came differ in, or who did not come."""
-    here = _all_said(store, store.add("arrived", 0))
+    here = _read_reports(store, store.add("arrived", 0))
     found = first_difference(here)
     if found:
         return ConfigError(found)
-    missing = sorted(set(range(mine.world_size)) - {said.rank for said in here})
+    missing = sorted(set(range(mine.world_size)) - {report.rank for report in here})
     return dist.DistStoreError(
         f"rank {mine.rank} waited in vain for rank {', '.join(map(str, missing))} of"
         f" {mine.world_size}"

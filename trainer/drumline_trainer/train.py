@@ -19,13 +19,13 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.initial_weights import begin_weights
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.initial_weights import initialize_weights
+from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.optimization.gradients import Totals, clip_gradients
+from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.schedule import learning_rate
-from drumline_trainer.parallelism.batch_shard import Share
+from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
@@ -58,26 +58,26 @@ def train(
         PreemptedError: a notice asked to save and leave.
         InterruptedByAgentError: the agent has ended this membership.
     """
-    layout = checked_layout(config, world_size=reporter.placement.world_size)
+    layout = validated_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
     dataset = open_dataset(config.data, seed=config.seed)
     dataset.check_model(config.model)
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
     plan = StagePlan.of(config, world, placement=reporter.placement)
-    trainee = assemble(workers.config, workers.world, plan=plan)
-    optimizer = workers.optimizer(trainee)
-    share = Share.of(dataset, config=config, world=world)
+    parallel_model = assemble(workers.config, workers.world, plan=plan)
+    optimizer = workers.optimizer(parallel_model)
+    share = BatchShard.of(dataset, config=config, world=world)
 
     kept = optimizer.slices()
-    reporter.assembled(layout, stages=trainee.stages, state=[one.tensor for one in kept])
+    reporter.assembled(layout, stages=parallel_model.stages, state=[one.tensor for one in kept])
 
     reporter.enter(Phase.RESTORING)
     start = checkpointer.restore(kept)
-    begin_weights(trainee, start, config=config)
+    initialize_weights(parallel_model, start, config=config)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
     optimizer.set_finished_steps(start.step - scale.skipped)
-    trainee.weights.publish()
+    parallel_model.weights.refresh_copies()
     report_start(start, config=config, dataset=dataset, reporter=reporter)
 
     cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
@@ -86,15 +86,15 @@ def train(
             checkpointer.check_membership()
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
-                trainee, batches, device=device, scale=scale.value, reporter=reporter
+                parallel_model, batches, device=device, scale=scale.value, reporter=reporter
             )
             cursor += config.global_batch_size
 
             reporter.enter(Phase.OPTIMIZER)
-            gradients = trainee.gradients()
+            gradients = parallel_model.gradients()
             reporter.count_gradients(gradients)
             totals = clip_gradients(
-                trainee.slices,
+                parallel_model.slices,
                 gradients,
                 loss=loss,
                 world=workers.world,
@@ -107,9 +107,9 @@ def train(
             rate = learning_rate(step, workers.config)
             if totals.finite:
                 optimizer.update(gradients, rate=rate)
-                trainee.weights.publish()
+                parallel_model.weights.refresh_copies()
             del gradients  # else they would last until the next ones are there
-            known = workers.meet(step + 1, totals)
+            known = workers.synchronize(step + 1, totals)
             reporter.finish_step(
                 step + 1,
                 losses=known.losses if known else {},
@@ -122,11 +122,11 @@ def train(
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=state | plan.state())
-    workers.leave()
+    workers.finish()
     reporter.done()
 
 
-def refuse_non_finite(totals: Totals, scale: LossScale, *, step: int) -> None:
+def refuse_non_finite(totals: StepTotals, scale: LossScale, *, step: int) -> None:
     """End the run where skipping the step does not help, as no smaller scale is left."""
     if not totals.finite and scale.value < 1:
         raise NonFiniteLossError(

@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from drumline_trainer.config import DataParallel, ParallelismConfig, Precision
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.optimization.gradients import clip_gradients
-from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.data_parallel.apply import data_parallel
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
+from drumline_trainer.parallelism.data_parallel.weights import CutStages
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.slices import Cut, TensorSlice
 from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
@@ -140,7 +142,7 @@ def adamw(tensors: Sequence[Tensor]) -> tuple[list[nn.Parameter], torch.optim.Ad
     return parameters, torch.optim.AdamW(parameters, lr=3e-3, eps=1e-6, weight_decay=0.1)
 
 
-def fill(slices: Sequence[Slice]) -> None:
+def fill(slices: Sequence[TensorSlice]) -> None:
     for part in slices:
         index = tuple(slice(o, e) for o, e in zip(part.box.offsets, part.box.ends, strict=True))
         part.tensor.copy_(initial(part.name, part.shape)[index])
@@ -171,16 +173,14 @@ def prepared(case: Case, world: World, *, alone: bool = False) -> tuple[Toy, Dat
     """The toy with its first weights; `alone`: without the other ranks."""
     stage = toy_on_meta(case.experts // case.expert)
     model = data_parallel(
-        [stage],
+        CutStages(stages=[stage], cuts=expert_cuts(case, world), experts={EXPERT_WEIGHT}),
         world=World(layout=Layout(), rank=0, device=CPU) if alone else world,
-        cuts=expert_cuts(case, world),
         precision=case.precision,
         backwards=case.backwards,
-        experts={EXPERT_WEIGHT},
         bucket_bytes=1000,
     )
     fill(model.slices)
-    model.publish()
+    model.refresh_copies()
     return stage, model
 
 
@@ -199,7 +199,7 @@ def trained(case: Case, world: World) -> Outcome:
             parameter.grad = gradient
         optimizer.step()
         model.zero()
-        model.publish()
+        model.refresh_copies()
     with torch.no_grad():
         logits = stage(batch(0)[0]).float()
     held = tuple(
@@ -314,9 +314,8 @@ def uneven_use(case: Case, world: World) -> list[tuple[str, Box, list[float]]]:
     with torch.device("meta"):
         stage = nn.ParameterDict({str(i): nn.Parameter(torch.empty(5)) for i in range(6)})
     model = data_parallel(
-        [stage],
+        CutStages(stages=[stage]),
         world=world,
-        cuts={},
         precision=case.precision,
         backwards=case.backwards,
         bucket_bytes=40,

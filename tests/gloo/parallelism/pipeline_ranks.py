@@ -19,22 +19,22 @@ from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.partition import model_costs, partition
 from drumline_trainer.parallelism.pipeline_parallel.schedule import (
-    MicroBatches,
     Pipeline,
     stage_modules,
 )
 from drumline_trainer.parallelism.pipeline_parallel.tied import (
-    refuse_unequal_ends,
+    check_tied_weights,
     sum_tied_gradients,
     tied_copies,
-    tied_ends,
+    tied_group,
 )
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.sharding.dtensor import local_shard
-from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.dtensor import local_shard, sharded_slices_of
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 CPU = torch.device("cpu")
@@ -140,10 +140,10 @@ def outcome(case: Case, world: World) -> Outcome:
     loss = step(pipeline_of(case, world, modules), case, world)
     slices, gradients = slices_and_gradients(modules)
     if case.tied:
-        ends = tied_ends(world)
-        refuse_unequal_ends(slices, ends=ends)
+        tied = tied_group(world)
+        check_tied_weights(slices, tied=tied)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
-        sum_tied_gradients(slices, gradients, ends=ends)
+        sum_tied_gradients(slices, gradients, tied=tied)
     dist.all_reduce(loss)
     squares = sum(
         (g.double().square().sum() / s.copies for s, g in zip(slices, gradients, strict=True)),
@@ -194,7 +194,7 @@ def pipeline_of(case: Case, world: World, modules: Sequence[nn.Module]) -> Pipel
     return Pipeline(
         modules,
         world=world,
-        micro_batches=MicroBatches(
+        micro_batches=MicroBatchSpec(
             count=case.micro_batches,
             inputs=(SAMPLES, LENGTH),
             hidden=(SAMPLES, LENGTH, config.hidden_size),
@@ -213,8 +213,10 @@ def step(pipeline: Pipeline, case: Case, world: World) -> Tensor:
     return pipeline.forward_backward(inputs, targets)
 
 
-def slices_and_gradients(modules: Sequence[nn.Module]) -> tuple[Sequence[Slice], list[Tensor]]:
-    slices = [part for module in modules for part in slices_of(module)]
+def slices_and_gradients(
+    modules: Sequence[nn.Module],
+) -> tuple[Sequence[TensorSlice], list[Tensor]]:
+    slices = [part for module in modules for part in sharded_slices_of(module)]
     gradients: list[Tensor] = []
     for parameter in (p for module in modules for p in module.parameters()):
         whole = torch.full_like(parameter, torch.nan) if parameter.grad is None else parameter.grad
@@ -222,7 +224,7 @@ def slices_and_gradients(modules: Sequence[nn.Module]) -> tuple[Sequence[Slice],
     return slices, gradients
 
 
-def difference(slices: Sequence[Slice], gradients: Sequence[Tensor], expected: Step) -> float:
+def difference(slices: Sequence[TensorSlice], gradients: Sequence[Tensor], expected: Step) -> float:
     """The worst of this rank's slices; infinite where a gradient is missing."""
     worst = 0.0
     for part, gradient in zip(slices, gradients, strict=True):

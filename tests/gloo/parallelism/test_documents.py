@@ -17,13 +17,13 @@ from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.config import Precision, TrainerConfig, merge
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.forward_backward import forward_backward
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.initialize import initialize, initialize_slices
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.parallelism.batch_shard import Share
+from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
@@ -73,11 +73,11 @@ def one_step(placement: Placement, pipe: Connection, folder: Path) -> None:
 
 
 def passed(config: TrainerConfig, *, placement: Placement) -> tuple[float, list[Part]]:
-    world = World.join(checked_layout(config, world_size=RANKS), device=CPU)
-    trainee = assemble(config, world)
-    initialize_slices(trainee.slices, config=config.model, seed=config.seed)
-    trainee.weights.publish()
-    share = Share.of(open_dataset(config.data, seed=config.seed), config=config, world=world)
+    world = World.join(validated_layout(config, world_size=RANKS), device=CPU)
+    parallel_model = assemble(config, world)
+    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
+    parallel_model.weights.refresh_copies()
+    share = BatchShard.of(open_dataset(config.data, seed=config.seed), config=config, world=world)
     reporter = RunReporter(
         config=config,
         placement=placement,
@@ -86,9 +86,9 @@ def passed(config: TrainerConfig, *, placement: Placement) -> tuple[float, list[
         losses_file=None,
         peak_flops=None,
     )
-    loss = forward_backward(trainee, iter([share.load(0)]), device=CPU, reporter=reporter)
+    loss = forward_backward(parallel_model, iter([share.load(0)]), device=CPU, reporter=reporter)
     loss /= world.layout.tensor  # the ranks of that axis have the same one
-    gradients = zip(trainee.slices, trainee.gradients(), strict=True)
+    gradients = zip(parallel_model.slices, parallel_model.gradients(), strict=True)
     return float(loss), [(part.name, part.box, gradient.numpy()) for part, gradient in gradients]
 
 

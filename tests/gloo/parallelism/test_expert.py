@@ -16,7 +16,7 @@ from drumline_trainer.config import DataParallel, ModelConfig
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.mixture import Mixture, set_loss_scale
+from drumline_trainer.models.mixture import MixtureOfExperts, set_loss_scale
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
@@ -67,7 +67,7 @@ def seeded(model: Model) -> Model:
 
 def mixture(case: str) -> nn.Module:
     """One mixture: the first feature of its rows is always 1 and in the router forbids experts."""
-    made = seeded(Mixture(replace(CONFIG, balance_weight=0.0)))
+    made = seeded(MixtureOfExperts(replace(CONFIG, balance_weight=0.0)))
     with torch.no_grad():
         made.router.weight[:, 0] = -100
         made.router.weight[list(ALLOWED[case]), 0] = 0

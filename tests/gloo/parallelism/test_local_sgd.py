@@ -16,7 +16,7 @@ from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import CPU
@@ -25,14 +25,14 @@ COPIES = 3
 TIED = "embedding.weight"
 
 
-def one(name: str, rows: int) -> Slice:
+def one(name: str, rows: int) -> TensorSlice:
     shape = (rows, 8)
-    return Slice(
+    return TensorSlice(
         name=name, shape=shape, box=Box(offsets=(0, 0), shape=shape), tensor=torch.zeros(shape)
     )
 
 
-def meet(slices: Sequence[Slice], seed: int) -> Tensor:
+def meet(slices: Sequence[TensorSlice], seed: int) -> Tensor:
     """The embedding after a step of this copy and a meeting of all."""
     rule = OptimizerConfig(kind=OptimizerKind.SGD, momentum=0.0, weight_decay=0.0)
     copy = LocalSgd(

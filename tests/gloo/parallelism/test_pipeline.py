@@ -9,7 +9,7 @@ import pytest
 
 from drumline_trainer.config import DataParallel, Schedule
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import least_micro_batches
+from drumline_trainer.layout_validation import min_micro_batches
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.pipeline_ranks import (
     Case,
@@ -40,12 +40,12 @@ def cases() -> list[Case]:
     found: list[Case] = []
     for schedule in Schedule:
         for one in (layout(schedule, ranks=2), layout(schedule, ranks=4)):
-            least = least_micro_batches(one)
+            least = min_micro_batches(one)
             found.append(Case(layout=one, micro_batches=least, tied=True))
             more = max(least, one.pipeline) + one.pipeline // 2
             found.append(Case(layout=one, micro_batches=more))
         sharded = layout(schedule, ranks=2, shard=2)
-        least = max(3, least_micro_batches(sharded))
+        least = max(3, min_micro_batches(sharded))
         found.append(Case(layout=sharded, micro_batches=least, tied=True))
         found.append(Case(layout=sharded, micro_batches=least))
     for schedule in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):

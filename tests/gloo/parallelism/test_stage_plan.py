@@ -29,7 +29,7 @@ BASE: dict[str, Any] = {
 MEASURED = {"parallelism": {"stage_balance": "measured"}, "checkpoint": {"every_steps": 3}}
 
 
-class FirstIsHeavy(llama.DecoderLayer):
+class FirstIsHeavy(llama.LlamaLayer):
     """The first layer of a model takes much longer than an even share."""
 
     numbers = itertools.count()
@@ -47,7 +47,7 @@ class FirstIsHeavy(llama.DecoderLayer):
 
 def train_thrice(placement: Placement, pipe: Connection, source: str) -> None:
     """Undisturbed and by cost; measured for three steps; on from there. Sends all losses."""
-    llama.DecoderLayer = FirstIsHeavy
+    llama.LlamaLayer = FirstIsHeavy
     assert placement.checkpoint_folder is not None
     runs = [
         (replace(placement, checkpoint_folder=None), {}),

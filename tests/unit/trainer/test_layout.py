@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from drumline_trainer.layout import Axis, Layout
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 from tests.unit.trainer.layout_matrix import config, matrix
 
 
@@ -39,7 +39,7 @@ def test_experts_are_shared_by_the_innermost_ranks_of_a_copy() -> None:
 
 def test_without_shards_experts_are_shared_by_the_ranks_that_replicate() -> None:
     trainer = config(experts=4, parallelism={"data_parallel": "ddp", "expert": 2})
-    layout = checked_layout(trainer, world_size=4)
+    layout = validated_layout(trainer, world_size=4)
 
     assert layout.groups(Axis.EXPERT) == ((0, 1), (2, 3))
     assert layout.groups(Axis.EXPERT_DATA) == ((0, 2), (1, 3))
@@ -58,9 +58,9 @@ def test_a_v_shaped_pipeline_ends_where_it_begins() -> None:
 
 
 def test_all_ranks_that_are_left_share_samples() -> None:
-    layout = checked_layout(config(parallelism={"tensor": 2, "pipeline": 2}), world_size=16)
+    layout = validated_layout(config(parallelism={"tensor": 2, "pipeline": 2}), world_size=16)
     assert (layout.shard, layout.replicate, layout.batch_ranks) == (4, 1, 4)
-    copies = checked_layout(config(parallelism={"data_parallel": "zero1"}), world_size=16)
+    copies = validated_layout(config(parallelism={"data_parallel": "zero1"}), world_size=16)
     assert (copies.shard, copies.replicate, copies.batch_ranks) == (1, 16, 16)
 
 

@@ -10,11 +10,11 @@ import pytest
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import (
-    Reason,
-    checked_layout,
-    micro_batches,
-    objections,
-    worker,
+    ViolationReason,
+    micro_batch_count,
+    validated_layout,
+    violations,
+    worker_layout,
 )
 from tests.unit.trainer.layout_matrix import config, matrix
 
@@ -22,52 +22,52 @@ SERVER = "parameter-server"
 
 
 def test_nearly_all_of_the_matrix_is_legal() -> None:
-    verdicts = [objections(config, world_size=ranks) for config, ranks in matrix()]
+    verdicts = [violations(config, world_size=ranks) for config, ranks in matrix()]
     refused = Counter(found[0].reason for found in verdicts if found)
     legal = sum(not found for found in verdicts)
 
     assert legal / len(verdicts) >= 0.85, refused
-    assert set(refused) == {Reason.SELECTIVE}, "and this for nothing else"
+    assert set(refused) == {ViolationReason.SELECTIVE}, "and this for nothing else"
 
 
 @pytest.mark.parametrize(
     ("reason", "words", "ranks", "changes"),
     [
-        (Reason.WORLD_SIZE, "6 ranks", 6, {"parallelism": {"tensor": 4}}),
+        (ViolationReason.WORLD_SIZE, "6 ranks", 6, {"parallelism": {"tensor": 4}}),
         (
-            Reason.REPLICATE,
+            ViolationReason.REPLICATE,
             "is for fsdp",
             4,
             {"parallelism": {"data_parallel": "ddp", "replicate": 2}},
         ),
-        (Reason.HEADS, "model.kv_heads 2", 4, {"parallelism": {"tensor": 4}}),
+        (ViolationReason.HEADS, "model.kv_heads 2", 4, {"parallelism": {"tensor": 4}}),
         (
-            Reason.FFN,
+            ViolationReason.FFN,
             "model.ffn_size 63",
             2,
             {"model": {"ffn_size": 63}, "parallelism": {"tensor": 2}},
         ),
         (
-            Reason.SEQUENCE,
+            ViolationReason.SEQUENCE,
             "data.sequence_length: 18",
             2,
             {"data": {"sequence_length": 18}, "parallelism": {"context": 2}},
         ),
         (
-            Reason.POSITIONS,
+            ViolationReason.POSITIONS,
             "over model.max_positions 8",
             1,
             {"model": {"family": "gpt2", "kv_heads": 4, "max_positions": 8}},
         ),
         (
-            Reason.IMAGES,
+            ViolationReason.IMAGES,
             "not cut by position",
             2,
             {"model": {"family": "vit", "kv_heads": 4}, "parallelism": {"context": 2}},
         ),
-        (Reason.LAYERS, "8 stages", 8, {"parallelism": {"pipeline": 8}}),
+        (ViolationReason.LAYERS, "8 stages", 8, {"parallelism": {"pipeline": 8}}),
         (
-            Reason.SELECTIVE,
+            ViolationReason.SELECTIVE,
             "use blocks or full",
             2,
             {
@@ -76,25 +76,25 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             },
         ),
         (
-            Reason.STAGES_PER_RANK,
+            ViolationReason.STAGES_PER_RANK,
             "exactly 2, not 3",
             2,
             {"parallelism": {"pipeline": 2, "schedule": "zbv", "stages_per_rank": 3}},
         ),
         (
-            Reason.MICRO_BATCHES,
+            ViolationReason.MICRO_BATCHES,
             "at least 2",
             2,
             {"micro_batch_size": 32, "parallelism": {"pipeline": 2}},
         ),
         (
-            Reason.UNEVEN_MICRO_BATCHES,
+            ViolationReason.UNEVEN_MICRO_BATCHES,
             "32 samples",
             2,
             {"micro_batch_size": 5, "parallelism": {"pipeline": 2}},
         ),
         (
-            Reason.ROUNDS,
+            ViolationReason.ROUNDS,
             "5 do not divide into 2",
             2,
             {
@@ -103,28 +103,28 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
                 "parallelism": {"pipeline": 2, "schedule": "interleaved"},
             },
         ),
-        (Reason.BATCH, "use a multiple of 3", 3, {}),
-        (Reason.NO_EXPERTS, "no experts", 2, {"parallelism": {"expert": 2}}),
+        (ViolationReason.BATCH, "use a multiple of 3", 3, {}),
+        (ViolationReason.NO_EXPERTS, "no experts", 2, {"parallelism": {"expert": 2}}),
         (
-            Reason.EXPERTS,
+            ViolationReason.EXPERTS,
             "model.experts 3",
             2,
             {"model": {"experts": 3}, "parallelism": {"expert": 2}},
         ),
         (
-            Reason.EXPERT_RANKS,
+            ViolationReason.EXPERT_RANKS,
             "1 ranks",
             2,
             {"model": {"experts": 4}, "parallelism": {"tensor": 2, "expert": 2}},
         ),
         (
-            Reason.NODES,
+            ViolationReason.NODES,
             "4 copies of the model do not divide by 3",
             4,
             {"parallelism": {"data_parallel": SERVER, "server": {"copies_per_node": 3}}},
         ),
         (
-            Reason.SERVERS,
+            ViolationReason.SERVERS,
             "there are 2",
             4,
             {
@@ -135,32 +135,32 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             },
         ),
     ],
-    ids=lambda value: value.value if isinstance(value, Reason) else "",
+    ids=lambda value: value.value if isinstance(value, ViolationReason) else "",
 )
 def test_what_is_refused_names_the_field_and_the_figures(
-    reason: Reason, words: str, ranks: int, changes: dict[str, Any]
+    reason: ViolationReason, words: str, ranks: int, changes: dict[str, Any]
 ) -> None:
     parallelism = changes.get("parallelism", {})
     others = {key: value for key, value in changes.items() if key != "parallelism"}
     trainer = config(parallelism=parallelism, **others)
 
-    found = objections(trainer, world_size=ranks)
+    found = violations(trainer, world_size=ranks)
 
     assert reason in {objection.reason for objection in found}
     assert words in "\n".join(objection.text for objection in found)
     with pytest.raises(ConfigError, match=found[0].text[:20]):
-        checked_layout(trainer, world_size=ranks)
+        validated_layout(trainer, world_size=ranks)
 
 
 def test_every_reason_is_in_the_table_above() -> None:
     marks = test_what_is_refused_names_the_field_and_the_figures.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in marks[0].args[1]} == set(Reason)
+    assert {case[0] for case in marks[0].args[1]} == set(ViolationReason)
 
 
 def test_parts_of_a_share_are_counted_up() -> None:
     trainer = config(parallelism={}, global_batch_size=28, micro_batch_size=3)
     layout = Layout(shard=4)
-    assert micro_batches(layout, trainer) == 3
+    assert micro_batch_count(layout, trainer) == 3
 
 
 def test_a_pipeline_has_two_micro_batches_for_each_of_its_ranks() -> None:
@@ -172,25 +172,27 @@ def test_a_pipeline_has_two_micro_batches_for_each_of_its_ranks() -> None:
 
 def parts_of(*, batch: int, parallelism: dict[str, Any]) -> int:
     trainer = config(parallelism=parallelism, global_batch_size=batch)
-    layout = checked_layout(trainer, world_size=parallelism.get("pipeline", 1))
-    return micro_batches(layout, trainer)
+    layout = validated_layout(trainer, world_size=parallelism.get("pipeline", 1))
+    return micro_batch_count(layout, trainer)
 
 
 def test_a_copy_that_trains_alone_is_judged_as_a_run_of_its_own() -> None:
     local = {"data_parallel": "ddp", "local_sgd": {"every_steps": 10}}
     trainer = config(parallelism=local, global_batch_size=8)
-    alone, own = worker(checked_layout(trainer, world_size=4), trainer)
+    alone, own = worker_layout(validated_layout(trainer, world_size=4), trainer)
     assert (alone.world_size, own.global_batch_size) == (1, 2)
     experts = config(experts=4, parallelism={**local, "expert": 2}, global_batch_size=8)
-    assert {found.reason for found in objections(experts, world_size=4)} == {Reason.EXPERT_RANKS}
+    assert {found.reason for found in violations(experts, world_size=4)} == {
+        ViolationReason.EXPERT_RANKS
+    }
 
 
 def test_a_node_of_asynchronous_copies_is_one_worker() -> None:
     server = {"mode": "asynchronous", "copies_per_node": 2}
     trainer = config(parallelism={"data_parallel": SERVER, "server": server}, global_batch_size=8)
-    alone, own = worker(checked_layout(trainer, world_size=4), trainer)
+    alone, own = worker_layout(validated_layout(trainer, world_size=4), trainer)
     assert (alone.data_parallel, alone.replicate) == ("ddp", 2)
     assert own.global_batch_size == 4
     together = config(parallelism={"data_parallel": SERVER}, global_batch_size=8)
-    layout = checked_layout(together, world_size=4)
-    assert worker(layout, together) == (layout, together)
+    layout = validated_layout(together, world_size=4)
+    assert worker_layout(layout, together) == (layout, together)

@@ -4,18 +4,18 @@ import pytest
 
 from drumline_trainer.layout import Layout
 from drumline_trainer.preflight import (
-    Said,
+    RankReport,
     environment_facts,
     first_difference,
-    first_stranger,
+    first_group_mismatch,
     groups_of,
 )
 
 SAMENESS = "set it the same on all ranks"
 
 
-def said(rank: int, *, of: int = 4, process: str = "a pid 1", **facts: str) -> Said:
-    return Said(rank=rank, world_size=of, process=process, facts=facts)
+def said(rank: int, *, of: int = 4, process: str = "a pid 1", **facts: str) -> RankReport:
+    return RankReport(rank=rank, world_size=of, process=process, facts=facts)
 
 
 def test_ranks_that_are_alike_agree() -> None:
@@ -23,7 +23,7 @@ def test_ranks_that_are_alike_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("all_said", "sentence"),
+    ("reports", "sentence"),
     [
         (
             [said(3, NCCL_ALGO="Ring"), said(0), said(1), said(2)],
@@ -47,27 +47,29 @@ def test_ranks_that_are_alike_agree() -> None:
         ),
     ],
 )
-def test_the_sentence_names_both_ranks_and_both_values(all_said: list[Said], sentence: str) -> None:
-    assert first_difference(all_said) == sentence
+def test_the_sentence_names_both_ranks_and_both_values(
+    reports: list[RankReport], sentence: str
+) -> None:
+    assert first_difference(reports) == sentence
 
 
-def with_groups(rank: int, **groups: str) -> Said:
-    return Said(rank=rank, world_size=4, process="a pid 1", facts={}, groups=groups)
+def with_groups(rank: int, **groups: str) -> RankReport:
+    return RankReport(rank=rank, world_size=4, process="a pid 1", facts={}, groups=groups)
 
 
 def test_the_members_of_a_group_must_agree_on_it() -> None:
     here = with_groups
     right = [here(0, tp="0, 1"), here(1, tp="0, 1"), here(2, dp="2, 3"), here(3, dp="2, 3")]
-    assert first_stranger(right) == ""
+    assert first_group_mismatch(right) == ""
     wrong = [here(0, tp="0, 1"), here(1, tp="1, 0")]
-    assert first_stranger(wrong) == (
+    assert first_group_mismatch(wrong) == (
         "rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 0"
     )
-    assert first_stranger([here(0, tp="0, 1"), here(1)]) == (
+    assert first_group_mismatch([here(0, tp="0, 1"), here(1)]) == (
         "rank 0 has the ranks 0, 1 in its tp group and rank 1 has no such group"
     )
-    assert "rank 2 has the ranks 0, 1" in first_stranger([*right[:2], here(2, tp="0, 1")])
-    assert "rank 9 has no such group" in first_stranger([here(0, tp="0, 9")])
+    assert "rank 2 has the ranks 0, 1" in first_group_mismatch([*right[:2], here(2, tp="0, 1")])
+    assert "rank 9 has no such group" in first_group_mismatch([here(0, tp="0, 9")])
 
 
 def test_groups_are_those_of_some_ranks_but_not_of_all() -> None:

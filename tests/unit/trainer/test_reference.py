@@ -17,7 +17,7 @@ from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.reference import EXAMPLE, FILE, docstrings, options_of, sections_of, text
 
 ROOT = Path(__file__).parents[3]
@@ -83,7 +83,7 @@ def test_a_docstring_is_of_the_member_above_it() -> None:
 
 def test_the_file_on_the_page_trains_on_two_ranks() -> None:
     config = TrainerConfig.from_dict(json.loads(EXAMPLE))
-    assert checked_layout(config, world_size=2).batch_ranks == 2
+    assert validated_layout(config, world_size=2).batch_ranks == 2
     assert f"```json\n{EXAMPLE}```" in PAGE
 
 

@@ -22,28 +22,28 @@ from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.hugging_face import load_hugging_face
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 
-def begin_frozen_and_adapters(
-    slices: Sequence[Slice],
-    frozen: Sequence[Slice],
+def initialize_frozen_and_adapters(
+    slices: Sequence[TensorSlice],
+    frozen: Sequence[TensorSlice],
     stages: Sequence[nn.Module],
     *,
     config: TrainerConfig,
     restored: Mapping[str, Any] | None,
 ) -> None:
-    """Fill what is not restored; see `first_weights.begin_weights`."""
+    """Fill what is not restored; see `first_weights.initialize_weights`."""
     if restored is not None and config.lora is not None:
-        refuse_other_base(restored, config=config)
+        check_base(restored, config=config)
     empty = [] if restored is not None else slices
-    begin_adapters(filter(is_adapter, empty), seed=config.seed)
+    initialize_adapters(filter(is_adapter, empty), seed=config.seed)
     rest = [part for part in empty if not is_adapter(part)]
     if rest or config.lora is not None:
-        begin_base([*rest, *frozen], stages, config=config)
+        initialize_base([*rest, *frozen], stages, config=config)
 
 
-def begin_adapters(slices: Iterable[Slice], *, seed: int) -> None:
+def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
     """Fill all A and B: the adapters add nothing yet."""
     for part in slices:
         if part.name.endswith(B):
@@ -59,8 +59,8 @@ def begin_adapters(slices: Iterable[Slice], *, seed: int) -> None:
             )
 
 
-def begin_base(
-    slices: Iterable[Slice], stages: Sequence[nn.Module], *, config: TrainerConfig
+def initialize_base(
+    slices: Iterable[TensorSlice], stages: Sequence[nn.Module], *, config: TrainerConfig
 ) -> None:
     """Fill weights that are no adapters, also those that stages keep packed.
 
@@ -84,13 +84,13 @@ def begin_base(
         layer.take(room)
 
 
-def is_adapter(part: Slice) -> bool:
+def is_adapter(part: TensorSlice) -> bool:
     """Whether it is an A or a B."""
     return part.name.rpartition(".")[2] in (A, B)
 
 
 @functools.cache
-def base_of(config: TrainerConfig) -> dict[str, Any]:
+def base_description(config: TrainerConfig) -> dict[str, Any]:
     """What adapters were trained on, as JSON values; equal for equal bases."""
     assert config.lora is not None  # noqa: S101 - no adapters, no base
     shape = json.dumps(dataclasses.asdict(config.model), sort_keys=True).encode()
@@ -105,9 +105,9 @@ def base_of(config: TrainerConfig) -> dict[str, Any]:
     }
 
 
-def refuse_other_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
+def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     """Raise ConfigError unless adapters that were saved belong on the configured base."""
-    there, here = saved.get("base"), base_of(config)
+    there, here = saved.get("base"), base_description(config)
     if not isinstance(there, dict):
         raise ConfigError("lora: the checkpoint does not say which base its adapters belong on")
     for name, value in here.items():

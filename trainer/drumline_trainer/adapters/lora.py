@@ -27,9 +27,9 @@ from drumline_trainer.adapters.four_bit import Packed, linear_of_packed, pack
 from drumline_trainer.config import ConfigError, LoraConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
-from drumline_trainer.parallelism.tensor_parallel.collectives import replicated
+from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.slices import Cut, TensorSlice
 from drumline_trainer.sharding.world import World
 
 A, B = "lora_a", "lora_b"
@@ -94,9 +94,9 @@ class LoraLinear(ReplacedLinear):
         """With the base's weight, and with the adapter's two."""
         a_RI, b_OR = self.lora_a, self.lora_b
         if self.group is not None and self.row:
-            b_OR = replicated(b_OR, self.group)
+            b_OR = copy_to_region(b_OR, self.group)
         elif self.group is not None:
-            a_RI = replicated(a_RI, self.group)
+            a_RI = copy_to_region(a_RI, self.group)
         return self.of_base(x_BSI) + F.linear(F.linear(x_BSI, a_RI), b_OR) * self.scale
 
     def of_base(self, x_BSI: Tensor) -> Tensor:
@@ -161,14 +161,14 @@ class PackedLoraLinear(LoraLinear):
         """The base's weight."""
         return Packed(codes=self.codes, scales=self.scales, steps=self.steps)
 
-    def unpacked(self) -> Slice:
+    def unpacked(self) -> TensorSlice:
         """Room in the host's memory for the weight that is to be packed; contents undefined."""
         room = torch.empty(self.cut.box.shape)
-        return Slice(
+        return TensorSlice(
             name=f"{self.name}.weight", shape=self.cut.shape, box=self.cut.box, tensor=room
         )
 
-    def take(self, weight: Slice) -> None:
+    def take(self, weight: TensorSlice) -> None:
         """Pack what `unpacked` made room for."""
         packed = pack(weight.tensor.to(self.codes.device), doubly=self.doubly)
         self.codes.copy_(packed.codes)

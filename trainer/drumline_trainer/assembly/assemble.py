@@ -1,110 +1,61 @@
-"""One rank's share of the model, from its configuration: every parallelism in its order.
+"""One rank's part of the model, from its configuration: every parallelism in its order.
 
-    cut stages -> tensor -> context -> expert -> adapters, fp8 -> recompute -> data parallel ->
-    schedule
+    cut stages -> tensor -> context -> expert -> adapters, fp8 -> recompute, offload ->
+    data parallel -> schedule
 
-Each step replaces parts of a model that has no storage yet and knows nothing of the others; what
-the tensor and expert axes cut is handed on, so that in the end every weight is a slice of a global
-tensor. Nothing here decides what is legal (`legality`) or computes anything.
+Each step replaces parts of a model that has no storage yet and knows nothing of the other steps;
+the cuts of the tensor and expert axes are handed on, so that in the end every weight is a slice of
+a global tensor. Nothing here decides which layouts are supported (`layout_validation`) or computes
+anything.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.config import (
-    DataParallel,
-    Family,
-    MemoryConfig,
-    Offload,
-    Recompute,
-    TrainerConfig,
-)
+from drumline_trainer.adapters.lora import adapt
+from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
+from drumline_trainer.assembly.stage_plan import StagePlan
+from drumline_trainer.config import DataParallel, Family, MemoryConfig, Offload, TrainerConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import micro_batches
+from drumline_trainer.layout_validation import micro_batch_count
+from drumline_trainer.memory.offload_store import open_store
+from drumline_trainer.memory.offloaded_activations import OffloadedLayers
+from drumline_trainer.memory.recompute import recompute
+from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.numerics.fp8 import multiply_in_fp8
 from drumline_trainer.parallelism.context_parallel.apply import context_parallel
-from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel, data_parallel
+from drumline_trainer.parallelism.data_parallel.apply import data_parallel
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
+from drumline_trainer.parallelism.data_parallel.parameter_server.synchronous import (
+    SynchronousServers,
+)
 from drumline_trainer.parallelism.data_parallel.precision import compute_type
+from drumline_trainer.parallelism.data_parallel.weights import CutStages
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
+from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.partition import model_costs, partition
 from drumline_trainer.parallelism.pipeline_parallel.tied import (
-    Ends,
-    refuse_unequal_ends,
-    sum_tied_gradients,
+    check_tied_weights,
     tied_copies,
-    tied_ends,
+    tied_group,
 )
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 
-if TYPE_CHECKING:
-    from drumline_trainer.assembly.stage_plan import StagePlan
-    from drumline_trainer.metrics.step_timer import StepTimer
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import MicroBatches, Pipeline
 
-
-@dataclass(slots=True)
-class MeanLoss:
-    """A micro-batch's share of the mean over all targets of the global batch, scaled for fp16."""
-
-    summed: Callable[[Tensor, Tensor], Tensor]
-    divisor: float = 1.0
-    """Targets of the global batch by the scale."""
-
-    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """From the logits, whole or cut by vocabulary, and the targets."""
-        return self.summed(logits, targets) / self.divisor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trainee:
-    """What a rank trains."""
-
-    stages: tuple[nn.Module, ...]
-    """One, but for pipelines whose ranks have several."""
-    weights: DataParallelModel
-    slices: tuple[Slice, ...]
-    """The fp32 weights this rank updates; after that, `weights.publish()`."""
-    loss: MeanLoss
-    pipeline: Pipeline | None = None
-    ends: Ends | None = None
-    """The two ranks that hold a tied embedding at the ends of a pipeline."""
-    siblings: int = 1
-    """Models like this one that share the global batch but not the update (`workers`)."""
-
-    def begin(self, *, targets: int, scale: float = 1.0) -> None:
-        """A step whose global batch has so many targets; the gradients of the last one go.
-
-        Where siblings share it, each takes the mean over an equal part of them.
-
-        Losses and gradients are multiplied by `scale`, a power of 2.
-        """
-        own_targets = targets / self.siblings
-        self.weights.zero()
-        self.loss.divisor = own_targets / scale
-        for stage in self.stages:
-            set_loss_scale(stage, scale / own_targets)
-
-    def gradients(self) -> list[Tensor]:
-        """Of the slices, summed over all ranks, once all micro-batches have been passed through."""
-        gradients = self.weights.gradients()
-        if self.pipeline is not None:
-            sum_tied_gradients(self.slices, gradients, ends=self.ends)
-        return gradients
-
-
-def assemble(config: TrainerConfig, world: World, *, plan: StagePlan | None = None) -> Trainee:
+def assemble(
+    config: TrainerConfig, world: World, *, plan: StagePlan | None = None
+) -> ParallelModel:
     """The model on this rank's device, contents undefined. Collective.
 
     Args:
@@ -115,96 +66,87 @@ def assemble(config: TrainerConfig, world: World, *, plan: StagePlan | None = No
     Raises:
         ConfigError: this torch lacks something that the configuration asks for.
     """
-    stages = _stages(config, world, plan)
-    cuts: dict[str, Cut] = {}
-    experts: set[str] = set()
-    for stage in stages:
-        made = tensor_parallel(stage, world, sequence_parallel=config.parallelism.sequence_parallel)
-        context_parallel(stage, world)
-        cuts |= _adapted(stage, config, world, expert_parallel(stage, world, made))
-        experts |= expert_names(stage)
-        _recompute(stage, config.memory)
-        _offload_activations(stage, config.memory, world)
-    servers = world.layout.data_parallel is DataParallel.PARAMETER_SERVER
-    summing = world.part(config.parallelism.server.copies_per_node) if servers else world
-    weights = data_parallel(
-        stages,
-        world=summing,
-        cuts=cuts,
-        precision=config.precision,
-        backwards=micro_batches(world.layout, config),
-        experts=experts,
-        memory=config.memory,
-    )
-    if servers:
-        from drumline_trainer.parallelism.data_parallel.parameter_server.synchronous import (  # noqa: PLC0415
-            SynchronousServers,
-        )
-
-        server = config.parallelism.server
-        weights = SynchronousServers(weights, server, whole=world, worker=summing)
-    trainee = Trainee(
-        stages=tuple(stages),
+    model = _cut_by_all_axes(_stages(config, world, plan), config, world)
+    weights = _data_parallel(model, config, world)
+    parallel_model = ParallelModel(
+        stages=tuple(model.stages),
         weights=weights,
         slices=weights.slices,
         loss=MeanLoss(_summed_loss(config, world)),
         siblings=max(1, len(world.siblings)),
     )
     if world.layout.pipeline == 1:
-        return trainee
-    return _pipelined(trainee, config, world, clock=None if plan is None else plan.clock)
-
-
-def _adapted(
-    stage: nn.Module, config: TrainerConfig, world: World, cuts: dict[str, Cut]
-) -> dict[str, Cut]:
-    """The stage's projections in another way of multiplying, where one is asked for."""
-    if config.lora is not None:
-        from drumline_trainer.adapters.lora import adapt  # noqa: PLC0415 - imports
-
-        return adapt(stage, config.lora, world=world, cuts=cuts)
-    if config.fp8:
-        from drumline_trainer.numerics.fp8 import multiply_in_fp8  # noqa: PLC0415 - imports
-
-        multiply_in_fp8(stage, scaling=config.fp8_scaling)
-    return cuts
-
-
-def _recompute(stage: nn.Module, config: MemoryConfig) -> None:
-    if config.recompute is not Recompute.NONE:
-        from drumline_trainer.memory.recompute import recompute  # noqa: PLC0415 - imports
-
-        recompute(stage, mode=config.recompute, every=config.recompute_every)
-
-
-def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -> None:
-    if config.offload_activations is not Offload.NONE:
-        from drumline_trainer.memory.offload_store import home  # noqa: PLC0415 - seldom
-        from drumline_trainer.memory.offloaded_activations import OffloadedRuns  # noqa: PLC0415 - seldom
-
-        stage.through = OffloadedRuns(
-            stage.through,  # pyright: ignore[reportArgumentType] - a module
-            home=lambda sizes: home(
-                config.offload_activations, config, sizes=sizes, device=world.device
-            ),
-            device=world.device,
-        )
+        return parallel_model
+    return _pipelined(parallel_model, config, world, clock=None if plan is None else plan.clock)
 
 
 def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequence[nn.Module]:
+    """This rank's stages on the meta device: the whole model where there is no pipeline."""
     model, layout = build_on_meta(config.model), world.layout
     if layout.pipeline == 1:
         return [model]
+    from drumline_trainer.parallelism.pipeline_parallel.schedule import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
+        stage_modules,
+    )
+
     costs = model_costs(config.model, sequence_length=config.tokens_per_sample)
     by_cost = partition(costs, stages=layout.stages)
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import stage_modules  # noqa: PLC0415 - imports
-
     return stage_modules(
         model,
         layout=layout,
         index=world.index(Axis.PIPELINE),
         partition=by_cost if plan is None else plan.partition,
     )
+
+
+def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: World) -> CutStages:
+    """Apply everything but data parallelism and the schedule, in place."""
+    sequence_parallel = config.parallelism.sequence_parallel
+    cuts: dict[str, Cut] = {}
+    experts: set[str] = set()
+    for stage in stages:
+        by_tensor = tensor_parallel(stage, world, sequence_parallel=sequence_parallel)
+        context_parallel(stage, world)
+        cuts |= _adapted(stage, config, world, expert_parallel(stage, world, by_tensor))
+        experts |= expert_names(stage)
+        recompute(stage, mode=config.memory.recompute, every=config.memory.recompute_every)
+        _offload_activations(stage, config.memory, world)
+    return CutStages(stages=stages, cuts=cuts, experts=experts)
+
+
+def _adapted(
+    stage: nn.Module, config: TrainerConfig, world: World, cuts: dict[str, Cut]
+) -> Mapping[str, Cut]:
+    """Replace the stage's projections by adapted or fp8 ones, where configured; all cuts."""
+    if config.lora is not None:
+        return adapt(stage, config.lora, world=world, cuts=cuts)
+    if config.fp8:
+        multiply_in_fp8(stage, scaling=config.fp8_scaling)
+    return cuts
+
+
+def _offload_activations(stage: nn.Module, config: MemoryConfig, world: World) -> None:
+    kind, device = config.offload_activations, world.device
+    if kind is not Offload.NONE:
+        stage.layer_loop = OffloadedLayers(
+            stage.get_submodule("layer_loop"),
+            open_store=lambda sizes: open_store(kind, config, sizes=sizes, device=device),
+            device=device,
+        )
+
+
+def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> DataParallelModel:
+    servers = world.layout.data_parallel is DataParallel.PARAMETER_SERVER
+    server = config.parallelism.server
+    summing = world.subworld(server.copies_per_node) if servers else world
+    weights = data_parallel(
+        model,
+        world=summing,
+        precision=config.precision,
+        backwards=micro_batch_count(world.layout, config),
+        memory=config.memory,
+    )
+    return SynchronousServers(weights, server, whole=world, worker=summing) if servers else weights
 
 
 def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tensor], Tensor]:
@@ -215,44 +157,44 @@ def _summed_loss(config: TrainerConfig, world: World) -> Callable[[Tensor, Tenso
 
 
 def _pipelined(
-    trainee: Trainee, config: TrainerConfig, world: World, *, clock: StepTimer | None
-) -> Trainee:
-    """The stages under their schedule, the two ends of a tied model held together."""
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import Pipeline  # noqa: PLC0415 - imports
+    parallel_model: ParallelModel, config: TrainerConfig, world: World, *, clock: StepTimer | None
+) -> ParallelModel:
+    """Put the stages under their schedule; tie the two ends of a model with a tied embedding."""
+    from drumline_trainer.parallelism.pipeline_parallel.schedule import (  # noqa: PLC0415 - imports torch's compiler, 2 s that runs without a pipeline do without
+        Pipeline,
+    )
 
-    slices, ends = trainee.slices, None
+    slices, tied = parallel_model.slices, None
     if config.model.head_is_embedding and config.lora is None:
-        ends = tied_ends(world)
+        tied = tied_group(world)
         slices = tied_copies(slices, layout=world.layout, pipeline=world.index(Axis.PIPELINE))
-        refuse_unequal_ends(slices, ends=ends)
+        check_tied_weights(slices, tied=tied)
     pipeline = Pipeline(
-        trainee.stages,
+        parallel_model.stages,
         world=world,
-        micro_batches=_micro_batches(config, world),
-        loss=trainee.loss,
-        stage_done=trainee.weights.stage_done,
+        micro_batches=_micro_batch_spec(config, world),
+        loss=parallel_model.loss,
+        stage_done=parallel_model.weights.stage_done,
         clock=clock,
     )
-    return replace(trainee, slices=slices, pipeline=pipeline, ends=ends)
+    return replace(parallel_model, slices=slices, pipeline=pipeline, tied=tied)
 
 
-def _micro_batches(config: TrainerConfig, world: World) -> MicroBatches:
-    from drumline_trainer.parallelism.pipeline_parallel.schedule import MicroBatches  # noqa: PLC0415 - imports
-
+def _micro_batch_spec(config: TrainerConfig, world: World) -> MicroBatchSpec:
     layout, model = world.layout, config.model
-    count = micro_batches(layout, config)
+    count = micro_batch_count(layout, config)
     rows = config.global_batch_size // layout.batch_ranks // count
     length = config.data.sequence_length // layout.context
-    inputs, of_inputs = (rows, length), torch.int64
+    inputs, inputs_dtype = (rows, length), torch.int64
     if model.family is Family.VIT:
         length = model.patches
         inputs = (rows, model.channels, model.image_size, model.image_size)
-        of_inputs = torch.uint8
-    shared = layout.tensor if layout.sequence_parallel else 1
-    return MicroBatches(
+        inputs_dtype = torch.uint8
+    sharing = layout.tensor if layout.sequence_parallel else 1
+    return MicroBatchSpec(
         count=count,
         inputs=inputs,
-        hidden=(rows, length // shared, model.hidden_size),
+        hidden=(rows, length // sharing, model.hidden_size),
         dtype=compute_type(config.precision),
-        inputs_dtype=of_inputs,
+        inputs_dtype=inputs_dtype,
     )

@@ -69,7 +69,7 @@ class StagePlan:
             return cls(partition=by_cost, costs=costs, device=world.device)
         ends = b""
         if dist.get_rank() == 0:
-            ends = json.dumps(saved_ends(placement)).encode()
+            ends = json.dumps(saved_boundaries(placement)).encode()
         ends = json.loads(broadcast_bytes(ends, device=world.device))
         found = partition_of(ends, stages=stages, layers=config.model.layers)
         if found is not None and found != by_cost:
@@ -100,7 +100,7 @@ def next_partition(current: Partition, costs: StageCosts, *, seconds: Sequence[f
     return repartition(current, costs, seconds=seconds) if min(seconds) > 0 else current
 
 
-def saved_ends(placement: Placement) -> list[int]:
+def saved_boundaries(placement: Placement) -> list[int]:
     """Where the stages end, by the copy that this rank would go on from; empty: it does not say."""
     step, folder = placement.restore_snapshot, placement.snapshot_folder
     if step is not None and folder is not None:

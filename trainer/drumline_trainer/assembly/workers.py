@@ -1,51 +1,51 @@
 """Workers: parts of a run that make their steps without waiting for each other.
 
-Mostly there is one, the whole run, and nothing here does anything. With local SGD each copy of the
-model is a worker, with asynchronous parameter servers each node of copies: a world of its own with
-a share of the global batch, in which gradients, norms and votes are summed as ever. All ranks meet
-every `meets_every_steps` steps; only there losses are those of the whole batch and anything is
-saved.
+Mostly there is a single worker, the whole run, and nothing here does anything. With local SGD each
+copy of the model is a worker, with asynchronous parameter servers each node of copies: a world of
+its own with its part of the global batch, in which gradients, norms and votes are summed as usual.
+All ranks synchronize every `meets_every_steps` steps; only then losses are those of the whole batch
+and checkpoints are saved.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.assembly.assemble import Trainee
-from drumline_trainer.assembly.optimizer import Optimizer, build_optimizer
+from drumline_trainer.assembly.optimizer import build_optimizer
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import worker
+from drumline_trainer.layout_validation import worker_layout
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_timer import step_part
-from drumline_trainer.optimization.gradients import Totals
+from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.optimizer import Optimizer
+from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd
+from drumline_trainer.parallelism.data_parallel.parameter_server.asynchronous import (
+    AsynchronousServers,
+)
 from drumline_trainer.sharding.world import World
-
-if TYPE_CHECKING:
-    from drumline_trainer.parallelism.data_parallel.parameter_server.asynchronous import (
-        AsynchronousServers,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
-    """What all ranks know when they meet, bit for bit the same."""
+class SynchronizedStep:
+    """What all ranks know after a synchronization, bit for bit the same."""
 
-    totals: Totals
+    totals: StepTotals
     """Of the last step; the norm is the mean of the workers'."""
     losses: dict[int, float]
-    """Of every step since the last meeting: means over the global batch."""
+    """Of every step since the last synchronization: means over the global batch."""
     staleness: Staleness | None = None
-    """Of the weights that gradients were computed from; None where they are always the newest."""
+    """Of the weights that gradients were computed from; None where they are never stale."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Workers:
-    """The worker that this rank is in, beside the others."""
+    """The worker that this rank is part of, and the whole run."""
 
     config: TrainerConfig
     """Of one worker, as if it were the whole run."""
@@ -58,59 +58,57 @@ class Workers:
 
     @classmethod
     def of(cls, config: TrainerConfig, world: World) -> Workers:
-        """Of a configuration on these ranks. Collective."""
-        layout, own = worker(world.layout, config)
+        """The worker of this rank, by the configuration. Collective."""
+        layout, own = worker_layout(world.layout, config)
         if own is config:
             return cls(config=config, world=world, whole=world)
         return cls(
             config=own,
-            world=world.part(layout.replicate),
+            world=world.subworld(layout.replicate),
             whole=world,
             count=world.layout.replicate // layout.replicate,
         )
 
-    def optimizer(self, trainee: Trainee) -> Optimizer:
-        """What updates the slices of this worker's model. Collective."""
-        degrees = self.config.parallelism
+    def optimizer(self, parallel_model: ParallelModel) -> Optimizer:
+        """The optimizer of this worker's model. Collective."""
+        config, degrees = self.config, self.config.parallelism
+        slices = parallel_model.slices
         if degrees.asynchronous:
-            from drumline_trainer.parallelism.data_parallel.parameter_server.asynchronous import (  # noqa: PLC0415
-                AsynchronousServers,
-            )
-
             self._asynchronous = AsynchronousServers(
-                trainee.slices, self.config, whole=self.whole, worker=self.world
+                slices,
+                config,
+                build=functools.partial(build_optimizer, config=config.optimizer, world=self.world),
+                whole=self.whole,
+                worker=self.world,
             )
             return self._asynchronous
-        config = self.config
-        inner = build_optimizer(trainee.slices, config.optimizer, self.world, memory=config.memory)
+        inner = build_optimizer(slices, config.optimizer, self.world, memory=config.memory)
         if degrees.local_sgd is None:
             return inner
-        from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd  # noqa: PLC0415 - one of them
-
         return LocalSgd(
             inner,
-            trainee.slices,
+            slices,
             degrees.local_sgd,
             copies=self.whole.group(Axis.REPLICATE),
-            steps=self.config.steps,
+            steps=config.steps,
         )
 
-    def meet(self, step: int, totals: Totals) -> Meeting | None:
-        """After a step: what all ranks know of it, or None between two meetings."""
+    def synchronize(self, step: int, totals: StepTotals) -> SynchronizedStep | None:
+        """After a step: what all ranks know of it, or None between two synchronizations."""
         if self.world is self.whole:
-            return Meeting(totals=totals, losses={step: totals.loss})
+            return SynchronizedStep(totals=totals, losses={step: totals.loss})
         self._losses[step] = totals.loss
         if step % self.config.meets_every_steps and step != self.config.steps:
             return None
         own = [*self._losses.values(), totals.gradient_norm, float(totals.votes * self.count)]
         sums = torch.tensor(own, dtype=torch.float64, device=self.whole.device)
         with step_part("all_reduce", "world"):
-            dist.all_reduce(sums)  # all ranks of a worker have the same
+            dist.all_reduce(sums)  # all ranks of a worker have the same values
         *losses, norm, votes = (sums / self.whole.layout.world_size).tolist()
         known = dict(zip(self._losses, losses, strict=True))
         self._losses.clear()
-        return Meeting(
-            totals=Totals(
+        return SynchronizedStep(
+            totals=StepTotals(
                 loss=known[step],
                 gradient_norm=norm,
                 votes=round(votes),
@@ -120,13 +118,13 @@ class Workers:
             staleness=self._staleness(len(known)),
         )
 
-    def leave(self) -> None:
-        """Once no step is left, also where none was."""
+    def finish(self) -> None:
+        """After the last step, also where there was none."""
         if self._asynchronous is not None:
             self._asynchronous.leave()
 
     def _staleness(self, steps: int) -> Staleness:
-        """Of the last `steps`; copies that train alone lack all that the others do meanwhile."""
+        """Of the last `steps`; copies that train alone lack all updates of the other copies."""
         if self._asynchronous is not None:
             return self._asynchronous.staleness()
         lacked = (self.count - 1) * (steps - 1)

@@ -31,7 +31,7 @@ from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, r
 from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, broadcast_bytes, gather_bytes
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 _CLAIMED = "claimed"
 
@@ -105,7 +105,7 @@ class Checkpointer:
         return cls(folder=folder, writer=writer, keep=keep, device=device)
 
     def restore(
-        self, slices: Sequence[Slice], *, placement: Placement
+        self, slices: Sequence[TensorSlice], *, placement: Placement
     ) -> RestoredCheckpoint | None:
         """See `checkpoint.restore.restore`."""
         restored = restore(
@@ -120,7 +120,7 @@ class Checkpointer:
         return restored
 
     def save(
-        self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]
+        self, *, step: int, slices: Sequence[TensorSlice], trainer: Mapping[str, Any]
     ) -> SavedCheckpoint:
         """Write and commit one checkpoint, then drop what is older than the ones to keep.
 
@@ -144,7 +144,9 @@ class Checkpointer:
         seconds = time.monotonic() - began
         return self._saved(decode(outcome), step=step, seconds=seconds, write_seconds=seconds)
 
-    def begin(self, *, step: int, slices: Sequence[Slice], trainer: Mapping[str, Any]) -> None:
+    def begin(
+        self, *, step: int, slices: Sequence[TensorSlice], trainer: Mapping[str, Any]
+    ) -> None:
         """Copy what `save` would write, and write it during training."""
         assert self._pending is None  # noqa: S101 - one at a time
         began = time.monotonic()

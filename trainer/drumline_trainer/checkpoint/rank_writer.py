@@ -37,18 +37,18 @@ from drumline_trainer.checkpoint.shard_file import (
     verify_file,
     write_shard_file,
 )
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 _SAMPLE_BYTES = 64 << 10
 
 
-def slices_to_write(slices: Sequence[Slice]) -> list[Slice]:
+def slices_to_write(slices: Sequence[TensorSlice]) -> list[TensorSlice]:
     """The part of these slices that this rank writes: all ranks together write each element once.
 
     Of several copies on this rank, as of an embedding at both ends of a pipeline, one is written.
     """
     copies_here = Counter(local.name for local in slices)
-    distinct: dict[str, Slice] = {}
+    distinct: dict[str, TensorSlice] = {}
     for local in slices:  # numbered as if every rank that holds the slice had one copy of it
         count = copies_here[local.name]
         numbered = replace(local, copies=local.copies // count, copy=local.copy // count)
@@ -70,7 +70,7 @@ class RankWriter:
     """The last checkpoint's unchanged file."""
 
     def write(
-        self, step: int, slices: Sequence[Slice], *, check: Callable[[], None] = lambda: None
+        self, step: int, slices: Sequence[TensorSlice], *, check: Callable[[], None] = lambda: None
     ) -> bytes:
         """Write and fsync.
 
@@ -129,7 +129,7 @@ def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], 
     return True
 
 
-def _tensors(slices: Sequence[Slice]) -> dict[str, Tensor]:
+def _tensors(slices: Sequence[TensorSlice]) -> dict[str, Tensor]:
     return {local.name: local.tensor.detach() for local in slices}
 
 
@@ -140,7 +140,7 @@ def _sample(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _report(file: Path, record: FileRecord, slices: Sequence[Slice]) -> dict[str, Any]:
+def _report(file: Path, record: FileRecord, slices: Sequence[TensorSlice]) -> dict[str, Any]:
     return {
         "name": file.name,
         "bytes": record.size_bytes,

@@ -59,7 +59,7 @@ from drumline_trainer.sharding.byte_collectives import (
     agree,
     broadcast_bytes,
 )
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class RestoredCheckpoint:
 def restore(
     *,
     folder: CheckpointFolder,
-    slices: Sequence[Slice],
+    slices: Sequence[TensorSlice],
     device: torch.device,
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
@@ -161,7 +161,7 @@ def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[
 
 
 def _restore_step(
-    source: Path, slices: Sequence[Slice], *, digest: str, device: torch.device
+    source: Path, slices: Sequence[TensorSlice], *, digest: str, device: torch.device
 ) -> RestoredCheckpoint | Rejected:
     """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
     body = _receive_manifest(source, digest=digest, device=device)
@@ -192,7 +192,7 @@ def _receive_manifest(source: Path, *, digest: str, device: torch.device) -> byt
 
 
 def _refuse_other_model(
-    manifest: Manifest, slices: Sequence[Slice], *, device: torch.device
+    manifest: Manifest, slices: Sequence[TensorSlice], *, device: torch.device
 ) -> None:
     """Every slice must be of a stored tensor, and of every stored tensor a rank must hold a slice.
 
@@ -234,7 +234,7 @@ class _Interval:
     target_box: Box
 
 
-def _reading_plan(manifest: Manifest, slices: Sequence[Slice]) -> dict[str, list[_Interval]]:
+def _reading_plan(manifest: Manifest, slices: Sequence[TensorSlice]) -> dict[str, list[_Interval]]:
     """What this rank reads, by file, so that each file is opened once."""
     plan: dict[str, list[_Interval]] = {}
     for local in slices:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from drumline_trainer.checkpoint.shard_file import as_bytes
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 _ALIGNMENT = 64
 
@@ -16,7 +16,7 @@ _ALIGNMENT = 64
 class StagingBuffer:
     """Allocated once; every copy replaces the last one."""
 
-    def __init__(self, slices: Sequence[Slice]) -> None:
+    def __init__(self, slices: Sequence[TensorSlice]) -> None:
         """Allocate memory for these slices, whose tensors are copied at each `stage`."""
         self._sources = [local.tensor.detach() for local in slices]
         sizes = [source.numel() * source.element_size() for source in self._sources]

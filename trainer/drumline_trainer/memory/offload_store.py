@@ -1,9 +1,9 @@
-"""Where tensors lie that are away from the device: the host's memory, or a file without a name.
+"""Offload stores: tensors in the host's memory, or in a file without a name.
 
-A file has its whole size from the start, so a disk that is too small is told before the first step,
-and no name: nothing is left of it when its process ends, however that ends. Its tensors are mapped
-memory: they are read and written like any other, and checkpoints and snapshots need not know. What
-was read or written is let go of afterwards, so that the host keeps only what is being worked on.
+A file has its whole size from the start, so a disk that is too small is reported before the first
+step. It has no name: nothing is left of it when its process ends, however that ends. Its tensors
+are mapped memory, read and written like any other, so checkpoints and snapshots need not know. What
+was read or written is released afterwards, and the host keeps only what is being worked on.
 """
 
 from __future__ import annotations
@@ -16,49 +16,33 @@ import weakref
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from drumline_trainer.config import ConfigError, MemoryConfig, Offload
+from drumline_trainer.sharding.storage import OffloadStore
 
 _ALIGNED = 64
-"""Bytes that tensors begin at multiples of."""
+"""Tensors begin at multiples of so many bytes."""
 
 
-class Home(Protocol):
-    """Hands out tensors, of the sizes that it was made for."""
-
-    def empty(self, shape: Sequence[int], *, dtype: torch.dtype) -> Tensor:
-        """A tensor on the host, contents undefined."""
-        ...
-
-    def let_go(self, tensors: Sequence[Tensor]) -> None:
-        """Nobody reads or writes these for now. They keep their contents."""
-        ...
-
-    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
-        """Somebody is about to read these."""
-        ...
-
-
-def home(
+def open_store(
     kind: Offload, memory: MemoryConfig, *, sizes: Iterable[int], device: torch.device
-) -> Home:
-    """For tensors of so many bytes each that a device works on.
+) -> OffloadStore:
+    """A store for tensors of so many bytes each that a device works on.
 
     Raises:
         ConfigError: the folder is missing, or has too little room.
     """
     if kind is Offload.NVME:
-        assert memory.offload_folder is not None  # noqa: S101 - see MemoryConfig
-        return File(Path(memory.offload_folder), sizes=sizes)
-    return HostMemory(pinned=device.type == "cuda")
+        assert memory.offload_folder is not None  # noqa: S101 - MemoryConfig asks for it
+        return FileStore(Path(memory.offload_folder), sizes=sizes)
+    return HostMemoryStore(pinned=device.type == "cuda")
 
 
-class HostMemory:
-    """Pinned for a GPU, whose copies then run beside its work."""
+class HostMemoryStore:
+    """The host's memory; pinned for a GPU, whose copies then run beside its work."""
 
     def __init__(self, *, pinned: bool) -> None:
         self._pinned = pinned
@@ -67,14 +51,14 @@ class HostMemory:
         """A tensor of its own."""
         return torch.empty(tuple(shape), dtype=dtype, pin_memory=self._pinned)
 
-    def let_go(self, tensors: Sequence[Tensor]) -> None:
+    def release(self, tensors: Sequence[Tensor]) -> None:
         """They stay in memory."""
 
-    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
-        """They are there."""
+    def prefetch(self, tensors: Sequence[Tensor]) -> None:
+        """They are in memory."""
 
 
-class File:
+class FileStore:
     """Mapped memory in a folder."""
 
     def __init__(self, folder: Path, *, sizes: Iterable[int]) -> None:
@@ -102,14 +86,14 @@ class File:
         start, self._end = self._end, self._end + _rounded(size, _ALIGNED)
         return self._bytes[start : start + size].view(dtype).view(tuple(shape))
 
-    def let_go(self, tensors: Sequence[Tensor]) -> None:
+    def release(self, tensors: Sequence[Tensor]) -> None:
         """Give their memory back; the kernel begins to write to the disk what was changed."""
         start, length = self._pages(tensors)
         if length:
             self._map.madvise(mmap.MADV_DONTNEED, start, length)
             os.posix_fadvise(self._descriptor, start, length, os.POSIX_FADV_DONTNEED)
 
-    def fetch_ahead(self, tensors: Sequence[Tensor]) -> None:
+    def prefetch(self, tensors: Sequence[Tensor]) -> None:
         """The kernel begins to read them."""
         start, length = self._pages(tensors)
         if length:
@@ -118,11 +102,11 @@ class File:
     def _pages(self, tensors: Sequence[Tensor]) -> tuple[int, int]:
         """First byte and length of the run of pages that these lie in, one after the other."""
         base = self._bytes.data_ptr()
-        held = [one for one in tensors if one.numel() and self._holds(one)]
+        held = [tensor for tensor in tensors if tensor.numel() and self._holds(tensor)]
         if not held:
             return 0, 0
-        start = min(one.data_ptr() for one in held) - base
-        end = max(one.data_ptr() + one.nbytes for one in held) - base
+        start = min(tensor.data_ptr() for tensor in held) - base
+        end = max(tensor.data_ptr() + tensor.nbytes for tensor in held) - base
         start -= start % mmap.PAGESIZE
         return start, _rounded(end, mmap.PAGESIZE) - start
 
@@ -135,8 +119,8 @@ def _rounded(size: int, multiple: int) -> int:
 
 
 def _no_room(folder: Path, size: int, error: OSError) -> str:
-    needed = f"memory.offload_folder: {folder} must take {size:,} bytes of this rank"
+    needed = f"memory.offload_folder: {folder} must hold {size:,} bytes for this rank"
     if not folder.is_dir():
-        return f"{needed}, and is no folder here"
+        return f"{needed}, and is not a folder"
     free = shutil.disk_usage(folder).free
-    return f"{needed}, and has {free:,} free ({error.strerror})"
+    return f"{needed}, but has {free:,} bytes free ({error.strerror})"

@@ -1,17 +1,17 @@
-"""Activations that are away between a layer's forward pass and its backward pass.
+"""Offloaded activations: kept in an offload store between a layer's forward and backward pass.
 
-What autograd keeps of a run of layers makes a group: with recompute that is the run's input,
-otherwise all that its operations save.
-While later layers compute, the group is copied to a buffer at home and its memory is given back;
-before its backward pass, while that of the run after it computes, it comes again.
+What autograd saves of a run of layers makes a group: with recompute that is the run's input,
+otherwise all that its operations save. While later layers compute, the group is copied to a buffer
+in the store and its device memory is freed; it is fetched again before its backward pass, while
+that of the run after it computes. With four runs:
 
     forward       │ 1 │ 2 │ 3 │ 4 │                backward  │ 4 │ 3 │ 2 │ 1 │
-    away              │ 1 │ 2 │ 3 │                to it     │ 3 │ 2 │ 1 │
+    offload           │ 1 │ 2 │ 3 │                fetch     │ 3 │ 2 │ 1 │
 
-The forward pass waits for the copy of the group before the last, so two groups are on their way at
-most; the last ones, which are wanted before they have left, stay. Storages move whole, each once,
-however many views of them were saved: every view is as it was, strides and all, and so are the
-results. Weights, buffers, what all layers share and small tensors stay. Buffers are used again.
+The forward pass waits for the copy of the group before the last, so at most two groups are being
+copied; the last groups, which backward needs before they are offloaded, stay. Storages move whole
+and once, however many views of them were saved: every view has its strides again, and results are
+the same bits. Weights, buffers, what all layers share, and small tensors stay on the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import itertools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, cast
@@ -30,70 +30,73 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from drumline_trainer.memory.buffers import Buffers
-from drumline_trainer.memory.offload_store import Home
-from drumline_trainer.memory.recompute import RecomputedRuns
-from drumline_trainer.memory.transfer_streams import Lane
+from drumline_trainer.memory.recompute import RecomputedLayers
+from drumline_trainer.memory.transfer_streams import TransferStream
+from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 
 LEAST_BYTES = 1 << 20
 """Smaller storages are not worth a copy."""
-_ON_THEIR_WAY = 2
-"""Groups that are leaving, at most."""
+_IN_FLIGHT = 2
+"""Groups that are being offloaded, at most."""
 
 
-class OffloadedRuns(nn.Module):
-    """`models.seams.Through`, whose runs' activations go away once passed."""
+class OffloadedLayers(nn.Module):
+    """`models.replaceable.LayerLoop` that offloads the activations of each run of layers."""
 
     def __init__(
         self,
-        through: nn.Module,
+        layer_loop: nn.Module,
         *,
-        home: Callable[[Sequence[int]], Home],
+        open_store: OpenStore,
         device: torch.device,
         least_bytes: int | None = None,
     ) -> None:
-        """Wrap the way through the layers, after `recompute` has replaced it.
+        """Wrap a layer loop, after `recompute` has replaced it.
 
         Args:
-            through: the model's.
-            home: for buffers of these sizes.
+            layer_loop: the model's.
+            open_store: for buffers of these sizes.
             device: of the activations.
-            least_bytes: smaller ones stay; None: LEAST_BYTES.
+            least_bytes: smaller storages stay; None: LEAST_BYTES.
         """
         super().__init__()
-        self.through = through
-        self._length = through.length if isinstance(through, RecomputedRuns) else 1
-        self._spare = Buffers(home)
+        self.layer_loop = layer_loop
+        self._length = layer_loop.length if isinstance(layer_loop, RecomputedLayers) else 1
+        self._spare = Buffers(open_store)
         self._device = device
         self._least_bytes = LEAST_BYTES if least_bytes is None else least_bytes
-        self._lanes: tuple[Lane, Lane] | None = None
+        self._streams: tuple[TransferStream, TransferStream] | None = None
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:
         """The last layer's output."""
         if not torch.is_grad_enabled():
-            return cast("Tensor", self.through(layers, x_BSD, *rest))
-        lanes = self._lanes = self._lanes or (Lane(self._device), Lane(self._device))
-        leaving: deque[_Group] = deque()
+            return cast("Tensor", self.layer_loop(layers, x_BSD, *rest))
+        streams = self._streams = self._streams or (
+            TransferStream(self._device),
+            TransferStream(self._device),
+        )
+        offloading: deque[_Group] = deque()
         group: _Group | None = None
         remaining = iter(layers)
-        shared = {_place(tensor) for tensor in _tensors(rest)}
+        shared = {_address(tensor) for tensor in _tensors(rest)}
         while run := tuple(itertools.islice(remaining, self._length)):
             group = _Group(
-                lanes=lanes,
+                streams=streams,
                 before=group,
                 stays=_Stays(layers=run, shared=shared, least_bytes=self._least_bytes),
             )
             with saved_tensors_hooks(group.pack, group.unpack):
-                x_BSD = cast("Tensor", self.through(run, x_BSD, *rest))
-            if len(leaving) == _ON_THEIR_WAY:
-                leaving.popleft().has_left()
-            group.leave(self._spare)
-            leaving.append(group)
+                x_BSD = cast("Tensor", self.layer_loop(run, x_BSD, *rest))
+            if len(offloading) == _IN_FLIGHT:
+                offloading.popleft().wait_offloaded()
+            group.offload(self._spare)
+            offloading.append(group)
         return x_BSD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stays:
-    """What is not moved."""
+    """Which tensors stay on the device."""
 
     layers: tuple[nn.Module, ...]
     shared: set[int]
@@ -103,10 +106,10 @@ class _Stays:
     def __call__(self, tensor: Tensor) -> bool:
         if type(tensor) is not Tensor or tensor.untyped_storage().nbytes() < self.least_bytes:
             return True
-        place = _place(tensor)
-        # looked at every time: FSDP2 gathers weights that were not there when the layer began
-        held = (t for one in self.layers for t in (*one.parameters(), *one.buffers()))
-        return place in self.shared or any(place == _place(weight) for weight in held)
+        address = _address(tensor)
+        # looked up every time: FSDP2 gathers weights that were not there when the layer began
+        held = (t for layer in self.layers for t in (*layer.parameters(), *layer.buffers()))
+        return address in self.shared or any(address == _address(weight) for weight in held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +126,22 @@ class _View:
 class _Group:
     """The storages that autograd keeps of one run. Lives as long as any of their views."""
 
-    def __init__(self, *, lanes: tuple[Lane, Lane], before: _Group | None, stays: _Stays) -> None:
-        self._from_device, self._to_device = lanes
+    def __init__(
+        self,
+        *,
+        streams: tuple[TransferStream, TransferStream],
+        before: _Group | None,
+        stays: _Stays,
+    ) -> None:
+        self._from_device, self._to_device = streams
         self._before = before
         self._stays: _Stays | None = stays
         self._numbers: dict[int, int] = {}
         self._storages: list[torch.UntypedStorage | None] = []
         self._parts: list[Tensor] = []
-        self._home: Home | None = None
-        self._left: Future[None] | None = None
-        self._arrived: Future[None] | None = None
+        self._store: OffloadStore | None = None
+        self._offloaded: Future[None] | None = None
+        self._fetched: Future[None] | None = None
         self._device = torch.device("cpu")
         self._wanted = False
         self._lock = threading.Lock()
@@ -158,68 +167,70 @@ class _Group:
         """Called by autograd when it needs it."""
         if isinstance(saved, Tensor):
             return saved
-        self.come()
+        self.fetch()
         if self._before is not None:
-            self._before.come()
-        if self._arrived is not None:
-            self._arrived.result()
+            self._before.fetch()
+        if self._fetched is not None:
+            self._fetched.result()
         storage = self._storages[saved.storage]
-        assert storage is not None  # noqa: S101 - it has come
+        assert storage is not None  # noqa: S101 - it has been fetched
         empty = torch.empty(0, dtype=saved.dtype, device=self._device)
         return empty.set_(storage, saved.offset, saved.size, saved.stride)
 
-    def leave(self, buffers: Buffers) -> None:
-        """The forward pass of the run is over."""
+    def offload(self, buffers: Buffers) -> None:
+        """Begin to copy to the store; the forward pass of the run is over."""
         self._stays = None
         self._numbers.clear()
-        sources = [_as_bytes(one, self._device) for one in self._storages if one is not None]
+        sources = [
+            _as_bytes(storage, self._device) for storage in self._storages if storage is not None
+        ]
         if not sources:
             return
         sizes = [source.numel() for source in sources]
         size = sum(sizes)
         buffer = buffers.take(size)
-        self._home, self._parts = buffer.home, list(buffer.bytes[:size].split(sizes))
+        self._store, self._parts = buffer.store, list(buffer.bytes[:size].split(sizes))
         weakref.finalize(self, buffers.give, buffer, size)
         pairs = zip(self._parts, sources, strict=True)
-        self._left = self._from_device.copy(pairs, then=self._forget)
+        self._offloaded = self._from_device.copy(pairs, then=self._free_device_memory)
 
-    def has_left(self) -> None:
-        """Wait until the memory is given back, or is wanted again."""
-        if self._left is not None:
-            self._left.result()
-            self._left = None
+    def wait_offloaded(self) -> None:
+        """Wait until the device memory is freed, or is wanted again."""
+        if self._offloaded is not None:
+            self._offloaded.result()
+            self._offloaded = None
 
-    def come(self) -> None:
-        """Begin to bring it back, unless that has begun or nothing has left."""
+    def fetch(self) -> None:
+        """Begin to copy back to the device, unless that has begun or nothing was offloaded."""
         with self._lock:
             wanted, self._wanted = self._wanted, True
-            here = all(one is not None for one in self._storages)
-        if wanted or here:
+            on_device = all(storage is not None for storage in self._storages)
+        if wanted or on_device:
             return
         pairs: list[tuple[Tensor, Tensor]] = []
         for number, part in enumerate(self._parts):
             target = torch.empty_like(part, device=self._device)
             self._storages[number] = target.untyped_storage()
             pairs.append((target, part))
-        self._arrived = self._to_device.copy(pairs, then=self._let_go)
+        self._fetched = self._to_device.copy(pairs, then=self._release)
 
-    def _forget(self) -> None:
-        """In the lane's thread, once everything is at home."""
+    def _free_device_memory(self) -> None:
+        """In the stream's thread, once everything is in the store."""
         with self._lock:
             if not self._wanted:
                 self._storages = [None] * len(self._storages)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        if self._home is not None:
-            self._home.let_go(self._parts)
+    def _release(self) -> None:
+        if self._store is not None:
+            self._store.release(self._parts)
 
 
 def _as_bytes(storage: torch.UntypedStorage, device: torch.device) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
 
 
-def _place(tensor: Tensor) -> int:
+def _address(tensor: Tensor) -> int:
     """Address of its storage; of a DTensor, of the local part."""
     return getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr()
 
@@ -229,5 +240,5 @@ def _tensors(values: Any) -> Iterator[Tensor]:
     if isinstance(values, Tensor):
         yield values
     elif isinstance(values, tuple):
-        for one in cast("tuple[Any, ...]", values):
-            yield from _tensors(one)
+        for value in cast("tuple[Any, ...]", values):  # isinstance tells no more
+            yield from _tensors(value)

@@ -1,16 +1,16 @@
-"""An optimizer whose state is away: it comes bucket by bucket, and goes again.
+"""An optimizer whose state is offloaded: it is fetched and written back bucket by bucket.
 
-Slices are put into buckets, each with an optimizer of its own, which is the ordinary one and knows
-nothing of this. Between updates what it works on has no memory on the device; its contents are in a
-home (`offload.home`). In an update one bucket is worked on while the next one comes and the one
-before goes:
+Slices are put into buckets, each with an ordinary optimizer of its own. Between updates their state
+has no memory on the device; its contents are in an offload store. In an update, one bucket computes
+while the next one is fetched and the one before is written back. With four buckets:
 
-    to the device    │ 1 │ 2 │ 3 │ 4 │
+    fetch            │ 1 │ 2 │ 3 │ 4 │
     update               │ 1 │ 2 │ 3 │ 4 │
-    away from it             │ 1 │ 2 │ 3 │ 4 │
+    write back               │ 1 │ 2 │ 3 │ 4 │
 
-so that the device holds three of them at most. Checkpoints and snapshots are given what lies at
-home. Updates are elementwise, or of one matrix: in buckets they are the same bits.
+so that the device holds at most three of them (ZeRO-Offload, Ren et al. 2021; ZeRO-Infinity,
+Rajbhandari et al. 2021). Checkpoints and snapshots read what is in the store. Updates are
+elementwise, or of one matrix: in buckets they are the same bits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from drumline_trainer.assembly.optimizer import Optimizer
-from drumline_trainer.memory.offload_store import Home
-from drumline_trainer.memory.transfer_streams import Lane
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.memory.transfer_streams import TransferStream
+from drumline_trainer.optimization.optimizer import Optimizer
+from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 from drumline_trainer.sharding.world import World
 
 BUCKET_ELEMENTS = 1 << 25
@@ -36,40 +36,40 @@ BUCKET_ELEMENTS = 1 << 25
 
 
 class OffloadedOptimizer:
-    """Of this rank's slices, in buckets."""
+    """Updates this rank's slices, in buckets."""
 
     def __init__(
         self,
-        slices: Sequence[Slice],
+        slices: Sequence[TensorSlice],
         *,
-        build: Callable[[Sequence[Slice]], Optimizer],
-        home: Callable[[Sequence[int]], Home],
+        build: Callable[[Sequence[TensorSlice]], Optimizer],
+        open_store: OpenStore,
         world: World,
         bucket_elements: int | None = None,
     ) -> None:
-        """Make the state, at home. Collective where `build` is.
+        """Make the state, in the store. Collective where `build` is.
 
         Args:
-            slices: those that have a home are there already, and are worked on in a copy.
-            build: the optimizer of some slices.
-            home: for tensors of so many bytes each; asked once.
-            world: its device does the work, unless slices lie elsewhere.
-            bucket_elements: of weights that are updated at once, but for those that are larger;
+            slices: those with a store are offloaded already, and are updated in a copy.
+            build: makes the optimizer of some slices.
+            open_store: for tensors of so many bytes each; called once.
+            world: its device computes, unless slices lie elsewhere.
+            bucket_elements: weights that are updated at once, but for slices that are larger;
                 None: BUCKET_ELEMENTS.
         """
         limit = BUCKET_ELEMENTS if bucket_elements is None else bucket_elements
-        self._device = next((s.tensor.device for s in slices if s.home is None), world.device)
+        self._device = next((s.tensor.device for s in slices if s.store is None), world.device)
         self._buckets = [
             _Bucket(slices[start:end], start, device=self._device, build=build)
             for start, end in pairwise(_borders(slices, world, limit=limit))
         ]
-        made = home([size for bucket in self._buckets for size in bucket.state_sizes])
+        made = open_store([size for bucket in self._buckets for size in bucket.state_sizes])
         for bucket in self._buckets:
-            bucket.settle(made)
+            bucket.move_state_to(made)
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """One step at this learning rate with the gradients of the slices, in their order."""
-        to_device, from_device = Lane(self._device), Lane(self._device)
+        to_device, from_device = TransferStream(self._device), TransferStream(self._device)
         try:
             self._update(gradients, rate, to_device=to_device, from_device=from_device)
         finally:
@@ -77,48 +77,55 @@ class OffloadedOptimizer:
             from_device.close()
 
     def _update(
-        self, gradients: Sequence[Tensor], rate: float, *, to_device: Lane, from_device: Lane
+        self,
+        gradients: Sequence[Tensor],
+        rate: float,
+        *,
+        to_device: TransferStream,
+        from_device: TransferStream,
     ) -> None:
-        arrivals = [functools.partial(bucket.come, to_device) for bucket in self._buckets]
-        arrival = arrivals[0]() if arrivals else None
-        leaving: Callable[[], None] | None = None
+        fetched = self._buckets[0].fetch(to_device) if self._buckets else None
+        finish_write: Callable[[], None] | None = None
         for number, bucket in enumerate(self._buckets):
-            assert arrival is not None  # noqa: S101 - the one before has asked for it
-            arrival.result()
-            if number + 1 < len(arrivals):
-                arrival = arrivals[number + 1]()
+            # fetch: wait for this bucket, then start the next
+            assert fetched is not None  # noqa: S101 - started by the bucket before
+            fetched.result()
+            if number + 1 < len(self._buckets):
+                fetched = self._buckets[number + 1].fetch(to_device)
+            # update
             bucket.optimizer.update(gradients[bucket.start : bucket.end], rate=rate)
-            if leaving is not None:
-                leaving()
-            leaving = functools.partial(bucket.gone, bucket.go(from_device))
-        if leaving is not None:
-            leaving()
-        for bucket in self._buckets:  # reading one maps pages of its neighbours again
-            bucket.let_go()
+            # write back: wait for the bucket before, then start this one
+            if finish_write is not None:
+                finish_write()
+            finish_write = functools.partial(bucket.free, after=bucket.write_back(from_device))
+        if finish_write is not None:
+            finish_write()
+        for bucket in self._buckets:  # reading a bucket maps pages of its neighbours again
+            bucket.release()
 
     def set_finished_steps(self, steps: int) -> None:
         """How many updates the state has seen."""
         for bucket in self._buckets:
             bucket.optimizer.set_finished_steps(steps)
 
-    def slices(self) -> list[Slice]:
-        """Weights and state, as they lie at home, by their names in a checkpoint."""
-        return [one for bucket in self._buckets for one in bucket.slices]
+    def slices(self) -> list[TensorSlice]:
+        """Weights and state, as they are in the store, by their names in a checkpoint."""
+        return [part for bucket in self._buckets for part in bucket.slices]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Traveller:
-    """A tensor that the optimizer works on, and where its contents are when it does not."""
+class _OffloadedTensor:
+    """A tensor that the optimizer updates, and where its contents are between updates."""
 
     working: Tensor
-    """Has memory only while it is worked on."""
-    at_home: Tensor
-    home: Home
+    """Has memory only during the update."""
+    stored: Tensor
+    store: OffloadStore
 
-    def take_memory(self) -> None:
-        self.working.untyped_storage().resize_(self.at_home.nbytes)
+    def allocate(self) -> None:
+        self.working.untyped_storage().resize_(self.stored.nbytes)
 
-    def give_memory_back(self) -> None:
+    def free(self) -> None:
         self.working.untyped_storage().resize_(0)
 
 
@@ -127,17 +134,17 @@ class _Bucket:
 
     def __init__(
         self,
-        slices: Sequence[Slice],
+        slices: Sequence[TensorSlice],
         start: int,
         *,
         device: torch.device,
-        build: Callable[[Sequence[Slice]], Optimizer],
+        build: Callable[[Sequence[TensorSlice]], Optimizer],
     ) -> None:
         self.start, self.end = start, start + len(slices)
         """Of its gradients among all."""
-        self._away = [s for s in slices if s.home is not None]
+        self._away = [s for s in slices if s.store is not None]
         copies = {
-            _key(s): replace(s, tensor=torch.empty_like(s.tensor, device=device), home=None)
+            _key(s): replace(s, tensor=torch.empty_like(s.tensor, device=device), store=None)
             for s in self._away
         }
         self.optimizer = build([copies.get(_key(s), s) for s in slices])
@@ -150,63 +157,63 @@ class _Bucket:
             if s.tensor.numel() and s.tensor.untyped_storage().data_ptr() not in weights
         ]
         self.state_sizes = [s.tensor.nbytes for s in self._state]
-        self._travellers = [
-            _Traveller(working=copies[_key(s)].tensor, at_home=s.tensor, home=s.home)
+        self._tensors = [
+            _OffloadedTensor(working=copies[_key(s)].tensor, stored=s.tensor, store=s.store)
             for s in self._away
-            if s.home is not None and s.tensor.numel()
+            if s.store is not None and s.tensor.numel()
         ]
-        for one in self._state:
-            one.tensor.untyped_storage().resize_(0)
-        for one in self._travellers:
-            one.give_memory_back()
+        for part in self._state:
+            part.tensor.untyped_storage().resize_(0)
+        for tensor in self._tensors:
+            tensor.free()
 
-    def settle(self, home: Home) -> None:
-        """Make a home for the state: zeros, as every optimizer begins."""
-        homes = {_key(s.like(s.tensor, prefix="model")): s for s in self._away}
-        for one in self._state:
-            at_home = home.empty(one.box.shape, dtype=one.tensor.dtype).zero_()
-            homes[_key(one)] = replace(one, tensor=at_home, home=home)
-            self._travellers.append(_Traveller(working=one.tensor, at_home=at_home, home=home))
+    def move_state_to(self, store: OffloadStore) -> None:
+        """Allocate the state in a store: zeros, as every optimizer begins."""
+        stored = {_key(s.like(s.tensor, prefix="model")): s for s in self._away}
+        for part in self._state:
+            tensor = store.empty(part.box.shape, dtype=part.tensor.dtype).zero_()
+            stored[_key(part)] = replace(part, tensor=tensor, store=store)
+            self._tensors.append(_OffloadedTensor(working=part.tensor, stored=tensor, store=store))
         self.slices = [
-            s if found is None else replace(s, tensor=found.tensor, home=found.home)
-            for s, found in ((s, homes.get(_key(s))) for s in self.slices)
+            s if kept is None else replace(s, tensor=kept.tensor, store=kept.store)
+            for s, kept in ((s, stored.get(_key(s))) for s in self.slices)
         ]
-        self.let_go()
+        self.release()
 
-    def come(self, lane: Lane) -> Future[None]:
-        """Bring contents to the device."""
-        for one in self._travellers:
-            one.take_memory()
-        return lane.copy((one.working, one.at_home) for one in self._travellers)
+    def fetch(self, stream: TransferStream) -> Future[None]:
+        """Copy the contents to the device."""
+        for tensor in self._tensors:
+            tensor.allocate()
+        return stream.copy((tensor.working, tensor.stored) for tensor in self._tensors)
 
-    def go(self, lane: Lane) -> Future[None]:
-        """Take contents home."""
-        pairs = ((one.at_home, one.working) for one in self._travellers)
-        return lane.copy(pairs, then=self.let_go)
+    def write_back(self, stream: TransferStream) -> Future[None]:
+        """Copy the contents to the store."""
+        pairs = ((tensor.stored, tensor.working) for tensor in self._tensors)
+        return stream.copy(pairs, then=self.release)
 
-    def gone(self, copied: Future[None]) -> None:
-        """Once they are there, give the memory back."""
-        copied.result()
-        for one in self._travellers:
-            one.give_memory_back()
+    def free(self, *, after: Future[None]) -> None:
+        """Free the device memory once the contents are in the store."""
+        after.result()
+        for tensor in self._tensors:
+            tensor.free()
 
-    def let_go(self) -> None:
-        """Whatever lies at home need not be in memory."""
-        for home in {id(one.home): one.home for one in self._travellers}.values():
-            home.let_go([one.at_home for one in self._travellers if one.home is home])
+    def release(self) -> None:
+        """What is in a store need not be in the host's memory."""
+        for store in {id(tensor.store): tensor.store for tensor in self._tensors}.values():
+            store.release([tensor.stored for tensor in self._tensors if tensor.store is store])
 
 
-def _key(one: Slice) -> tuple[str, int]:
+def _key(part: TensorSlice) -> tuple[str, int]:
     """A rank may hold several copies of one parameter: an embedding at both ends of a pipeline."""
-    return one.name, one.copy
+    return part.name, part.copy
 
 
-def _borders(slices: Sequence[Slice], world: World, *, limit: int) -> list[int]:
+def _borders(slices: Sequence[TensorSlice], world: World, *, limit: int) -> list[int]:
     """Where buckets begin and end: the same on all ranks that hold parts of the same tensors."""
     sharing = world.layout.world_size // world.layout.pipeline
     borders, filled = [0], 0.0
-    for number, one in enumerate(slices):
-        size = math.prod(one.shape) * one.copies / sharing
+    for number, part in enumerate(slices):
+        size = math.prod(part.shape) * part.copies / sharing
         if filled and filled + size > limit:
             borders.append(number)
             filled = 0.0

@@ -1,9 +1,9 @@
 """Weights that FSDP2 gathers from the host: shards in its memory, or in a file.
 
 FSDP2 copies a unit's shard to the device before it gathers it, and the gradient's shard back; the
-optimizer works on the host, in place. Of a file, the shard of the next unit is read ahead while one
-is at work in the forward pass, and what a unit has used is let go of. (Shards that are padded, of a
-dimension that the ranks do not divide, FSDP2 keeps in memory.)
+optimizer works on the host, in place. From a file, the shard of the next unit is prefetched while a
+unit computes its forward pass, and released once used. (FSDP2 keeps shards in memory that it pads:
+those of a dimension that does not divide by the ranks.)
 """
 
 from __future__ import annotations
@@ -17,61 +17,65 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from drumline_trainer.config import MemoryConfig
-from drumline_trainer.memory.offload_store import Home, home
+from drumline_trainer.memory.offload_store import open_store
+from drumline_trainer.sharding.storage import OffloadStore
 
 
-def give_storage_at_home(
+def allocate_in_store(
     stages: Sequence[nn.Module], memory: MemoryConfig, *, device: torch.device
-) -> Home:
-    """Parameters of sharded stages get storage at home, buffers on the device: contents undefined.
+) -> OffloadStore:
+    """Allocate the parameters of sharded stages in a store, buffers on the device.
+
+    Contents are undefined.
 
     Raises:
         ConfigError: the folder is missing, or has too little room.
     """
-    shards = [shard_of(p) for stage in stages for p in stage.parameters()]
-    place = home(
-        memory.offload_parameters, memory, sizes=[one.nbytes for one in shards], device=device
+    shards = [local_part(p) for stage in stages for p in stage.parameters()]
+    store = open_store(
+        memory.offload_parameters, memory, sizes=[shard.nbytes for shard in shards], device=device
     )
 
-    def give(tensor: Tensor) -> Tensor:
+    def allocate(tensor: Tensor) -> Tensor:
         if not isinstance(tensor, DTensor):
             return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-        local = place.empty(shard_of(tensor).shape, dtype=tensor.dtype)
-        # from_local would move it to the mesh's device
-        return DTensor(local, tensor._spec, requires_grad=tensor.requires_grad)  # noqa: SLF001 # pyright: ignore[reportCallIssue]
+        local = store.empty(local_part(tensor).shape, dtype=tensor.dtype)
+        # DTensor.from_local would move it to the mesh's device
+        return DTensor(local, tensor._spec, requires_grad=tensor.requires_grad)  # noqa: SLF001 - see above # pyright: ignore[reportCallIssue, reportPrivateUsage] - __new__ is torch's own
 
     for stage in stages:
-        stage._apply(give)  # noqa: SLF001 - as Module.to_empty does
-    return place
+        stage._apply(allocate)  # noqa: SLF001 - as Module.to_empty does # pyright: ignore[reportPrivateUsage, reportUnknownMemberType] - untyped in torch
+    return store
 
 
-class ReadAhead:
-    """Of units, in the order of their forward passes."""
+class Prefetcher:
+    """Prefetches the shards of units in the order of their forward passes."""
 
-    def __init__(self, units: Sequence[nn.Module], place: Home) -> None:
-        """Watch the forward passes."""
-        self._place = place
-        for unit, following in pairwise([*units, None]):
-            assert unit is not None  # noqa: S101 - None is the last
-            unit.register_forward_pre_hook(lambda *_, unit=following: self._fetch(unit))
-            unit.register_forward_hook(lambda module, *_: self._let_go(module))
+    def __init__(self, units: Sequence[nn.Module], store: OffloadStore) -> None:
+        """Install hooks around the forward passes."""
+        self._store = store
+        for unit, following in pairwise(units):
+            unit.register_forward_pre_hook(lambda *_, unit=following: self._prefetch(unit))
+        for unit in units:
+            unit.register_forward_hook(lambda module, *_: self._release(module))
 
-    def _fetch(self, unit: nn.Module | None) -> None:
-        if unit is not None:
-            self._place.fetch_ahead(own_shards(unit))
+    def _prefetch(self, unit: nn.Module) -> None:
+        self._store.prefetch(own_shards(unit))
 
-    def _let_go(self, unit: nn.Module) -> None:
-        self._place.let_go(own_shards(unit))
+    def _release(self, unit: nn.Module) -> None:
+        self._store.release(own_shards(unit))
 
 
 def own_shards(unit: Any) -> list[Tensor]:
-    """What a unit of FSDP2 gathers, on this rank."""
-    group = unit._get_fsdp_state()._fsdp_param_group  # noqa: SLF001 - there is no public word
+    """This rank's shards of what a unit of FSDP2 gathers."""
+    group = unit._get_fsdp_state()._fsdp_param_group  # noqa: SLF001 - there is no public way
     if group is None:
         return []
-    return [shard_of(parameter.sharded_param) for parameter in group.fsdp_params]
+    return [local_part(parameter.sharded_param) for parameter in group.fsdp_params]
 
 
-def shard_of(parameter: Tensor) -> Tensor:
+def local_part(parameter: Tensor) -> Tensor:
     """This rank's part of it."""
-    return parameter._local_tensor if isinstance(parameter, DTensor) else parameter  # noqa: SLF001
+    if not isinstance(parameter, DTensor):
+        return parameter
+    return parameter._local_tensor  # noqa: SLF001 - to_local would record it # pyright: ignore[reportPrivateUsage] - see above

@@ -34,7 +34,7 @@ from torch.utils.checkpoint import (
 
 from drumline_trainer.config import Recompute
 from drumline_trainer.models.build import layer_modules
-from drumline_trainer.models.replaceable import Through
+from drumline_trainer.models.replaceable import LayerLoop
 
 _KEPT = frozenset(
     {
@@ -63,18 +63,18 @@ def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
         case Recompute.NONE:
             return
         case Recompute.FULL:
-            model.through = RecomputedRuns(length=1)
+            model.layer_loop = RecomputedLayers(length=1)
         case Recompute.BLOCKS:
             layers = len(layer_modules(model))
             length = every or math.isqrt(layers)
-            each = Through() if length == 1 else RecomputedRuns(length=1)
-            model.through = RecomputedRuns(length=length, inner=each)
+            each = LayerLoop() if length == 1 else RecomputedLayers(length=1)
+            model.layer_loop = RecomputedLayers(length=length, inner=each)
         case Recompute.SELECTIVE:
-            model.through = RecomputedRuns(length=1, context=_keep_products)
+            model.layer_loop = RecomputedLayers(length=1, context=_keep_products)
 
 
-class RecomputedRuns(nn.Module):
-    """`models.seams.Through`, one run of layers after the other, each forgotten once passed."""
+class RecomputedLayers(nn.Module):
+    """`models.seams.LayerLoop`, one run of layers after the other, each forgotten once passed."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class RecomputedRuns(nn.Module):
         """Pass runs of `length` layers through `inner`, None for one layer after the other."""
         super().__init__()
         self.length = length
-        self.inner = inner or Through()
+        self.inner = inner or LayerLoop()
         self.context = context
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:

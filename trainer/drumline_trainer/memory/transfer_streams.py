@@ -1,8 +1,9 @@
-"""Copies beside the work: one lane to the device and one away from it, a thread each.
+"""Transfer streams: copies beside the computation, one stream to the device and one from it.
 
-On a GPU a lane's copies are on a stream of its own, begin when what came before on the main stream
-is done, and are over when the lane says so. On a CPU the same threads copy from memory to memory,
-or to mapped files, where a copy is what reads and writes the disk.
+Each has a thread. On a GPU its copies run on a CUDA stream of their own, begin when what came
+before on the main stream is done, and are complete when the future says so. On a CPU the same
+threads copy from memory to memory, or to mapped files, where a copy is what reads and writes the
+disk.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 from torch import Tensor
 
 
-class Lane:
-    """Copies tensors in the order in which it is asked to."""
+class TransferStream:
+    """Copies tensors in the order of the requests."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -29,9 +30,9 @@ class Lane:
         *,
         then: Callable[[], None] | None = None,
     ) -> Future[None]:
-        """Copy the second of each pair to the first, and then do that; done when all is.
+        """Copy the second tensor of each pair to the first, then call `then`.
 
-        What the main stream was given so far is waited for.
+        Waits for what the main stream was given so far. The future is done after `then`.
         """
         before = None
         if self._stream is not None:
@@ -40,11 +41,11 @@ class Lane:
         return self._thread.submit(self._run, tuple(pairs), before, then)
 
     def close(self) -> None:
-        """Wait for all copies; there are no more."""
+        """Wait for all copies; none may follow."""
         self._thread.shutdown()
 
     def _begin(self) -> None:
-        """In the thread: it would begin at GPU 0, and take memory there whatever the rank's is."""
+        """In the thread, which would begin at GPU 0 and take memory there, whatever the rank's."""
         if self._stream is not None:
             torch.cuda.set_device(self._stream.device)
 

@@ -1,6 +1,6 @@
 """Everything that watches one rank's run, behind a few calls of the reporter.
 
-None of it is collective, and none of it can end a run: what cannot be written is said in the log.
+None of it is collective, and none of it can end a run: what cannot be written is report in the log.
 """
 
 from __future__ import annotations

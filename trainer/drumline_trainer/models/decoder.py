@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.replaceable import Positions, Through, TokenEmbedding
+from drumline_trainer.models.replaceable import LayerLoop, Positions, TokenEmbedding
+
+TIED_WEIGHT = "embedding.weight"
+"""Name of the parameter that is embedding and head where embeddings are tied."""
 
 
 class Decoder(nn.Module):
@@ -34,7 +37,7 @@ class Decoder(nn.Module):
         )
         self.positions: nn.Module = Positions()
         self.layers = nn.ModuleDict({str(index): layer(config) for index in range(config.layers)})
-        self.through: nn.Module = Through()
+        self.layer_loop: nn.Module = LayerLoop()
         self.norm: nn.Module | None = norm
         self.output: nn.Module | None = (
             None

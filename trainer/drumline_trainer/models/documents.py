@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Ids = npt.NDArray[np.int32]
+DocumentIds = npt.NDArray[np.int32]
 """Which document of its window each position belongs to; ascending along a window."""
 
 
@@ -29,7 +29,7 @@ Ids = npt.NDArray[np.int32]
 class Documents:
     """Of a micro-batch, over whole windows, whatever part of them a rank has."""
 
-    ids: Ids
+    ids: DocumentIds
     """In the host's memory: it decides what is computed at all, and no GPU is waited for."""
     since_begin: Tensor
     """Positions of all tokens in their documents, int64 of shape B S, where the model is."""
@@ -39,7 +39,7 @@ class Documents:
     """Tokens of the longest run."""
 
     @classmethod
-    def of(cls, ids_BS: Ids, positions_BS: npt.NDArray[np.int32]) -> Documents:
+    def of(cls, ids_BS: DocumentIds, positions_BS: npt.NDArray[np.int32]) -> Documents:
         """What a data set says of its windows, all in the host's memory."""
         begins = np.flatnonzero(positions_BS.reshape(-1) == 0)
         ends = np.append(begins, positions_BS.size).astype(np.int32)
@@ -72,7 +72,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class DocumentOverlap:
     """Queries and keys of one document."""
 
     row: int
@@ -80,7 +80,7 @@ class Meeting:
     keys: slice
 
 
-def meetings(queries_BQ: Ids, keys_BK: Ids) -> Iterator[Meeting]:
+def document_overlaps(queries_BQ: DocumentIds, keys_BK: DocumentIds) -> Iterator[DocumentOverlap]:
     """Where queries and keys are of the same document of the same window."""
     for row, (queries_Q, keys_K) in enumerate(zip(queries_BQ, keys_BK, strict=True)):
         shared = np.intersect1d(queries_Q, keys_K)
@@ -89,4 +89,6 @@ def meetings(queries_BQ: Ids, keys_BK: Ids) -> Iterator[Meeting]:
             for ids in (queries_Q, keys_K)
         )
         for queries, keys in zip(*spans, strict=True):
-            yield Meeting(row=row, queries=slice(*map(int, queries)), keys=slice(*map(int, keys)))
+            yield DocumentOverlap(
+                row=row, queries=slice(*map(int, queries)), keys=slice(*map(int, keys))
+            )

@@ -16,10 +16,10 @@ from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import Perceptron
-from drumline_trainer.models.replaceable import Attend
+from drumline_trainer.models.replaceable import CoreAttention
 
 
-class Attention(nn.Module):
+class GPT2Attention(nn.Module):
     """Self-attention whose four projections have biases."""
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
@@ -31,7 +31,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(config.hidden_size, key_value_size)
         self.value = nn.Linear(config.hidden_size, key_value_size)
         self.output = nn.Linear(query_size, config.hidden_size)
-        self.attend = Attend(causal=causal)
+        self.core_attention = CoreAttention(causal=causal)
 
     def forward(self, x_BSD: Tensor, documents: Documents | None = None) -> Tensor:
         """Mix values over the positions that may be seen."""
@@ -39,11 +39,11 @@ class Attention(nn.Module):
             projection(x_BSD).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for projection in (self.query, self.key, self.value)
         )
-        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE, documents)
+        out_BHSE = self.core_attention(q_BHSE, k_BGSE, v_BGSE, documents)
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
 
-class Layer(nn.Module):
+class GPT2Layer(nn.Module):
     """Attention and perceptron, each behind its norm and added to the residual stream."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.attention = Attention(config, causal=causal)
+        self.attention = GPT2Attention(config, causal=causal)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
         self.feed_forward = Perceptron(config.hidden_size, config.ffn_size, approximate=approximate)
         self.dropout = nn.Dropout(config.dropout)
@@ -71,7 +71,7 @@ class GPT2(Decoder):
 
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
-        super().__init__(config, layer=Layer, norm=norm)
+        super().__init__(config, layer=GPT2Layer, norm=norm)
         self.position_embedding: nn.Module | None = nn.Embedding(
             config.max_positions, config.hidden_size
         )
@@ -83,7 +83,7 @@ class GPT2(Decoder):
         """
         placed = inputs.is_floating_point()
         x_BSD = inputs if placed else self.placed(self.embedded(inputs), documents)
-        return self.logits(self.through(self.layers.values(), x_BSD, documents))
+        return self.logits(self.layer_loop(self.layers.values(), x_BSD, documents))
 
     def placed(self, x_BSD: Tensor, documents: Documents | None) -> Tensor:
         """The first hidden states: to the word's vector one for its position is added."""

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.slices import TensorSlice, slices_of
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
@@ -35,14 +35,14 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def initialize(model: nn.Module, *, seed: int) -> None:
-    """Fill every parameter of a model that nothing, or FSDP alone, has cut."""
+    """Fill every parameter of a model that nothing has cut."""
     config = model.config
     if not isinstance(config, ModelConfig):
         raise TypeError("a model knows its configuration")
     initialize_slices(slices_of(model), config=config, seed=seed)
 
 
-def initialize_slices(slices: Iterable[Slice], *, config: ModelConfig, seed: int) -> None:
+def initialize_slices(slices: Iterable[TensorSlice], *, config: ModelConfig, seed: int) -> None:
     """Fill whatever parts of the weights this rank holds, however they were cut."""
     for part in slices:
         start = initial_values(part.name, config)

@@ -21,11 +21,11 @@ from drumline_trainer.config.model import RopeScaling
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import SwiGLU
-from drumline_trainer.models.mixture import Mixture
-from drumline_trainer.models.replaceable import Attend
+from drumline_trainer.models.mixture import MixtureOfExperts
+from drumline_trainer.models.replaceable import CoreAttention
 
 
-class Attention(nn.Module):
+class LlamaAttention(nn.Module):
     """Causal self-attention; each key-value head serves H / G query heads (Ainslie et al. 2023)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -43,32 +43,34 @@ class Attention(nn.Module):
             else nn.Identity()
             for _ in range(2)
         )
-        self.attend = Attend(causal=True)
+        self.core_attention = CoreAttention(causal=True)
 
     def forward(
         self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], documents: Documents | None = None
     ) -> Tensor:
-        """Attend to this and earlier positions, of the same document."""
+        """CoreAttention to this and earlier positions, of the same document."""
         q_BHSE = rotate(self.query_norm(self._split_heads(self.query(x_BSD))), rotary)
         k_BGSE = rotate(self.key_norm(self._split_heads(self.key(x_BSD))), rotary)
         v_BGSE = self._split_heads(self.value(x_BSD))
-        out_BHSE = self.attend(q_BHSE, k_BGSE, v_BGSE, documents)
+        out_BHSE = self.core_attention(q_BHSE, k_BGSE, v_BGSE, documents)
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _split_heads(self, x_BSD: Tensor) -> Tensor:
         return x_BSD.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
 
 
-class DecoderLayer(nn.Module):
+class LlamaLayer(nn.Module):
     """Attention and feed-forward, each behind its norm and added to the residual stream."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.attention = Attention(config)
+        self.attention = LlamaAttention(config)
         self.feed_forward_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         self.feed_forward = (
-            Mixture(config) if config.experts else SwiGLU(config.hidden_size, config.ffn_size)
+            MixtureOfExperts(config)
+            if config.experts
+            else SwiGLU(config.hidden_size, config.ffn_size)
         )
         self.dropout = nn.Dropout(config.dropout)
 
@@ -86,7 +88,7 @@ class Llama(Decoder):
 
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        super().__init__(config, layer=DecoderLayer, norm=norm)
+        super().__init__(config, layer=LlamaLayer, norm=norm)
 
     def forward(self, inputs: Tensor, documents: Documents | None = None) -> Tensor:
         """Tokens of shape B S or hidden states B S D in, logits B S V or hidden states out.
@@ -101,7 +103,7 @@ class Llama(Decoder):
             scaling=self.config.rope_scaling,
             like=x_BSD,
         )
-        return self.logits(self.through(self.layers.values(), x_BSD, rotary, documents))
+        return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 
 
 def rotary_tables(

@@ -60,7 +60,7 @@ class Dispatch(nn.Module):
         return experts(rows_RD, counts_X)
 
 
-class Mixture(nn.Module):
+class MixtureOfExperts(nn.Module):
     """Router, experts, and experts that all tokens share."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -136,7 +136,7 @@ def balance_loss(
 def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:
     """Tell every mixture what the sum of the tokens' losses is multiplied by before backward."""
     for module in model.modules():
-        if isinstance(module, Mixture):
+        if isinstance(module, MixtureOfExperts):
             module.loss_scale = scale
 
 

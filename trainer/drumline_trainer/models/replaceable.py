@@ -26,7 +26,7 @@ class Positions(nn.Module):
         return torch.arange(x_BSD.shape[1], device=x_BSD.device)
 
 
-class Attend(nn.Module):
+class CoreAttention(nn.Module):
     """softmax(q · kᵀ / √E) · v; each key-value head serves H / G query heads."""
 
     def __init__(self, *, causal: bool) -> None:
@@ -96,7 +96,7 @@ class Attend(nn.Module):
         return out_THE.unflatten(0, (len(q_BHSE), -1)).transpose(1, 2)
 
 
-class Through(nn.Module):
+class LayerLoop(nn.Module):
     """The way through the layers: one after the other."""
 
     def forward(self, layers: Iterable[nn.Module], x_BSD: Tensor, *rest: Any) -> Tensor:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.gpt2 import Layer
-from drumline_trainer.models.replaceable import Positions, Through
+from drumline_trainer.models.gpt2 import GPT2Layer
+from drumline_trainer.models.replaceable import LayerLoop, Positions
 
 
 class PatchEmbedding(nn.Module):
@@ -45,18 +45,18 @@ class ViT(nn.Module):
         self.positions: nn.Module = Positions()
         self.layers = nn.ModuleDict(
             {
-                str(index): Layer(config, causal=False, approximate="none")
+                str(index): GPT2Layer(config, causal=False, approximate="none")
                 for index in range(config.layers)
             }
         )
-        self.through: nn.Module = Through()
+        self.layer_loop: nn.Module = LayerLoop()
         self.norm: nn.Module | None = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
         self.output: nn.Module | None = nn.Linear(config.hidden_size, config.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Images B C I I or hidden states B S D in, logits B K or hidden states out."""
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
-        x_BSD = self.through(self.layers.values(), x_BSD)
+        x_BSD = self.layer_loop(self.layers.values(), x_BSD)
         if self.norm is None or self.output is None:
             return x_BSD
         return self.output(self.norm(x_BSD).mean(dim=1))

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from drumline_trainer.config import OptimizerConfig
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Moments:
 class ShardedAdamW:
     """Fused AdamW over two groups: slices that decay, and those that do not."""
 
-    def __init__(self, slices: Sequence[Slice], config: OptimizerConfig) -> None:
+    def __init__(self, slices: Sequence[TensorSlice], config: OptimizerConfig) -> None:
         """Share the storage of the slices, which must have been given one."""
         self.weights = tuple(slices)
         self._config = config
@@ -81,9 +81,9 @@ class ShardedAdamW:
         for one in self._moments:
             one.steps.fill_(float(steps))
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[TensorSlice]:
         """Weights and both moments by their names in a checkpoint."""
-        slices: list[Slice] = []
+        slices: list[TensorSlice] = []
         for weight, moments in zip(self.weights, self._moments, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))
             slices.append(weight.like(moments.first, prefix="optimizer.exp_avg"))
@@ -92,7 +92,7 @@ class ShardedAdamW:
 
 
 def by_decay(
-    slices: Sequence[Slice], *, weight_decay: float
+    slices: Sequence[TensorSlice], *, weight_decay: float
 ) -> tuple[tuple[list[int], float], ...]:
     """Places of the slices that decay with this weight decay, and of the others with none."""
     decaying = [decays(weight.name, weight.shape) for weight in slices]

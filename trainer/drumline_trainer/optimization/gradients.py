@@ -12,12 +12,12 @@ from torch import Tensor
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class StepTotals:
     """What all ranks know of a step, bit for bit the same."""
 
     loss: float
@@ -37,7 +37,7 @@ class Totals:
 
 @torch.no_grad()
 def clip_gradients(
-    slices: Sequence[Slice],
+    slices: Sequence[TensorSlice],
     gradients: Sequence[Tensor],
     *,
     loss: Tensor,
@@ -45,7 +45,7 @@ def clip_gradients(
     max_norm: float,
     vote: int = 0,
     scale: float = 1.0,
-) -> Totals:
+) -> StepTotals:
     """Scale the gradients, in place, to a global norm of at most `max_norm`.
 
     What several ranks hold is counted once: squares are divided by the slice's copies before all
@@ -81,7 +81,7 @@ def clip_gradients(
         factor = factor.float().to(held[0][1].device)
         torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage]
     squared_norm, total_loss, votes, non_finite = sums.tolist()
-    return Totals(
+    return StepTotals(
         loss=total_loss,
         gradient_norm=math.sqrt(squared_norm),
         votes=round(votes),

@@ -24,12 +24,12 @@ from drumline_trainer.config import DataParallel
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
+class MatrixGather:
     """One all-gather of the parts of one weight."""
 
     group: ProcessGroup
@@ -59,14 +59,14 @@ class Joining:
 class Matrices:
     """How one slice of a weight becomes the matrices that it is part of."""
 
-    slice: Slice
-    joinings: tuple[Joining, ...]
+    slice: TensorSlice
+    gathers: tuple[MatrixGather, ...]
     box: Box
     """What this rank has after them: whole matrices, maybe none."""
 
     def gather(self, part: Tensor) -> Tensor:
         """Whole matrices from something of the slice's shape. Collective."""
-        for join in self.joinings:
+        for join in self.gathers:
             part = join(part)
         return part
 
@@ -75,14 +75,14 @@ class Matrices:
         return whole[self.slice.box.slices_within(self.box)]
 
 
-def matrices_of(slices: Sequence[Slice], world: World) -> list[Matrices]:
+def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
     """For slices of 2-D and 3-D weights. Collective; every rank of a stage has the same ones.
 
     Raises:
         ValueError: nobody in the groups holds the rest of a matrix.
     """
     sharded = world.layout.data_parallel is DataParallel.FSDP
-    joinings: list[list[Joining]] = [[] for _ in slices]
+    gathers: list[list[MatrixGather]] = [[] for _ in slices]
     boxes = [one.box for one in slices]
     for axis in (Axis.FSDP if sharded else Axis.DATA, Axis.TENSOR):
         group = world.group(axis)
@@ -93,14 +93,14 @@ def matrices_of(slices: Sequence[Slice], world: World) -> list[Matrices]:
             if len({(box.offsets[-2:], box.shape[-2:]) for box in others}) == 1:
                 continue
             whole = _joined(own, others)
-            joinings[place].append(Joining(group=group, axis=axis, boxes=others, whole=whole))
+            gathers[place].append(MatrixGather(group=group, axis=axis, boxes=others, whole=whole))
             boxes[place] = whole
     for one, box in zip(slices, boxes, strict=True):
         if one.box.elements and box.shape[-2:] != one.shape[-2:]:
             raise ValueError(f"{one.name}: {box} of a weight of shape {one.shape} is no matrix")
     return [
-        Matrices(slice=one, joinings=tuple(steps), box=box)
-        for one, steps, box in zip(slices, joinings, boxes, strict=True)
+        Matrices(slice=one, gathers=tuple(steps), box=box)
+        for one, steps, box in zip(slices, gathers, boxes, strict=True)
     ]
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from drumline_trainer.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.matrices import matrices_of
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -42,7 +42,9 @@ _HIGHEST = 3
 class Muon:
     """For matrices, and AdamW for the rest of this rank's slices."""
 
-    def __init__(self, slices: Sequence[Slice], config: OptimizerConfig, world: World) -> None:
+    def __init__(
+        self, slices: Sequence[TensorSlice], config: OptimizerConfig, world: World
+    ) -> None:
         """Share the storage of the slices, which must have been given one. Collective."""
         self._config = config
         self._is_matrix = [is_hidden_matrix(one.name, one.shape) for one in slices]
@@ -71,7 +73,7 @@ class Muon:
         """Of AdamW's bias correction."""
         self._adamw.set_finished_steps(steps)
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[TensorSlice]:
         """Weights, momenta and AdamW's moments by their names in a checkpoint."""
         slices = self._adamw.slices()
         for one, momentum in zip(self._matrices, self._momenta, strict=True):

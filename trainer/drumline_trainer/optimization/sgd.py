@@ -16,13 +16,13 @@ from torch.optim.sgd import sgd
 
 from drumline_trainer.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import by_decay
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 
 class ShardedSGD:
     """Fused SGD over two groups: slices that decay, and those that do not."""
 
-    def __init__(self, slices: Sequence[Slice], config: OptimizerConfig) -> None:
+    def __init__(self, slices: Sequence[TensorSlice], config: OptimizerConfig) -> None:
         """Share the storage of the slices, which must have been given one."""
         self.weights = tuple(slices)
         self._momentum = config.momentum
@@ -50,9 +50,9 @@ class ShardedSGD:
     def set_finished_steps(self, steps: int) -> None:
         """Nothing here depends on it."""
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[TensorSlice]:
         """Weights and momenta by their names in a checkpoint."""
-        slices: list[Slice] = []
+        slices: list[TensorSlice] = []
         for weight, momentum in zip(self.weights, self._momenta, strict=True):
             slices.append(weight.like(weight.tensor, prefix="model"))
             slices.append(weight.like(momentum, prefix="optimizer.momentum"))

@@ -17,14 +17,14 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.cursor import micro_batch_ranges, rank_samples
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import micro_batches
+from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.context_parallel.zigzag import context_slices
 from drumline_trainer.sharding.world import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class BatchShard:
     """The same for every step of a membership."""
 
     dataset: Dataset
@@ -41,10 +41,10 @@ class Share:
     """Of each sequence; None for all."""
 
     @classmethod
-    def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> Share:
+    def of(cls, dataset: Dataset, *, config: TrainerConfig, world: World) -> BatchShard:
         """What the layout gives this rank."""
         layout, at = world.layout, world.layout.coordinate(world.rank)
-        parts, positions = micro_batches(layout, config), None
+        parts, positions = micro_batch_count(layout, config), None
         if layout.context > 1:
             held = context_slices(
                 config.data.sequence_length, size=layout.context, index=world.index(Axis.CONTEXT)

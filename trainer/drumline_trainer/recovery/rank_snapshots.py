@@ -37,7 +37,7 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     write_snapshot,
 )
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, Vote
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class RankSnapshots:
 
     def __init__(
         self,
-        slices: Sequence[Slice],
+        slices: Sequence[TensorSlice],
         *,
         config: TrainerConfig,
         placement: Placement,

@@ -1,4 +1,4 @@
-"""Joining the ranks of one membership: first the store, then each other.
+"""MatrixGather the ranks of one membership: first the store, then each other.
 
 All keys in the store carry the prefix `generation.attempt`, so a rank of an older attempt meets
 nobody. Whatever waits here ends when the connections of this process do (`recovery.abort`), and

@@ -39,7 +39,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.recovery.snapshot_interval import SnapshotInterval
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, agree, gather_bytes
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 _READY = 1 << 20
 """A vote of a rank that is ready to go on with a save; one that has a notice adds 1."""
@@ -75,7 +75,7 @@ class TieredCheckpointer:
     device: torch.device
     reporter: RunReporter
     control: Control | None = None
-    _slices: Sequence[Slice] = ()
+    _slices: Sequence[TensorSlice] = ()
     _checkpoints: Checkpointer | None = None
     _snapshots: RankSnapshots | None = None
     _pace: SnapshotInterval = field(default_factory=SnapshotInterval)
@@ -102,7 +102,7 @@ class TieredCheckpointer:
             with suppress(OSError):
                 self._snapshots.finish()
 
-    def restore(self, slices: Sequence[Slice]) -> StartingPoint:
+    def restore(self, slices: Sequence[TensorSlice]) -> StartingPoint:
         """Fill the slices from the best copy there is, and save them from now on.
 
         Raises:

@@ -14,13 +14,13 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
-from drumline_trainer.optimization.gradients import Totals
+from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
 def trainer_state(
-    cursor: int, totals: Totals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
+    cursor: int, totals: StepTotals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
     """JSON values, the same on every rank."""
     state = {
@@ -32,9 +32,9 @@ def trainer_state(
         "config": config.to_dict(),
     }
     if config.lora is not None:
-        from drumline_trainer.adapters.base import base_of  # noqa: PLC0415 - reads foreign files
+        from drumline_trainer.adapters.base import base_description  # noqa: PLC0415 - reads foreign files
 
-        state["base"] = base_of(config)
+        state["base"] = base_description(config)
     return state
 
 

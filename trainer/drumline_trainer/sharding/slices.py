@@ -2,29 +2,26 @@
 
 A global tensor of a given name and shape is cut by the tensor and expert axes, then by rows over
 the ranks of `fsdp` or among those that share the optimizer's state; some ranks may hold the same.
-Whoever cuts says so here, and everything else (initial weights, the optimizer, checkpoints,
-snapshots, the gradient's norm) only ever sees slices.
+Every parallelism that cuts describes the result as slices, and everything else (initial weights,
+the optimizer, checkpoints, snapshots, the gradient's norm) only ever sees slices.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from drumline_trainer.sharding.boxes import Box
-
-if TYPE_CHECKING:
-    from drumline_trainer.memory.offload_store import Home
+from drumline_trainer.sharding.storage import OffloadStore
 
 _SHARED_ELEMENTS = 1 << 16
 """A slice below this size is written by one of its holders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """A part of one global tensor, in this rank's memory."""
+class TensorSlice:
+    """A part of a global tensor, in this rank's memory."""
 
     name: str
     """Of the parameter in the whole model, whatever stage or wrapper it lies in."""
@@ -38,14 +35,14 @@ class Slice:
     """How many ranks hold exactly this slice."""
     copy: int = 0
     """Which of them this is."""
-    home: Home | None = None
-    """Where the tensor lies if that is not on the device: see `offload`."""
+    store: OffloadStore | None = None
+    """Where the tensor lies if that is not on the device: None: on the device."""
 
-    def like(self, tensor: Tensor, *, prefix: str) -> Slice:
+    def like(self, tensor: Tensor, *, prefix: str) -> TensorSlice:
         """The same part of a tensor that belongs to this one, a moment say."""
         return replace(self, name=f"{prefix}.{self.name}", tensor=tensor)
 
-    def own_part(self) -> Slice:
+    def own_part(self) -> TensorSlice:
         """What this rank writes to a checkpoint, where every element is written once.
 
         Holders of the same slice share its rows, so that none of them writes for all.
@@ -64,19 +61,14 @@ class Slice:
         return replace(self, box=box, tensor=self.tensor[start:stop])
 
 
-def slices_of(module: nn.Module) -> list[Slice]:
-    """Of a model that nothing has cut, or FSDP alone over ranks that hold no copies."""
-    from drumline_trainer.sharding.dtensor import (  # noqa: PLC0415 - heavy
-        local_box,
-        local_shard,
-    )
-
+def slices_of(module: nn.Module) -> list[TensorSlice]:
+    """The slices of a model that nothing has cut: whole tensors."""
     return [
-        Slice(
+        TensorSlice(
             name=name,
             shape=tuple(parameter.shape),
-            box=local_box(parameter),
-            tensor=local_shard(parameter.detach()),
+            box=Box(offsets=(0,) * parameter.dim(), shape=tuple(parameter.shape)),
+            tensor=parameter.detach(),
         )
         for name, parameter in module.named_parameters()
     ]

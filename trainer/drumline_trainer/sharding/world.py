@@ -51,10 +51,10 @@ class World:
         whole = cls(layout=layout, rank=dist.get_rank(), device=device)
         return replace(whole, groups=_groups_of_axes(whole))
 
-    def part(self, copies: int) -> World:
+    def subworld(self, copies: int) -> World:
         """Of so many neighbours on the axis `dp_replicate`. Collective over all ranks."""
-        layout = self.layout.part(copies)
-        siblings = self.layout.parts(copies)
+        layout = self.layout.with_replicas(copies)
+        siblings = self.layout.replica_blocks(copies)
         sibling = next(n for n, ranks in enumerate(siblings) if self.rank in ranks)
         part = replace(
             self,
@@ -114,7 +114,7 @@ class World:
         if len(axes) > 1:
             rows = [self.global_ranks(self.layout.group_of(axes[0], rank)) for rank in inner]
             ranks = torch.tensor(rows).T.contiguous()
-        groups = [self._group_or_one(axis) for axis in axes]
+        groups = [self._group_or_single(axis) for axis in axes]
         return DeviceMesh.from_group(
             groups if len(groups) > 1 else groups[0],
             self.device.type,
@@ -122,7 +122,7 @@ class World:
             mesh_dim_names=tuple(map(str, axes)),
         )
 
-    def _group_or_one(self, axis: Axis) -> ProcessGroup:
+    def _group_or_single(self, axis: Axis) -> ProcessGroup:
         group = self.group(axis)
         if group is None:
             group = dist.new_group([dist.get_rank()], use_local_synchronization=True)

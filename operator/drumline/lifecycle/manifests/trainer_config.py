@@ -9,7 +9,7 @@ from typing import Any
 from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
-from drumline_trainer.layout_validation import checked_layout
+from drumline_trainer.layout_validation import validated_layout
 
 MAX_OVERRIDES_BYTES = 16 * 1024
 DATA_FOLDER = "/data"
@@ -31,7 +31,7 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
         raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
     config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
     for size in allowed_sizes(spec):
-        checked_layout(config, world_size=size * spec.gpus_per_node)
+        validated_layout(config, world_size=size * spec.gpus_per_node)
     return config
 
 

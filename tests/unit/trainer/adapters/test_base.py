@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from drumline_trainer.adapters.base import base_of, refuse_other_base
+from drumline_trainer.adapters.base import base_description, check_base
 from drumline_trainer.config import ConfigError
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.initialize import initialize
-from tests.unit.trainer.adapters.trainees import begun, configured, logits
+from tests.unit.trainer.adapters.parallel_models import begun, configured, logits
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_folder_of_another_model_is_refused(folder: Path) -> None:
 
 def test_frozen_weights_are_filled_after_a_restore_and_adapters_are_not() -> None:
     config = configured()
-    restored = begun(config, restored={"base": base_of(config)})
+    restored = begun(config, restored={"base": base_description(config)})
     fresh = begun(config)
     for mine, its in zip(restored.weights.frozen, fresh.weights.frozen, strict=True):
         assert torch.equal(mine.tensor, its.tensor)
@@ -55,7 +55,9 @@ def test_frozen_weights_are_filled_after_a_restore_and_adapters_are_not() -> Non
 @pytest.mark.parametrize("doubly", [False, True])
 def test_packed_weights_are_the_same_bits_after_a_restore(doubly: bool) -> None:
     config = configured(lora={"base_bits": 4, "double_quantization": doubly})
-    restored, fresh = (begun(config, restored=r) for r in ({"base": base_of(config)}, None))
+    restored, fresh = (
+        begun(config, restored=r) for r in ({"base": base_description(config)}, None)
+    )
     mine, its = (dict(each.stages[0].named_buffers()) for each in (restored, fresh))
     assert {name.rpartition(".")[2] for name in mine} == {"codes", "scales"} | (
         {"steps"} if doubly else set()
@@ -65,7 +67,7 @@ def test_packed_weights_are_the_same_bits_after_a_restore(doubly: bool) -> None:
 
 def test_adapters_are_refused_on_another_base(folder: Path) -> None:
     config = configured()
-    refuse_other_base({"base": base_of(config)}, config=config)
+    check_base({"base": base_description(config)}, config=config)
     for other in (
         configured(seed=1),
         configured(model_from=str(folder)),
@@ -75,15 +77,15 @@ def test_adapters_are_refused_on_another_base(folder: Path) -> None:
         configured(lora={"alpha": 1.0}),
     ):
         with pytest.raises(ConfigError, match="adapters belong on another base;"):
-            refuse_other_base({"base": base_of(config)}, config=other)
+            check_base({"base": base_description(config)}, config=other)
     with pytest.raises(ConfigError, match="does not say which base"):
-        refuse_other_base({}, config=config)
+        check_base({}, config=config)
 
 
 def test_a_base_is_the_same_in_another_place(folder: Path, tmp_path: Path) -> None:
-    before = base_of(configured(model_from=str(folder)))
+    before = base_description(configured(model_from=str(folder)))
     folder.rename(tmp_path / "moved")
-    assert base_of(configured(model_from=str(tmp_path / "moved"))) == before
+    assert base_description(configured(model_from=str(tmp_path / "moved"))) == before
     (tmp_path / "moved" / "more.safetensors").write_bytes(b"1")
-    base_of.cache_clear()
-    assert base_of(configured(model_from=str(tmp_path / "moved"))) != before
+    base_description.cache_clear()
+    assert base_description(configured(model_from=str(tmp_path / "moved"))) != before

@@ -13,7 +13,14 @@ from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
-from tests.unit.trainer.adapters.trainees import TOKENS, begun, configured, logits, passed, taught
+from tests.unit.trainer.adapters.parallel_models import (
+    TOKENS,
+    begun,
+    configured,
+    logits,
+    passed,
+    taught,
+)
 
 
 def plain_model(config: TrainerConfig) -> nn.Module:
@@ -45,9 +52,9 @@ def adapted_weights(config: TrainerConfig, adapters: dict[str, Tensor]) -> dict[
 )
 def test_gradients_are_those_of_the_formula(shape: dict[str, Any]) -> None:
     config = configured(model=shape)
-    trainee = taught(begun(config))
-    loss, gradients = passed(trainee)
-    adapters = {part.name: part.tensor.clone().requires_grad_() for part in trainee.slices}
+    parallel_model = taught(begun(config))
+    loss, gradients = passed(parallel_model)
+    adapters = {part.name: part.tensor.clone().requires_grad_() for part in parallel_model.slices}
     plain = plain_model(config)
     out = functional_call(plain, adapted_weights(config, adapters), (TOKENS,))
     expected = token_losses_sum(out, TOKENS.roll(-1, 1)) / TOKENS.numel()
@@ -60,29 +67,29 @@ def test_gradients_are_those_of_the_formula(shape: dict[str, Any]) -> None:
 
 
 def test_a_model_begins_as_its_base() -> None:
-    trainee = begun(configured())
-    assert torch.equal(logits(trainee), plain_model(configured())(TOKENS))
-    assert all(part.tensor.any() == part.name.endswith(A) for part in trainee.slices)
+    parallel_model = begun(configured())
+    assert torch.equal(logits(parallel_model), plain_model(configured())(TOKENS))
+    assert all(part.tensor.any() == part.name.endswith(A) for part in parallel_model.slices)
 
 
 def test_only_adapters_have_gradients_and_optimizer_state() -> None:
-    trainee = begun(configured(lora={"targets": "query, down"}))
-    passed(trainee)
+    parallel_model = begun(configured(lora={"targets": "query, down"}))
+    passed(parallel_model)
     query, down = 3 * (16 + 16), 3 * (40 + 16)
-    assert sum(part.tensor.numel() for part in trainee.slices) == 2 * (query + down)
-    (model,) = trainee.stages
+    assert sum(part.tensor.numel() for part in parallel_model.slices) == 2 * (query + down)
+    (model,) = parallel_model.stages
     learning = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert learning == {part.name for part in trainee.slices}
+    assert learning == {part.name for part in parallel_model.slices}
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
-    assert {part.name for part in trainee.weights.frozen} == {
+    assert {part.name for part in parallel_model.weights.frozen} == {
         name for name, _ in plain_model(configured()).named_parameters()
     }
 
 
 def test_frozen_weights_are_of_the_type_that_is_computed_in() -> None:
-    trainee = begun(configured(precision="bf16"))
-    assert {part.tensor.dtype for part in trainee.weights.frozen} == {torch.bfloat16}
-    assert {part.tensor.dtype for part in trainee.slices} == {torch.float32}
+    parallel_model = begun(configured(precision="bf16"))
+    assert {part.tensor.dtype for part in parallel_model.weights.frozen} == {torch.bfloat16}
+    assert {part.tensor.dtype for part in parallel_model.slices} == {torch.float32}
 
 
 @pytest.mark.parametrize("doubly", [False, True])
@@ -111,15 +118,15 @@ def test_four_bits_keep_no_weight_of_the_adapted_layers() -> None:
 @pytest.mark.parametrize(("bits", "doubly"), [(16, False), (4, False), (4, True)])
 def test_merged_weights_do_what_weights_and_adapters_did(bits: int, doubly: bool) -> None:
     config = configured(lora={"base_bits": bits, "double_quantization": doubly})
-    trainee = taught(begun(config))
+    parallel_model = taught(begun(config))
     plain = plain_model(config)
-    adapters = {part.name: part.tensor for part in trainee.slices}
+    adapters = {part.name: part.tensor for part in parallel_model.slices}
     assert config.lora is not None
     merged = dict(merge_adapters(plain.named_parameters(), adapters, config=config.lora))
     assert merged.keys() == dict(plain.named_parameters()).keys()
     out = functional_call(plain, merged, (TOKENS,))
     assert not torch.allclose(out, plain(TOKENS), rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(out, logits(trainee), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out, logits(parallel_model), rtol=1e-4, atol=1e-5)
 
 
 def test_adapters_that_the_model_has_no_place_for_are_refused() -> None:

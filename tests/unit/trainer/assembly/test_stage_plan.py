@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.assembly.stage_plan import next_partition, partition_of, saved_ends
+from drumline_trainer.assembly.stage_plan import next_partition, partition_of, saved_boundaries
 from drumline_trainer.parallelism.pipeline_parallel.partition import StageCosts
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import SnapshotHeader, write_snapshot
@@ -38,9 +38,9 @@ def test_a_run_that_goes_on_from_memory_keeps_its_stages(tmp_path: Path) -> None
         sha256="",
     )
     write_snapshot(tmp_path, header, [])
-    assert saved_ends(placement(tmp_path, restore=5)) == [2, 4]
-    assert saved_ends(placement(tmp_path, restore=7)) == []
-    assert saved_ends(placement(tmp_path)) == []
+    assert saved_boundaries(placement(tmp_path, restore=5)) == [2, 4]
+    assert saved_boundaries(placement(tmp_path, restore=7)) == []
+    assert saved_boundaries(placement(tmp_path)) == []
 
 
 def test_stages_stay_until_all_have_been_measured_and_one_is_much_slower() -> None:

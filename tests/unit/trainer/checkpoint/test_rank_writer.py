@@ -21,15 +21,15 @@ from drumline_trainer.config import Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.tied import tied_copies
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from tests.gloo.stored import whole_tensors
 
 FILE, UNCHANGED = "rank-00000-of-00001.safetensors", "rank-00000-of-00001.still.safetensors"
 
 
-def whole(name: str, tensor: torch.Tensor) -> Slice:
+def whole(name: str, tensor: torch.Tensor) -> TensorSlice:
     box = Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape))
-    return Slice(name=name, shape=box.shape, box=box, tensor=tensor)
+    return TensorSlice(name=name, shape=box.shape, box=box, tensor=tensor)
 
 
 class Run:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.memory.buffers import Buffers, rounded
-from drumline_trainer.memory.offload_store import HostMemory
+from drumline_trainer.memory.offload_store import HostMemoryStore
 
 GROUPS, STEPS = 8, 40
 KB = 1 << 10
 
 
-class Ledger(HostMemory):
+class Ledger(HostMemoryStore):
     """Knows which of its tensors live."""
 
     def __init__(self) -> None:

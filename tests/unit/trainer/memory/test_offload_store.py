@@ -10,30 +10,30 @@ import pytest
 import torch
 
 from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.memory.offload_store import File
+from drumline_trainer.memory.offload_store import FileStore
 
 
 def test_tensors_keep_what_is_written_when_memory_is_given_back(tmp_path: Path) -> None:
-    file = File(tmp_path, sizes=[12, 20_000, 2])
+    file = FileStore(tmp_path, sizes=[12, 20_000, 2])
     first = file.empty((3,), dtype=torch.float32).fill_(1.0)
     second = file.empty((50, 100), dtype=torch.float32)
     second.copy_(torch.arange(5000.0).view(50, 100))
     third = file.empty((1,), dtype=torch.bfloat16).fill_(3.0)
-    file.let_go([first, second, third])
+    file.release([first, second, third])
     assert first.tolist() == [1.0] * 3
     assert torch.equal(second.view(-1), torch.arange(5000.0))
     assert third.tolist() == [3.0]
 
 
 def test_nothing_is_left_in_the_folder(tmp_path: Path) -> None:
-    file = File(tmp_path, sizes=[100])
+    file = FileStore(tmp_path, sizes=[100])
     file.empty((25,), dtype=torch.float32).zero_()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"offload_folder: \S+/gone must .* is no folder here"):
-        File(tmp_path / "gone", sizes=[1])
+    with pytest.raises(ConfigError, match=r"offload_folder: \S+/gone must .* is not a folder"):
+        FileStore(tmp_path / "gone", sizes=[1])
 
 
 def test_a_full_disk_is_told_before_anything_is_written(
@@ -43,8 +43,8 @@ def test_a_full_disk_is_told_before_anything_is_written(
         raise OSError(errno.ENOSPC, f"no room for {size}")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(ConfigError, match=rf"{tmp_path} must take 1,003,520 bytes .* free"):
-        File(tmp_path, sizes=[1_000_000])
+    with pytest.raises(ConfigError, match=rf"{tmp_path} must hold 1,003,520 bytes .* free"):
+        FileStore(tmp_path, sizes=[1_000_000])
 
 
 @pytest.mark.parametrize("what", ["optimizer", "parameters", "activations"])

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Offload, Recompute
-from drumline_trainer.memory.offload_store import File, Home, home
-from drumline_trainer.memory.offloaded_activations import OffloadedRuns
+from drumline_trainer.memory.offload_store import FileStore, open_store
+from drumline_trainer.memory.offloaded_activations import OffloadedLayers
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
+from drumline_trainer.sharding.storage import OffloadStore
 from tests.unit.trainer.memory.alive import Alive
 
 CPU = torch.device("cpu")
@@ -48,10 +49,10 @@ def model_of(config: ModelConfig, mode: Recompute = Recompute.NONE) -> nn.Module
     return model
 
 
-def send_away(model: nn.Module, place: Callable[[Sequence[int]], Home]) -> None:
-    through = model.through
+def send_away(model: nn.Module, place: Callable[[Sequence[int]], OffloadStore]) -> None:
+    through = model.layer_loop
     assert isinstance(through, nn.Module)
-    model.through = OffloadedRuns(through, home=place, device=CPU, least_bytes=LEAST)
+    model.layer_loop = OffloadedLayers(through, open_store=place, device=CPU, least_bytes=LEAST)
 
 
 def backward(model: nn.Module, *, micro_batches: int = 1) -> list[Tensor]:
@@ -82,9 +83,9 @@ def test_gradients_are_the_same_bits(
     memory = MemoryConfig(offload_activations=where, offload_folder=str(tmp_path))
     asked: list[int] = []
 
-    def place(sizes: Sequence[int]) -> Home:
+    def place(sizes: Sequence[int]) -> OffloadStore:
         asked.extend(sizes)
-        return home(where, memory, sizes=sizes, device=CPU)
+        return open_store(where, memory, sizes=sizes, device=CPU)
 
     model = model_of(config, mode)
     plain = backward(model, micro_batches=2)
@@ -99,10 +100,10 @@ def test_gradients_are_the_same_bits(
 
 
 def test_sizes_that_differ_in_every_step_leave_no_homes_behind(tmp_path: Path) -> None:
-    files: weakref.WeakSet[File] = weakref.WeakSet()
+    files: weakref.WeakSet[FileStore] = weakref.WeakSet()
 
-    def place(sizes: Sequence[int]) -> Home:
-        files.add(file := File(tmp_path, sizes=sizes))
+    def place(sizes: Sequence[int]) -> OffloadStore:
+        files.add(file := FileStore(tmp_path, sizes=sizes))
         return file
 
     model = model_of(replace(LLAMA, layers=4))
@@ -120,9 +121,9 @@ def test_the_memory_is_that_of_few_layers(tmp_path: Path) -> None:
     assert most_bytes(model_of(many)) - more > 5 * layer
 
 
-def in_file(folder: Path, alive: Alive, sizes: Sequence[int]) -> Home:
+def in_file(folder: Path, alive: Alive, sizes: Sequence[int]) -> OffloadStore:
     with _disable_current_modes():
-        file = File(folder, sizes=sizes)
+        file = FileStore(folder, sizes=sizes)
         alive.leave_out(file.empty((0,), dtype=torch.uint8))
     return file
 

@@ -11,16 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from drumline_trainer.assembly.optimizer import Optimizer, build_optimizer
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import MemoryConfig, ModelConfig, Offload, OptimizerConfig
 from drumline_trainer.config import OptimizerKind as Kind
 from drumline_trainer.layout import Layout
-from drumline_trainer.memory.offload_store import File, Home, home
+from drumline_trainer.memory.offload_store import FileStore, open_store
 from drumline_trainer.memory.offloaded_optimizer import OffloadedOptimizer
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.slices import TensorSlice, slices_of
+from drumline_trainer.sharding.storage import OffloadStore
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.memory.resident import resident
 
@@ -30,16 +32,16 @@ BUCKET = 64 * 128
 """Elements: the largest weight of a layer."""
 
 
-def weights() -> list[Slice]:
+def weights() -> list[TensorSlice]:
     slices = slices_of(build_on_meta(MODEL).to_empty(device="cpu"))
     initialize_slices(slices, config=MODEL, seed=0)
     return slices
 
 
-def masters(slices: Sequence[Slice], place: Home) -> list[Slice]:
+def master_weights(slices: Sequence[TensorSlice], place: OffloadStore) -> list[TensorSlice]:
     """The same weights, as data parallelism keeps those it has a bf16 copy of."""
     moved = [
-        replace(one, tensor=place.empty(one.shape, dtype=torch.float32), home=place)
+        replace(one, tensor=place.empty(one.shape, dtype=torch.float32), store=place)
         for one in slices
     ]
     for one, other in zip(moved, slices, strict=True):
@@ -47,12 +49,12 @@ def masters(slices: Sequence[Slice], place: Home) -> list[Slice]:
     return moved
 
 
-def gradients(slices: Sequence[Slice], step: int) -> list[Tensor]:
+def gradients(slices: Sequence[TensorSlice], step: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(step)
     return [torch.randn(one.shape, generator=generator) for one in slices]
 
 
-def trained(optimizer: Optimizer, slices: Sequence[Slice]) -> dict[str, Tensor]:
+def trained(optimizer: Optimizer, slices: Sequence[TensorSlice]) -> dict[str, Tensor]:
     """All that belongs in a checkpoint after some steps, the first of them those of a restart."""
     optimizer.set_finished_steps(2)
     for one in optimizer.slices():
@@ -80,14 +82,14 @@ def test_bits_are_those_of_the_optimizer_alone(
     slices = weights()
     plain = trained(build_optimizer(slices, config, ALONE), slices)
     memory = MemoryConfig(offload_optimizer=where, offload_folder=str(tmp_path))
-    place = functools.partial(home, where, memory, device=ALONE.device)
+    place = functools.partial(open_store, where, memory, device=ALONE.device)
     slices = weights()
     if separate:
-        slices = masters(slices, place(sizes=[one.tensor.nbytes for one in slices]))
+        slices = master_weights(slices, place(sizes=[one.tensor.nbytes for one in slices]))
     optimizer = OffloadedOptimizer(
         slices,
         build=functools.partial(build_optimizer, config=config, world=ALONE),
-        home=lambda sizes: place(sizes=sizes),
+        open_store=lambda sizes: place(sizes=sizes),
         world=ALONE,
         bucket_elements=BUCKET,
     )
@@ -102,7 +104,7 @@ def test_both_ends_of_a_pipeline_in_one_bucket_have_state_each(separate: bool) -
     def trained_ends(*, offloaded: bool) -> list[tuple[str, int, Tensor]]:
         shape, box = (8, 4), Box(offsets=(0, 0), shape=(8, 4))
         slices = [
-            Slice(
+            TensorSlice(
                 name="embedding.weight",
                 shape=shape,
                 box=box,
@@ -113,12 +115,14 @@ def test_both_ends_of_a_pipeline_in_one_bucket_have_state_each(separate: bool) -
             for copy in range(2)
         ]
         build = functools.partial(build_optimizer, config=OptimizerConfig(), world=ALONE)
-        place = home(Offload.CPU, MemoryConfig(), sizes=[], device=ALONE.device)
+        place = open_store(Offload.CPU, MemoryConfig(), sizes=[], device=ALONE.device)
         if offloaded and separate:
-            slices = masters(slices, place)
+            slices = master_weights(slices, place)
         optimizer: Optimizer = build(slices)
         if offloaded:
-            optimizer = OffloadedOptimizer(slices, build=build, home=lambda _: place, world=ALONE)
+            optimizer = OffloadedOptimizer(
+                slices, build=build, open_store=lambda _: place, world=ALONE
+            )
         for step in range(2):
             optimizer.update([gradients(slices, step)[0] * (1 + n) for n in range(2)], rate=0.01)
         return [(one.name, one.copy, one.tensor) for one in optimizer.slices()]
@@ -130,10 +134,10 @@ def test_both_ends_of_a_pipeline_in_one_bucket_have_state_each(separate: bool) -
 
 
 def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
-    made: list[Slice] = []
+    made: list[TensorSlice] = []
     most = [0]
 
-    def build(slices: Sequence[Slice]) -> Optimizer:
+    def build(slices: Sequence[TensorSlice]) -> Optimizer:
         inner = build_optimizer(slices, OptimizerConfig(), ALONE)
         made.extend(one for one in inner.slices() if one.name.startswith("optimizer"))
         return _Watched(inner, seen=lambda: most.append(held()))
@@ -143,14 +147,14 @@ def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
 
     slices = weights()
     total = 8 * sum(one.tensor.numel() for one in slices)
-    files: list[File] = []
+    files: list[FileStore] = []
 
-    def place(sizes: Sequence[int]) -> Home:
-        files.append(File(tmp_path, sizes=sizes))
+    def place(sizes: Sequence[int]) -> OffloadStore:
+        files.append(FileStore(tmp_path, sizes=sizes))
         return files[0]
 
     optimizer = OffloadedOptimizer(
-        slices, build=build, home=place, world=ALONE, bucket_elements=BUCKET
+        slices, build=build, open_store=place, world=ALONE, bucket_elements=BUCKET
     )
     optimizer.update(gradients(slices, 0), rate=0.01)
     largest = 8 * 256 * 64  # the embedding

@@ -1,4 +1,4 @@
-"""Which GPU a lane's thread is at."""
+"""Which GPU a stream's thread is at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pytest
 import torch
 
-from drumline_trainer.memory.transfer_streams import Lane
+from drumline_trainer.memory.transfer_streams import TransferStream
 
 DEVICE = torch.device("cuda", 3)
 
@@ -47,10 +47,10 @@ def test_its_thread_is_at_the_lane_s_gpu_before_it_does_anything(
         monkeypatch.setattr(torch.cuda, name, one)
     monkeypatch.setattr(torch.cuda, "set_device", set_device)
     monkeypatch.setattr(torch.cuda, "stream", stream)
-    lane = Lane(DEVICE)
+    stream = TransferStream(DEVICE)
     for _ in range(2):
-        lane.copy([(torch.zeros(1), torch.ones(1))]).result()
-    lane.close()
+        stream.copy([(torch.zeros(1), torch.ones(1))]).result()
+    stream.close()
     assert [what for what, _ in did] == ["at cuda:3", "copies", "copies"]
     assert len({thread for _, thread in did}) == 1
     assert threading.current_thread() not in {thread for _, thread in did}

@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from drumline_trainer.config import Family, ModelConfig, Recompute
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.models.documents import Documents, Meeting, meetings
+from drumline_trainer.models.documents import DocumentOverlap, Documents, document_overlaps
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.replaceable import Attend
+from drumline_trainer.models.replaceable import CoreAttention
 
 LENGTHS = ((5, 1, 6), (12,), (3, 9))
 """Of the documents of three windows."""
@@ -87,13 +87,13 @@ def test_what_is_said_of_the_windows() -> None:
 
 def test_queries_and_keys_meet_where_they_are_of_one_document() -> None:
     keys, queries = IDS[:, :6], IDS[:, 6:]
-    assert list(meetings(queries, keys)) == [
-        Meeting(row=1, queries=slice(0, 6), keys=slice(0, 6)),
-        Meeting(row=2, queries=slice(0, 6), keys=slice(3, 6)),
+    assert list(document_overlaps(queries, keys)) == [
+        DocumentOverlap(row=1, queries=slice(0, 6), keys=slice(0, 6)),
+        DocumentOverlap(row=2, queries=slice(0, 6), keys=slice(3, 6)),
     ]
     seen = IDS[:, :, None] == IDS[:, None]
     found = np.zeros_like(seen)
-    for one in meetings(IDS, IDS):
+    for one in document_overlaps(IDS, IDS):
         found[one.row, one.queries, one.keys] = True
     assert (found == seen).all()
 
@@ -103,7 +103,7 @@ def test_a_gpu_s_attention_takes_all_documents_at_once() -> None:
     q, k, v = (
         torch.empty(3, heads, 12, 8, dtype=torch.bfloat16, device="meta") for heads in (4, 2, 2)
     )
-    out = Attend(causal=True).varlen(q, k, v, DOCUMENTS.to(torch.device("meta")))
+    out = CoreAttention(causal=True).varlen(q, k, v, DOCUMENTS.to(torch.device("meta")))
     assert (out.shape, out.dtype) == (q.shape, q.dtype)
 
 
@@ -127,6 +127,6 @@ def test_a_gpu_s_attention_is_flash_whose_gradients_are_the_same_bits_again() ->
     before = torch.backends.cuda.cudnn_sdp_enabled()
     q = torch.empty(3, 4, 12, 8, dtype=torch.bfloat16, device="meta")
     with Watch():
-        Attend(causal=True).varlen(q, q, q, DOCUMENTS.to(torch.device("meta")))
+        CoreAttention(causal=True).varlen(q, q, q, DOCUMENTS.to(torch.device("meta")))
     assert asked == [(True, False)]
     assert torch.backends.cuda.cudnn_sdp_enabled() is before

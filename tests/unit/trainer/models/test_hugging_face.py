@@ -35,7 +35,7 @@ from drumline_trainer.models.hugging_face import (
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.slices import TensorSlice, slices_of
 
 TOKENS_BS = torch.randint(0, 257, (2, 17), generator=torch.Generator().manual_seed(0))
 LLAMA = ModelConfig(
@@ -183,7 +183,7 @@ def test_what_transformers_saves_computes_the_same_here(tmp_path: Path) -> None:
 def test_a_rank_fills_the_slices_it_holds(config: ModelConfig, tmp_path: Path) -> None:
     whole = built(config)
     export_hugging_face(dict(whole.named_parameters()), config, tmp_path)
-    ranks: list[list[Slice]] = [[], []]
+    ranks: list[list[TensorSlice]] = [[], []]
     for part in slices_of(whole):  # cut in the middle of the last dimension
         middle, last = part.shape[-1] // 2, len(part.shape) - 1
         for rank, (start, size) in enumerate([(0, middle), (middle, part.shape[-1] - middle)]):

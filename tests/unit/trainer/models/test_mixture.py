@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.mixture import Experts, Mixture, balance_loss, set_loss_scale
+from drumline_trainer.models.mixture import Experts, MixtureOfExperts, balance_loss, set_loss_scale
 
 CONFIG = ModelConfig(
     hidden_size=16,
@@ -18,9 +18,9 @@ CONFIG = ModelConfig(
 X_BSD = torch.randn(3, 7, 16, generator=torch.Generator().manual_seed(1))
 
 
-def mixture(config: ModelConfig = CONFIG) -> Mixture:
+def mixture(config: ModelConfig = CONFIG) -> MixtureOfExperts:
     torch.manual_seed(0)
-    made = Mixture(config)
+    made = MixtureOfExperts(config)
     for parameter in made.parameters():
         nn.init.normal_(parameter, std=0.3)
     return made
@@ -31,7 +31,7 @@ def swiglu(x_D: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return down @ (opened * opened.sigmoid() * (up @ x_D))
 
 
-def reference(model: Mixture, x_D: Tensor) -> Tensor:
+def reference(model: MixtureOfExperts, x_D: Tensor) -> Tensor:
     """One token through all experts, those that are not chosen with a share of 0."""
     scores = (model.router.weight @ x_D).softmax(0)
     chosen = scores.argsort(descending=True)[:2]

@@ -91,7 +91,7 @@ def test_the_way_through_the_layers_is_the_seam_s(config: ModelConfig) -> None:
                 x_BSD = layer(layer(x_BSD, *rest), *rest)
             return x_BSD
 
-    model.through = Twice()
+    model.layer_loop = Twice()
     out = model(inputs)
     doubled = built(config)
     layers = [layer for layer in layer_modules(doubled) for _ in range(2)]
@@ -99,7 +99,7 @@ def test_the_way_through_the_layers_is_the_seam_s(config: ModelConfig) -> None:
     assert torch.equal(out, doubled(inputs))
 
 
-def test_attention_is_the_seam_s() -> None:
+def test_attention_is_replaceable() -> None:
     model = built(TIED)
     seen: list[tuple[int, ...]] = []
 
@@ -109,7 +109,7 @@ def test_attention_is_the_seam_s() -> None:
             return torch.zeros_like(q_BHSE)
 
     for layer in layer_modules(model):
-        layer.attention.attend = Recorded()
+        layer.attention.core_attention = Recorded()
     model(TOKENS_BS)
     assert seen == [(2, 4, 4, 4), (2, 2, 4, 4), (2, 2, 4, 4)] * 3
 

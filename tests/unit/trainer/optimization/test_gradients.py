@@ -8,22 +8,22 @@ import pytest
 import torch
 
 from drumline_trainer.layout import Layout
-from drumline_trainer.optimization.gradients import Totals, clip_gradients
+from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 
 
-def held(size: int, *, copies: int = 1) -> Slice:
+def held(size: int, *, copies: int = 1) -> TensorSlice:
     box = Box(offsets=(0,), shape=(size,))
-    return Slice(name="w", shape=(size,), box=box, tensor=torch.zeros(size), copies=copies)
+    return TensorSlice(name="w", shape=(size,), box=box, tensor=torch.zeros(size), copies=copies)
 
 
 def clipped(
     *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float
-) -> tuple[Totals, list]:
+) -> tuple[StepTotals, list]:
     tensors = [torch.tensor(gradient) for gradient in gradients]
     totals = clip_gradients(
         [held(len(gradient), copies=copies) for gradient in gradients],
@@ -37,7 +37,7 @@ def clipped(
 
 def test_gradients_are_scaled_to_the_largest_norm() -> None:
     totals, gradients = clipped([3.0], [0.0, 4.0], [])
-    assert totals == Totals(loss=2.5, gradient_norm=5.0, votes=0)
+    assert totals == StepTotals(loss=2.5, gradient_norm=5.0, votes=0)
     assert gradients == [pytest.approx([0.6]), pytest.approx([0.0, 0.8]), []]
 
 
@@ -70,4 +70,4 @@ def test_what_is_not_finite_is_counted() -> None:
 
 def test_a_rank_without_gradients_takes_part() -> None:
     totals, _ = clipped()
-    assert totals == Totals(loss=2.5, gradient_norm=0.0, votes=0)
+    assert totals == StepTotals(loss=2.5, gradient_norm=0.0, votes=0)

@@ -10,14 +10,14 @@ from drumline_trainer.layout import Layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize_slices
 from drumline_trainer.optimization.muon import is_hidden_matrix, orthogonal
-from drumline_trainer.sharding.slices import Slice, slices_of
+from drumline_trainer.sharding.slices import TensorSlice, slices_of
 from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 CONFIG = OptimizerConfig(kind=OptimizerKind.MUON, momentum=0.9, weight_decay=0.5)
 
 
-def weights() -> list[Slice]:
+def weights() -> list[TensorSlice]:
     config = ModelConfig(
         layers=1, hidden_size=8, ffn_size=12, experts=4, experts_per_token=2, tied_embeddings=False
     )

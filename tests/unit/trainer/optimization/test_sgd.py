@@ -6,16 +6,16 @@ from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import OptimizerConfig, OptimizerKind
 from drumline_trainer.layout import Layout
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 ALONE = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 CONFIG = OptimizerConfig(kind=OptimizerKind.SGD, momentum=0.5, weight_decay=0.5)
 
 
-def weight(name: str, *shape: int) -> Slice:
+def weight(name: str, *shape: int) -> TensorSlice:
     box = Box(offsets=(0,) * len(shape), shape=shape)
-    return Slice(name=name, shape=shape, box=box, tensor=torch.ones(shape))
+    return TensorSlice(name=name, shape=shape, box=box, tensor=torch.ones(shape))
 
 
 def test_two_steps_are_the_formulas_and_matrices_alone_decay() -> None:

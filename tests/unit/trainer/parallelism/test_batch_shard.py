@@ -16,7 +16,7 @@ from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.text_dataset import TextDataset
 from drumline_trainer.layout import Layout
-from drumline_trainer.parallelism.batch_shard import Share
+from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.sharding.world import World
 
 LENGTH, BATCH = 16, 8
@@ -37,7 +37,7 @@ def text(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shares(text: Path, ranks: int, parallelism: dict[str, Any], **changes: Any) -> list[Share]:
+def shares(text: Path, ranks: int, parallelism: dict[str, Any], **changes: Any) -> list[BatchShard]:
     raw = {
         "data": {
             "source": str(text),
@@ -52,7 +52,7 @@ def shares(text: Path, ranks: int, parallelism: dict[str, Any], **changes: Any) 
     layout = Layout.of(config.parallelism, world_size=ranks)
     device = torch.device("cpu")
     return [
-        Share.of(
+        BatchShard.of(
             open_dataset(config.data, seed=config.seed),
             config=config,
             world=World(layout=layout, rank=rank, device=device),

@@ -22,7 +22,7 @@ from drumline_trainer.rank_protocol.snapshot_file import (
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 STATE = {"cursor": 24, "losses": [[3, 2.5]]}
 
@@ -51,7 +51,7 @@ def snapshots(
 ) -> RankSnapshots:
     return RankSnapshots(
         [
-            Slice(
+            TensorSlice(
                 name=name,
                 shape=tuple(tensor.shape),
                 box=Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape)),

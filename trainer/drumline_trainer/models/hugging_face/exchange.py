@@ -24,7 +24,7 @@ from drumline_trainer.models.hugging_face.files import (
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
 from drumline_trainer.models.hugging_face.shapes import to_ours, to_theirs
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
@@ -97,7 +97,7 @@ def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, 
     return config, _weights(folder, entries, shapes)
 
 
-def load_hugging_face(folder: Path, slices: Iterable[Slice], *, config: ModelConfig) -> None:
+def load_hugging_face(folder: Path, slices: Iterable[TensorSlice], *, config: ModelConfig) -> None:
     """Fill whatever parts of the weights this rank holds from a folder; reads little else of it.
 
     Raises:
@@ -113,7 +113,7 @@ def load_hugging_face(folder: Path, slices: Iterable[Slice], *, config: ModelCon
             if getattr(wanted, name) != getattr(config, name)
         ]
         raise HuggingFaceError(f"{folder} holds another model: {'; '.join(differing)}")
-    parts = defaultdict[str, list[Slice]](list)
+    parts = defaultdict[str, list[TensorSlice]](list)
     for part in slices:
         parts[part.name].append(part)
     for name, tensor in weights:

@@ -16,8 +16,8 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.mixture import Mixture
-from drumline_trainer.models.replaceable import Attend
+from drumline_trainer.models.mixture import MixtureOfExperts
+from drumline_trainer.models.replaceable import CoreAttention
 from drumline_trainer.parallelism.context_parallel.ring_attention import ring_attention
 from drumline_trainer.sharding.world import World
 
@@ -32,11 +32,11 @@ def context_parallel(model: nn.Module, world: World) -> None:
     if group is None:
         return
     for module in list(model.modules()):
-        if isinstance(module, Mixture):
+        if isinstance(module, MixtureOfExperts):
             module.sequence_counts = SummedCounts(group=group)
         for name, child in list(module.named_children()):
-            if isinstance(child, Attend):
-                setattr(module, name, RingAttend(group=group, causal=child.causal))
+            if isinstance(child, CoreAttention):
+                setattr(module, name, RingAttention(group=group, causal=child.causal))
     model.positions = ZigzagPositions(
         model.get_submodule("positions"),
         size=world.size(Axis.CONTEXT),
@@ -44,8 +44,8 @@ def context_parallel(model: nn.Module, world: World) -> None:
     )
 
 
-class RingAttend(nn.Module):
-    """`models.seams.Attend` over the positions of all ranks of a group."""
+class RingAttention(nn.Module):
+    """`models.seams.CoreAttention` over the positions of all ranks of a group."""
 
     def __init__(self, *, group: ProcessGroup, causal: bool) -> None:
         super().__init__()

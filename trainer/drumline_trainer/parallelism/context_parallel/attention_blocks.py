@@ -30,7 +30,7 @@ _GPU_LARGEST_HEAD = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class AttentionBlock:
     """Queries, and the keys and values that they look at."""
 
     queries: Tensor
@@ -52,7 +52,7 @@ Gradients = tuple[Tensor, Tensor, Tensor]
 """Of queries, keys and values, in their types."""
 
 
-def attend_block(block: Block) -> tuple[Tensor, Tensor]:
+def attend_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
     """Outputs B H Q E in the queries' type, and LSE B H Q in the wide type."""
     tensors = (block.queries, block.keys, block.values)
     if block.queries.device.type == "cpu":
@@ -64,7 +64,7 @@ def attend_block(block: Block) -> tuple[Tensor, Tensor]:
 
 
 def attend_block_backward(
-    block: Block, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
+    block: AttentionBlock, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
 ) -> Gradients:
     """The block's share of the gradients; output and LSE are those over all keys."""
     tensors = (grad_BHQE, block.queries, block.keys, block.values, out_BHQE)
@@ -78,7 +78,7 @@ def attend_block_backward(
     return math_block_backward(block, grad_BHQE=grad_BHQE, out_BHQE=out_BHQE, lse_BHQ=lse_BHQ)
 
 
-def math_block(block: Block) -> tuple[Tensor, Tensor]:
+def math_block(block: AttentionBlock) -> tuple[Tensor, Tensor]:
     """As `attend_block`, with all scores in memory."""
     scores_BGRQK = _scores(block)
     lse_BGRQ = scores_BGRQK.logsumexp(-1)
@@ -88,7 +88,7 @@ def math_block(block: Block) -> tuple[Tensor, Tensor]:
 
 
 def math_block_backward(
-    block: Block, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
+    block: AttentionBlock, *, grad_BHQE: Tensor, out_BHQE: Tensor, lse_BHQ: Tensor
 ) -> Gradients:
     """As `attend_block_backward`, with all scores in memory."""
     groups, wide = block.keys.shape[1], block.wide
@@ -107,7 +107,7 @@ def math_block_backward(
     return grad_q.to(dtype), grad_k.to(dtype), grad_v.to(dtype)
 
 
-def _scores(block: Block) -> Tensor:
+def _scores(block: AttentionBlock) -> Tensor:
     """The products q · kᵀ / √E of shape B G R Q K; -inf where a query must not look."""
     q_BGRQE = block.queries.to(block.wide).unflatten(1, (block.keys.shape[1], -1))
     k_BG1KE = block.keys.to(block.wide).unsqueeze(2)

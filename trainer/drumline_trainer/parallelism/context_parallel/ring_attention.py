@@ -35,9 +35,9 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
-from drumline_trainer.models.documents import Documents, Ids, meetings
+from drumline_trainer.models.documents import DocumentIds, Documents, document_overlaps
 from drumline_trainer.parallelism.context_parallel.attention_blocks import (
-    Block,
+    AttentionBlock,
     attend_block,
     attend_block_backward,
 )
@@ -61,7 +61,7 @@ def ring_attention(
     inputs and output: two blocks of keys and values, and as many fp32 gradients backward.
     """
     ring = _Ring.of(group, causal=causal, ids=documents and documents.ids)
-    return _RingAttention.apply(q_BHSE, k_BGSE, v_BGSE, ring)
+    return _RingAttentionFunction.apply(q_BHSE, k_BGSE, v_BGSE, ring)
 
 
 def merge_(out: Tensor, lse: Tensor, block_out: Tensor, block_lse: Tensor) -> None:
@@ -72,7 +72,7 @@ def merge_(out: Tensor, lse: Tensor, block_out: Tensor, block_lse: Tensor) -> No
     lse.copy_(total)
 
 
-class _RingAttention(Function):
+class _RingAttentionFunction(Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, ring: _Ring) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -140,28 +140,32 @@ class _Ring:
     size: int
     rank: int
     causal: bool
-    ids: Ids | None
+    ids: DocumentIds | None
     """The documents of all positions, where they are separate."""
 
     @classmethod
-    def of(cls, group: ProcessGroup, *, causal: bool, ids: Ids | None) -> _Ring:
+    def of(cls, group: ProcessGroup, *, causal: bool, ids: DocumentIds | None) -> _Ring:
         size, rank = dist.get_world_size(group), dist.get_rank(group)
         return cls(group=group, size=size, rank=rank, causal=causal, ids=ids)
 
-    def blocks(self, q: Tensor, kv: Tensor, *, step: int) -> Iterator[tuple[_Place, Block]]:
+    def blocks(
+        self, q: Tensor, kv: Tensor, *, step: int
+    ) -> Iterator[tuple[_Place, AttentionBlock]]:
         """Of the keys and values that are here at a step what our queries see, and where it is."""
         origin = (self.rank - step) % self.size
         part = visible(rank=self.rank, origin=origin, length=q.shape[2], causal=self.causal)
         for at in self._places(part, origin=origin):
             k, v = kv[:, at.rows, :, at.keys]
             queries = q[at.rows, :, at.queries]
-            yield at, Block(queries=queries, keys=k, values=v, causal=part.causal)
+            yield at, AttentionBlock(queries=queries, keys=k, values=v, causal=part.causal)
 
     def _places(self, part: Visible, *, origin: int) -> Iterator[_Place]:
         if self.ids is None:
             yield _Place(rows=slice(None), queries=part.queries, keys=part.keys)
             return
-        met = meetings(self._ids(self.rank)[:, part.queries], self._ids(origin)[:, part.keys])
+        met = document_overlaps(
+            self._ids(self.rank)[:, part.queries], self._ids(origin)[:, part.keys]
+        )
         for one in met:
             yield _Place(
                 rows=slice(one.row, one.row + 1),
@@ -169,7 +173,7 @@ class _Ring:
                 keys=_within(part.keys, one.keys),
             )
 
-    def _ids(self, rank: int) -> Ids:
+    def _ids(self, rank: int) -> DocumentIds:
         """Of the positions that a rank holds."""
         assert self.ids is not None  # noqa: S101 - only asked for with documents
         held = context_slices(self.ids.shape[1], size=self.size, index=rank)

@@ -121,7 +121,7 @@ def buckets_of(
     return [Bucket(parameters=tuple(bucket), parts=parts) for bucket in filled]
 
 
-class InOrder:
+class BucketSender:
     """Counts the gradients of a step and sends each bucket once it is full, in order.
 
     With several rounds a step the buckets travel at the end of each backward pass, otherwise after

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism (FSDP2, ZeRO-3): nobody holds everything.
+"""Fully sharded data parallelism (FSDP2, ZeRO-3): no rank holds all weights.
 
 Every layer, and what is left at the root of a stage, is one unit. Weights, gradients and the
 optimizer's state stay fp32 and sharded by rows (dimension 0) over the axis `fsdp`; a unit is
@@ -9,7 +9,7 @@ the ranks that hold the same experts.
 HSDP (`replicate` above 1): copies of such groups. Weights are gathered within a copy, where the
 network is fast, and the shards' gradients summed over the copies.
 
-    bytes for each parameter, n ranks: 16/n, and the gathered units at work
+    bytes for each parameter, n ranks: 16/n, and the gathered units in use
     traffic of a rank in a step: weights twice for each micro-batch, gradients once (fp32)
 
 Gradients are sums, not means: the loss is divided by the tokens of the global batch.
@@ -17,9 +17,9 @@ Gradients are sums, not means: the loss is divided by the tokens of the global b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,52 +35,51 @@ from torch.distributed.tensor import Shard
 
 from drumline_trainer.config import MemoryConfig, Offload, Precision
 from drumline_trainer.layout import Axis
+from drumline_trainer.memory.offloaded_parameters import Prefetcher, allocate_in_store
 from drumline_trainer.metrics.fsdp_timing import time_fsdp
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.parallelism.data_parallel.precision import (
     compute_type,
     frozen_to_compute_type,
 )
-from drumline_trainer.parallelism.data_parallel.weights import Weight, weights_of
+from drumline_trainer.parallelism.data_parallel.weights import CutStages, ModelWeight, weights_of
 from drumline_trainer.sharding.dtensor import local_box, local_shard
-from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.sharding.storage import OffloadStore
 from drumline_trainer.sharding.world import World
 
-if TYPE_CHECKING:
-    from drumline_trainer.memory.offload_store import Home
 
-
-class ShardedStages:
+class FsdpModel:
     """Stages whose weights are sharded."""
 
     def __init__(
         self,
-        stages: Sequence[nn.Module],
+        model: CutStages,
         *,
         world: World,
-        cuts: Mapping[str, Cut],
         precision: Precision,
         backwards: int,
-        experts: Collection[str] = (),
-        memory: MemoryConfig | None = None,
+        memory: MemoryConfig,
     ) -> None:
-        """Shard stages on the meta device and give them storage; see `data_parallel`."""
-        away = memory is not None and memory.offload_parameters is not Offload.NONE
-        for stage in stages:
+        """Shard stages on the meta device and give them storage; see `apply.data_parallel`."""
+        offloaded = memory.offload_parameters is not Offload.NONE
+        for stage in model.stages:
             frozen_to_compute_type(stage, precision)
             shard_stage(
                 stage,
                 world=world,
                 precision=precision,
-                experts=experts,
-                offload=memory.offload_parameters if memory else Offload.NONE,
+                experts=model.experts,
+                offload=memory.offload_parameters,
             )
             time_fsdp(stage, device=world.device)
-            if not away:
+            if not offloaded:
                 stage.to_empty(device=world.device)
-        self._home = _at_home(stages, memory, world) if memory and away else None
-        weights = weights_of(stages, cuts=cuts, experts=experts, world=world)
-        self._units = [m for stage in stages for m in stage.modules() if isinstance(m, FSDPModule)]
+        self._store = _allocate_offloaded(model.stages, memory, world) if offloaded else None
+        weights = weights_of(model, world=world)
+        self._units = [
+            m for stage in model.stages for m in stage.modules() if isinstance(m, FSDPModule)
+        ]
         self._parameters = [w.parameter for w in weights if w.parameter.requires_grad]
         self.slices = tuple(_shard(w, world) for w in weights if w.parameter.requires_grad)
         self.frozen = tuple(_shard(w, world) for w in weights if not w.parameter.requires_grad)
@@ -88,7 +87,7 @@ class ShardedStages:
         self._backwards = backwards
         self._forwards = 0
         if world.layout.pipeline == 1:  # torch's pipeline schedules say themselves when to reduce
-            for stage in stages:
+            for stage in model.stages:
                 stage.register_forward_pre_hook(self._reduce_after_the_last)
 
     def gradients(self) -> list[Tensor]:
@@ -99,12 +98,12 @@ class ShardedStages:
             for parameter, part in zip(self._parameters, self.slices, strict=True)
         ]
 
-    def publish(self) -> None:
-        """Forget gathered copies of what has been written into the slices."""
+    def refresh_copies(self) -> None:
+        """Drop gathered copies of what has been written into the slices."""
         for unit in self._units:
             unit.reshard()
-        if self._home is not None:
-            self._home.let_go([part.tensor for part in self.slices])
+        if self._store is not None:
+            self._store.release([part.tensor for part in self.slices])
 
     def zero(self) -> None:
         """Drop the gradients."""
@@ -119,17 +118,16 @@ class ShardedStages:
             cast("FSDPModule", stage).set_requires_gradient_sync(last)
 
 
-def _at_home(stages: Sequence[nn.Module], memory: MemoryConfig, world: World) -> Home:
-    from drumline_trainer.memory.offloaded_parameters import (  # noqa: PLC0415 - seldom
-        ReadAhead,
-        give_storage_at_home,
-    )
-
-    place = give_storage_at_home(stages, memory, device=world.device)
+def _allocate_offloaded(
+    stages: Sequence[nn.Module], memory: MemoryConfig, world: World
+) -> OffloadStore:
+    store = allocate_in_store(stages, memory, device=world.device)
     if memory.offload_parameters is Offload.NVME:
         for stage in stages:
-            ReadAhead([one for one in layer_modules(stage) if isinstance(one, FSDPModule)], place)
-    return place
+            Prefetcher(
+                [unit for unit in layer_modules(stage) if isinstance(unit, FSDPModule)], store
+            )
+    return store
 
 
 def shard_stage(
@@ -186,7 +184,7 @@ def _mesh(world: World, axis: Axis) -> DeviceMesh:
     return world.mesh(Axis.REPLICATE, axis) if world.layout.replicate > 1 else world.mesh(axis)
 
 
-def _shard(weight: Weight, world: World) -> Slice:
+def _shard(weight: ModelWeight, world: World) -> TensorSlice:
     """This rank's rows of it; ranks of other copies have the same."""
     return weight.part(
         local_shard(weight.parameter.detach()),

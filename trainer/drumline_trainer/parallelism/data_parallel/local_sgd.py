@@ -1,21 +1,22 @@
-"""Local SGD and DiLoCo: copies of the model train alone and meet every H steps.
+"""Local SGD and DiLoCo: copies of the model train alone and synchronize every H steps.
 
-Between two meetings no gradient and no weight travels from copy to copy: each makes H steps of the
-inner optimizer on samples of its own, with a norm, moments and a batch of its own. When they meet,
-what they have moved on average since the last time is taken for a gradient (Douillard et al. 2023):
+Between two synchronizations no gradient and no weight is communicated between copies: each makes H
+steps of the inner optimizer on samples of its own, with a norm, moments and a batch of its own.
+Then the average of what the copies have moved since is used as a gradient (DiLoCo, Douillard et al.
+2023):
 
     d = c - mean of w                              c: the weights they had in common
     m = momentum · m + d                           an outer step of SGD with Nesterov's momentum
-    c = c - rate · (d + momentum · m)              and w = c on all of them
+    c = c - rate · (d + momentum · m)              and w = c on all copies
 
-With a rate of 1 and no momentum c is the mean: local SGD (Stich 2018), with H = 1 and SGD inside
-the same as summing gradients.
+With a rate of 1 and no momentum c is the mean: local SGD (Stich 2018), which with H = 1 and SGD as
+inner optimizer equals summing gradients.
 
     bytes for each parameter beside a copy's own: 4, with momentum 8
     traffic of a rank in H steps: 2 · 4 · shard · (n - 1) / n for n copies, once
 
-Right after a meeting weights and m are equal everywhere, so a checkpoint has them once; the inner
-optimizer's moments are each copy's own and are saved for each.
+Right after a synchronization weights and m are equal everywhere, so a checkpoint has them once; the
+inner optimizer's moments are each copy's own and are saved for each.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.assembly.optimizer import Optimizer
 from drumline_trainer.config import LocalSgdConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.models.decoder import TIED_WEIGHT
+from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
-from drumline_trainer.parallelism.pipeline_parallel.tied import TIED
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 
 class LocalSgd:
-    """An optimizer whose every H-th step ends with a meeting; see the module."""
+    """An optimizer whose every H-th step ends with an outer step; see the module."""
 
     def __init__(
         self,
         inner: Optimizer,
-        slices: Sequence[Slice],
+        slices: Sequence[TensorSlice],
         config: LocalSgdConfig,
         *,
         copies: ProcessGroup | None,
         steps: int,
     ) -> None:
-        """Meet after every `config.every_steps` steps and after the last one.
+        """Synchronize after every `config.every_steps` steps and after the last one.
 
         Args:
             inner: of this copy of the model, over `slices`.
@@ -64,39 +65,39 @@ class LocalSgd:
         self._copies = copies
         self._steps = steps
         self._finished = 0
-        self._common = [torch.empty_like(one.tensor) for one in slices]
-        self._momenta = [torch.zeros_like(one.tensor) for one in slices]
+        self._common = [torch.empty_like(s.tensor) for s in slices]
+        self._momenta = [torch.zeros_like(s.tensor) for s in slices]
 
     def update(self, gradients: Sequence[Tensor], *, rate: float) -> None:
         """A step of the inner optimizer; at the end of a round the outer one. Collective then."""
         self._inner.update(gradients, rate=rate)
         self._finished += 1
         if self._finished % self._config.every_steps == 0 or self._finished == self._steps:
-            self._meet()
+            self._outer_step()
 
     def set_finished_steps(self, steps: int) -> None:
-        """How many there were, the last of them with a meeting: the weights are those in common."""
+        """How many there were, the last of them synchronized: the weights are those in common."""
         self._inner.set_finished_steps(steps)
         self._finished = steps
         self._remember()
 
-    def slices(self) -> list[Slice]:
+    def slices(self) -> list[TensorSlice]:
         """Weights and momentum once, the state of the inner optimizer for each copy."""
         count, number = (self._copies.size(), self._copies.rank()) if self._copies else (1, 0)
-        saved: list[Slice] = []
-        for one in self._inner.slices():
-            if one.name.startswith("model."):
-                saved.append(_of_all(one, count=count, number=number))
+        saved: list[TensorSlice] = []
+        for held in self._inner.slices():
+            if held.name.startswith("model."):
+                saved.append(_of_all(held, count=count, number=number))
             else:
-                saved.append(replace(one, name=f"copy-{number}.{one.name}"))
+                saved.append(replace(held, name=f"copy-{number}.{held.name}"))
         if self._config.outer_momentum:
-            for one, momentum in zip(self._weights, self._momenta, strict=True):
-                like = one.like(momentum, prefix="outer.momentum")
+            for weight, momentum in zip(self._weights, self._momenta, strict=True):
+                like = weight.like(momentum, prefix="outer.momentum")
                 saved.append(_of_all(like, count=count, number=number))
         return saved
 
     @torch.no_grad()
-    def _meet(self) -> None:
+    def _outer_step(self) -> None:
         """The outer step, a few megabytes at a time."""
         for places in _runs(self._weights, limit=BUCKET_BYTES):
             moved = [self._common[p] - self._weights[p].tensor for p in places]
@@ -118,8 +119,8 @@ class LocalSgd:
                 self._weights[place].tensor.copy_(self._common[place])
 
     def _remember(self) -> None:
-        for common, one in zip(self._common, self._weights, strict=True):
-            common.copy_(one.tensor)
+        for common, weight in zip(self._common, self._weights, strict=True):
+            common.copy_(weight.tensor)
 
 
 def outer_step(
@@ -130,20 +131,20 @@ def outer_step(
     common.sub_(moved, alpha=rate).sub_(velocity, alpha=rate * momentum)
 
 
-def _of_all(one: Slice, *, count: int, number: int) -> Slice:
+def _of_all(held: TensorSlice, *, count: int, number: int) -> TensorSlice:
     """The same slice in every copy of the model."""
-    return replace(one, copies=one.copies * count, copy=number * one.copies + one.copy)
+    return replace(held, copies=held.copies * count, copy=number * held.copies + held.copy)
 
 
-def _runs(slices: Sequence[Slice], *, limit: int) -> Iterator[range]:
-    """Places one after the other whose bytes add up to at most `limit`, or one place.
+def _runs(slices: Sequence[TensorSlice], *, limit: int) -> Iterator[range]:
+    """Runs of indices whose bytes add up to at most `limit`, or single indices.
 
-    An embedding goes alone: in which order copies of a number are added depends on its place in the
-    row, and two ends of a pipeline that are tied must get the same bits.
+    A tied embedding is a run of its own: the order in which an all-reduce adds depends on an
+    element's offset in the row, and both ends of a pipeline must get the same bits.
     """
     start, total = 0, 0
-    for place, one in enumerate(slices):
-        size = limit if one.name == TIED else one.tensor.nbytes
+    for place, held in enumerate(slices):
+        size = limit if held.name == TIED_WEIGHT else held.tensor.nbytes
         if place > start and total + size > limit:
             yield range(start, place)
             start, total = place, 0

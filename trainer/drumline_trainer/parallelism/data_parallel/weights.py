@@ -1,29 +1,38 @@
-"""The parameters of this rank's stages, as data parallelism finds them.
+"""The parameters of this rank's stages, as data parallelism gets them.
 
 The tensor and expert axes have cut them, and say where each part lies (`Cut`). Data parallelism
-cuts once more, by rows, or copies: `Weight.part` puts the two together into a `Slice`.
+cuts once more, by rows, or copies: `ModelWeight.part` composes both into a `TensorSlice`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Cut, Slice
+from drumline_trainer.sharding.slices import Cut, TensorSlice
+from drumline_trainer.sharding.storage import OffloadStore, OpenStore
 from drumline_trainer.sharding.world import World
-
-if TYPE_CHECKING:
-    from drumline_trainer.memory.offload_store import Home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weight:
+class CutStages:
+    """This rank's stages as the pipeline, tensor, context and expert axes left them."""
+
+    stages: Sequence[nn.Module]
+    """On the meta device, in the order of the model."""
+    cuts: Mapping[str, Cut] = field(default_factory=dict[str, Cut])
+    """Of parameters by name; one without a cut is whole on every rank of the tensor axis."""
+    experts: Collection[str] = ()
+    """Names of the parameters that are summed over the ranks with the same experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWeight:
     """A parameter of one of this rank's stages."""
 
     name: str
@@ -45,67 +54,57 @@ class Weight:
         box: Box | None = None,
         copies: int,
         copy: int,
-        home: Home | None = None,
-    ) -> Slice:
+        store: OffloadStore | None = None,
+    ) -> TensorSlice:
         """The slice that data parallelism leaves of it: `box` of the parameter, or all of it."""
         inner = box or Box(offsets=(0,) * len(self.cut.box.shape), shape=self.cut.box.shape)
         starts = zip(self.cut.box.offsets, inner.offsets, strict=True)
-        return Slice(
+        return TensorSlice(
             name=self.name,
             shape=self.cut.shape,
             box=Box(offsets=tuple(map(sum, starts)), shape=inner.shape),
             tensor=tensor,
             copies=copies * self.cut.copies,
             copy=copy * self.cut.copies + self.cut.copy,
-            home=home,
+            store=store,
         )
 
 
-def weights_of(
-    stages: Sequence[nn.Module],
-    *,
-    cuts: Mapping[str, Cut],
-    experts: Collection[str],
-    world: World,
-) -> tuple[Weight, ...]:
+def weights_of(model: CutStages, *, world: World) -> tuple[ModelWeight, ...]:
     """All parameters in the order of the model."""
     return tuple(
-        Weight(
+        ModelWeight(
             name=name,
             parameter=parameter,
-            cut=cuts.get(name) or _whole(parameter, world),
-            expert=name in experts,
+            cut=model.cuts.get(name) or _whole(parameter, world),
+            expert=name in model.experts,
         )
-        for stage in stages
+        for stage in model.stages
         for name, parameter in stage.named_parameters()
     )
 
 
-MasterHome = Callable[[Sequence[int]], "Home"]
-"""A home for tensors of so many bytes each."""
+def master_weights(
+    tensors: Sequence[Tensor], *, open_store: OpenStore | None
+) -> list[tuple[Tensor, OffloadStore | None]]:
+    """What is updated for each parameter: itself if it is fp32, else an fp32 copy of it.
 
-
-def masters(
-    tensors: Sequence[Tensor], *, home: MasterHome | None
-) -> list[tuple[Tensor, Home | None]]:
-    """What is updated for each part of the model: itself if it is fp32, else an fp32 copy of it.
-
-    Copies lie on the device or at home; there their contents are undefined.
+    Copies lie on the device, or in a store; there their contents are undefined.
     """
     copied = [tensor for tensor in tensors if tensor.dtype is not torch.float32]
-    place = home([4 * tensor.numel() for tensor in copied]) if home and copied else None
-    if place is None:
+    store = open_store([4 * tensor.numel() for tensor in copied]) if open_store and copied else None
+    if store is None:
         return [(tensor.to(torch.float32), None) for tensor in tensors]
     return [
         (tensor, None)
         if tensor.dtype is torch.float32
-        else (place.empty(tensor.shape, dtype=torch.float32), place)
+        else (store.empty(tensor.shape, dtype=torch.float32), store)
         for tensor in tensors
     ]
 
 
 def _whole(parameter: nn.Parameter, world: World) -> Cut:
-    """Of a parameter that nobody has cut: all tensor ranks hold it."""
+    """Of a parameter without a cut: every rank of the tensor axis holds all of it."""
     shape = tuple(parameter.shape)
     return Cut(
         shape=shape,

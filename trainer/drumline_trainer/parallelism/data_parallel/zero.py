@@ -5,10 +5,10 @@ once in the group: every parameter is cut by rows. A reduce-scatter gives each r
 gradient of its rows; after the update an all-gather gives all ranks the new weights, in the type
 that the model computes in.
 
-    ZeRO-1  adds up whole gradients over the micro-batches, one reduce-scatter a step
-    ZeRO-2  one reduce-scatter a micro-batch; whole gradients live from their backward to their
-            bucket's departure, only sums of own rows stay. In a pipeline, where backward passes
-            of micro-batches overlap, it adds up whole gradients too.
+    ZeRO-1  accumulates whole gradients over the micro-batches, one reduce-scatter a step
+    ZeRO-2  one reduce-scatter a micro-batch; whole gradients live from their backward pass until
+            their bucket is sent, only sums of own rows stay. In a pipeline, where backward passes
+            of micro-batches overlap, it accumulates whole gradients too.
 
     bytes for each parameter, n ranks, bf16: ZeRO-1 2 + 4 + 12/n, ZeRO-2 2 + 16/n
     traffic of a rank in a step: as DDP; ZeRO-2 sends gradients once for each micro-batch
@@ -18,69 +18,81 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.metrics.step_timer import step_part
-from drumline_trainer.parallelism.data_parallel.buckets import (
-    BUCKET_BYTES,
-    InOrder,
-    buckets_of,
-    piece_of,
-)
-from drumline_trainer.parallelism.data_parallel.weights import MasterHome, Weight, masters
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.parallelism.data_parallel.bucketed import BucketedModel
+from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES, piece_of
+from drumline_trainer.parallelism.data_parallel.weights import ModelWeight, master_weights
+from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.sharding.storage import OpenStore
 
 _IN_FLIGHT = 2
-"""Buckets that are on the wire at once: their memory is that of whole gradients."""
+"""Buckets whose collectives run at once: their memory is that of whole gradients."""
 
 
-class SharedUpdates:
-    """Weights whose update is shared out among the ranks of a group, by rows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Transfer:
+    """A collective under way, with the memory that it reads and writes."""
+
+    number: int
+    """Of the bucket."""
+    row: Tensor
+    """This rank's."""
+    matrix: Tensor
+    """A row for each rank."""
+    work: dist.Work
+
+
+class ZeroModel(BucketedModel):
+    """Weights whose update is divided among the ranks of a group, by rows."""
 
     def __init__(
         self,
-        weights: Sequence[Weight],
+        weights: Sequence[ModelWeight],
         *,
         group: ProcessGroup,
         backwards: int,
         every_backward: bool,
         bucket_bytes: int = BUCKET_BYTES,
-        home: MasterHome | None = None,
+        open_store: OpenStore | None = None,
     ) -> None:
-        """Watch the gradients of these weights.
+        """Install hooks on the parameters of these weights.
 
         Args:
             weights: with storage, in the order of the model.
-            group: among which the update is shared out.
+            group: among which the update is divided.
             backwards: how many backward passes a step has.
             every_backward: ZeRO-2: send the gradients of each of them.
             bucket_bytes: of the gradients that are sent at once.
-            home: of fp32 weights beside the model's own; None for the device.
+            open_store: for fp32 weights beside the model's own; None for the device.
         """
-        self._group, self._axis = group, weights[0].axis
-        self._index, parts = group.rank(), group.size()
-        self.slices = _own_rows(weights, index=self._index, parts=parts, home=home)
-        self._parameters = [weight.parameter for weight in weights]
-        self._own = dict(zip(self._parameters, self.slices, strict=True))
-        self._buckets = buckets_of(self._parameters, parts=parts, limit=bucket_bytes)
-        self._order = InOrder(
-            self._buckets,
+        super().__init__(
+            weights,
+            parts=group.size(),
+            bucket_bytes=bucket_bytes,
             expected=1 if every_backward else backwards,
             rounds=backwards if every_backward else 1,
-            send=self._scatter,
+            send=self._start_scatter,
         )
-        self._flying: deque[tuple[int, Tensor, Tensor, dist.Work]] = deque()
+        self._group, self._index = group, group.rank()
+        self.slices = _own_rows(
+            weights, index=group.rank(), parts=group.size(), open_store=open_store
+        )
+        self._own = dict(zip(self._parameters, self.slices, strict=True))
+        self._scattering: deque[_Transfer] = deque()
         self._sums: dict[int, Tensor] = {}
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over the group. Once a step, after the last backward pass."""
-        self._order.finish()
-        while self._flying:
-            self._land()
+        self._sender.finish()
+        while self._scattering:
+            self._finish_scatter()
         summed: dict[Tensor, Tensor] = {}
         for number, bucket in enumerate(self._buckets):
             rows = bucket.pieces(self._sums[number], index=self._index)
@@ -88,50 +100,42 @@ class SharedUpdates:
         return [summed[parameter] for parameter in self._parameters]
 
     @torch.no_grad()
-    def publish(self) -> None:
-        """Give all ranks what each has written into its slices; one bucket ahead on the wire."""
-        gathering: deque[tuple[int, Tensor, Tensor, dist.Work]] = deque()
+    def refresh_copies(self) -> None:
+        """All-gather what each rank has written into its slices, one bucket ahead."""
+        gathering: deque[_Transfer] = deque()
         for number in range(len(self._buckets)):
-            gathering.append(self._gather(number))
+            gathering.append(self._start_gather(number))
             if len(gathering) == _IN_FLIGHT:
-                self._take(*gathering.popleft())
+                self._finish_gather(gathering.popleft())
         while gathering:
-            self._take(*gathering.popleft())
-
-    def stage_done(self, stage: nn.Module) -> None:
-        """Send what is left of a stage whose backward passes are over."""
-        self._order.complete(stage.parameters())
+            self._finish_gather(gathering.popleft())
 
     def zero(self) -> None:
         """Drop the gradients."""
         self._sums.clear()
-        for parameter in self._parameters:
-            parameter.grad = None
+        super().zero()
 
     @torch.no_grad()
-    def _scatter(self, number: int) -> None:
-        bucket = self._buckets[number]
-        matrix = bucket.pack((p.grad for p in bucket.parameters), dtype=torch.float32)
-        for parameter in bucket.parameters:
-            parameter.grad = None
-        row = matrix.new_empty(bucket.width)
+    def _start_scatter(self, number: int) -> None:
+        matrix = self._take_gradients(number)
+        row = matrix.new_empty(self._buckets[number].width)
         work = dist.reduce_scatter_tensor(row, matrix.view(-1), group=self._group, async_op=True)
         assert work is not None  # noqa: S101 - this rank is in the group
-        self._flying.append((number, row, matrix, work))
-        if len(self._flying) > _IN_FLIGHT:
-            self._land()
+        self._scattering.append(_Transfer(number=number, row=row, matrix=matrix, work=work))
+        if len(self._scattering) > _IN_FLIGHT:
+            self._finish_scatter()
 
     @torch.no_grad()
-    def _land(self) -> None:
-        number, row, _, work = self._flying.popleft()
+    def _finish_scatter(self) -> None:
+        transfer = self._scattering.popleft()
         with step_part("reduce_scatter", self._axis):
-            work.wait()
-        if number in self._sums:
-            self._sums[number].add_(row)
+            transfer.work.wait()
+        if transfer.number in self._sums:
+            self._sums[transfer.number].add_(transfer.row)
         else:
-            self._sums[number] = row
+            self._sums[transfer.number] = transfer.row
 
-    def _gather(self, number: int) -> tuple[int, Tensor, Tensor, dist.Work]:
+    def _start_gather(self, number: int) -> _Transfer:
         bucket = self._buckets[number]
         dtype = bucket.parameters[0].dtype
         row = torch.empty(bucket.width, dtype=dtype, device=bucket.parameters[0].device)
@@ -139,29 +143,30 @@ class SharedUpdates:
         for parameter, piece in zip(bucket.parameters, pieces, strict=True):
             own = self._own[parameter]
             piece.copy_(own.tensor)
-            if own.home is not None:
-                own.home.let_go([own.tensor])
+            if own.store is not None:
+                own.store.release([own.tensor])
         matrix = row.new_empty(bucket.parts, bucket.width)
         work = dist.all_gather_into_tensor(matrix.view(-1), row, group=self._group, async_op=True)
         assert work is not None  # noqa: S101 - this rank is in the group
-        return number, matrix, row, work
+        return _Transfer(number=number, row=row, matrix=matrix, work=work)
 
-    def _take(self, number: int, matrix: Tensor, _row: Tensor, work: dist.Work) -> None:
+    def _finish_gather(self, transfer: _Transfer) -> None:
         with step_part("all_gather", self._axis):
-            work.wait()
-        self._buckets[number].unpack(matrix)
+            transfer.work.wait()
+        self._buckets[transfer.number].unpack(transfer.matrix)
 
 
 def _own_rows(
-    weights: Sequence[Weight], *, index: int, parts: int, home: MasterHome | None
-) -> tuple[Slice, ...]:
+    weights: Sequence[ModelWeight], *, index: int, parts: int, open_store: OpenStore | None
+) -> tuple[TensorSlice, ...]:
     """In fp32 the rows of the model's parameters themselves, else fp32 tensors beside them."""
     boxes = [piece_of(w.parameter.shape, index=index, parts=parts) for w in weights]
     rows = [
         w.parameter.detach()[tuple(map(slice, box.offsets, box.ends))]
         for w, box in zip(weights, boxes, strict=True)
     ]
+    masters = master_weights(rows, open_store=open_store)
     return tuple(
-        w.part(tensor, box=box, copies=1, copy=0, home=its_home)
-        for w, box, (tensor, its_home) in zip(weights, boxes, masters(rows, home=home), strict=True)
+        w.part(tensor, box=box, copies=1, copy=0, store=store)
+        for w, box, (tensor, store) in zip(weights, boxes, masters, strict=True)
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.models.mixture import Mixture
+from drumline_trainer.models.mixture import MixtureOfExperts
 from drumline_trainer.parallelism.expert_parallel.dispatch import RemoteDispatch
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut
@@ -58,8 +58,8 @@ def expert_names(model: nn.Module) -> frozenset[str]:
     )
 
 
-def _mixtures(model: nn.Module) -> Iterator[tuple[str, Mixture]]:
-    return ((path, m) for path, m in model.named_modules() if isinstance(m, Mixture))
+def _mixtures(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
+    return ((path, m) for path, m in model.named_modules() if isinstance(m, MixtureOfExperts))
 
 
 def _uncut(weights: nn.Parameter, world: World) -> Cut:

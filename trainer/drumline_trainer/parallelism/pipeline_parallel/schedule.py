@@ -35,8 +35,9 @@ from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
+from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.partition import Partition
-from drumline_trainer.parallelism.pipeline_parallel.stage import MicroBatches, Stage, working
+from drumline_trainer.parallelism.pipeline_parallel.stage import TimedStage, working
 from drumline_trainer.sharding.world import World
 
 _CLASSES = {
@@ -75,7 +76,7 @@ class Pipeline:
         modules: Sequence[nn.Module],
         *,
         world: World,
-        micro_batches: MicroBatches,
+        micro_batches: MicroBatchSpec,
         loss: Loss,
         stage_done: Callable[[nn.Module], None] | None = None,
         clock: StepTimer | None = None,
@@ -99,14 +100,14 @@ class Pipeline:
         layout = world.layout
         self._device = world.device
         if layout.keeps_gathered:
-            refuse_resharding(modules)
+            check_keeps_gathered(modules)
         numbers = layout.stages_of(world.index(Axis.PIPELINE))
         self._has_first, self._has_last = 0 in numbers, layout.stages - 1 in numbers
         self._clock = clock
         self._warm = False
         """A first step takes longer: its times do not count."""
         self._stages = [
-            Stage(
+            TimedStage(
                 module,
                 number,
                 world=world,
@@ -178,7 +179,7 @@ def build_schedule(
     )
 
 
-def refuse_resharding(modules: Sequence[nn.Module]) -> None:
+def check_keeps_gathered(modules: Sequence[nn.Module]) -> None:
     """Raise ValueError if an FSDP2 unit is sharded between forward and backward."""
     for root in modules:
         for name, module in root.named_modules():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -17,26 +16,12 @@ from torch.distributed.pipelining import PipelineStage
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.replaceable import Through
+from drumline_trainer.models.replaceable import LayerLoop
+from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.sharding.world import World
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MicroBatches:
-    """What a step consists of, as this rank sees it; all are alike."""
-
-    count: int
-    inputs: tuple[int, ...]
-    """Shape of one's tokens, B S, or of its images."""
-    hidden: tuple[int, ...]
-    """Shape of the hidden states between stages, B S D, S what this rank has of the sequence."""
-    dtype: torch.dtype
-    """Of the hidden states."""
-    inputs_dtype: torch.dtype = torch.int64
-    """Of tokens or images."""
-
-
-class Stage(PipelineStage):
+class TimedStage(PipelineStage):
     """torch's stage, with its metadata given and an ear for its end."""
 
     def __init__(
@@ -45,7 +30,7 @@ class Stage(PipelineStage):
         number: int,
         *,
         world: World,
-        micro_batches: MicroBatches,
+        micro_batches: MicroBatchSpec,
         done: Callable[[nn.Module], None] | None,
         clock: StepTimer | None,
     ) -> None:
@@ -64,7 +49,7 @@ class Stage(PipelineStage):
         )
         self._done = done
         self._working = partial(working, clock=clock, stage=number)
-        self._forgets = type(getattr(module, "through", None)) not in (Through, type(None))
+        self._forgets = type(getattr(module, "layer_loop", None)) not in (LayerLoop, type(None))
         """For its activations: torch would compute them again for each weight in turn."""
         self.documents: Sequence[tuple[Documents, ...]] = ()
         """Of each micro-batch. Not passed by torch, which would look for a gradient in them."""

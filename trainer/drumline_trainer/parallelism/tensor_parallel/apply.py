@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.models.mixture import Experts, Mixture
+from drumline_trainer.models.mixture import Experts, MixtureOfExperts
 from drumline_trainer.parallelism.tensor_parallel.layers import (
     ColumnLinear,
     Region,
@@ -126,7 +126,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
             module.register_forward_pre_hook(partial(_enter, region=region))
-        if isinstance(module, Mixture):
+        if isinstance(module, MixtureOfExperts):
             module.router.register_forward_pre_hook(partial(_before, region.alike))
             module.router.register_forward_hook(partial(_after, region.sum_back))
             module.balance_weight /= region.group.size()

@@ -32,7 +32,7 @@ from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 
 
-def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
+def copy_to_region(x: Tensor, group: ProcessGroup) -> Tensor:
     """The same tensor, known to be equal on all ranks, for work that differs by rank.
 
     Its gradient is the sum of what the ranks' work contributes. For weights that all ranks hold
@@ -41,27 +41,27 @@ def replicated(x: Tensor, group: ProcessGroup) -> Tensor:
     return cast("Tensor", _Replicated.apply(x, group))
 
 
-def total(x: Tensor, group: ProcessGroup) -> Tensor:
+def reduce_from_region(x: Tensor, group: ProcessGroup) -> Tensor:
     """The sum over the ranks, on every rank. What is done with it must be the same on all."""
     return cast("Tensor", _Total.apply(x, group))
 
 
-def gathered(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+def gather_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """All positions, from a tensor that has this rank's, for work that differs by rank."""
     return cast("Tensor", _Gathered.apply(x_BSD, group))
 
 
-def scattered_total(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+def reduce_scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's positions of the sum over the ranks."""
     return cast("Tensor", _ScatteredTotal.apply(x_BSD, group))
 
 
-def own_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
+def scatter_positions(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
     """This rank's positions of what is the same on all ranks."""
     return cast("Tensor", _OwnPositions.apply(x_BSD, group))
 
 
-def shared_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
+def divide_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
     """The same tensor for work that is the same on all ranks, before a sum over them.
 
     Beside work that differs by rank, so that one sum is right for both.

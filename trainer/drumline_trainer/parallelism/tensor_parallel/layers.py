@@ -20,14 +20,17 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.parallelism.tensor_parallel.collectives import (
-    gathered,
-    own_positions,
-    replicated,
-    scattered_total,
-    shared_gradient,
-    total,
+    copy_to_region,
+    divide_gradient,
+    gather_positions,
+    reduce_from_region,
+    reduce_scatter_positions,
+    scatter_positions,
 )
-from drumline_trainer.parallelism.tensor_parallel.overlap import enter_with_slips, linear_by_slip
+from drumline_trainer.parallelism.tensor_parallel.overlap import (
+    enter_with_carriers,
+    linear_with_carrier,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,30 +46,30 @@ class Region:
     def enter(self, x_BSD: Tensor) -> Tensor:
         """All positions, for work that differs by rank."""
         if self.sequence_parallel:
-            return gathered(x_BSD, self.group)
-        return replicated(x_BSD, self.group)
+            return gather_positions(x_BSD, self.group)
+        return copy_to_region(x_BSD, self.group)
 
     def leave(self, x_BSD: Tensor) -> Tensor:
         """The sum of what the ranks worked out."""
         if self.sequence_parallel:
-            return scattered_total(x_BSD, self.group)
-        return total(x_BSD, self.group)
+            return reduce_scatter_positions(x_BSD, self.group)
+        return reduce_from_region(x_BSD, self.group)
 
     def own(self, x_BSD: Tensor) -> Tensor:
         """What stays outside, of a tensor that was made alike on every rank."""
-        return own_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
+        return scatter_positions(x_BSD, self.group) if self.sequence_parallel else x_BSD
 
     def alike(self, x_BSD: Tensor) -> Tensor:
         """Inside, for work that is the same on every rank."""
-        return shared_gradient(x_BSD, self.group)
+        return divide_gradient(x_BSD, self.group)
 
     def sum_back(self, x_BSD: Tensor) -> Tensor:
         """Inside, what was made alike on every rank, for work that differs by rank."""
-        return replicated(x_BSD, self.group)
+        return copy_to_region(x_BSD, self.group)
 
     def outside(self, weight: Tensor) -> Tensor:
         """A weight that all ranks hold, for use outside: its gradient is a sum over positions."""
-        return replicated(weight, self.group) if self.sequence_parallel else weight
+        return copy_to_region(weight, self.group) if self.sequence_parallel else weight
 
     def piece(self, size: int) -> range:
         """Which of so many features or rows are this rank's; the ranks' numbers differ by one."""
@@ -92,14 +95,14 @@ class ColumnLinear(nn.Linear):
         self.weight = own_piece(linear.weight, 0, region)
         if linear.bias is not None:
             self.bias = own_piece(linear.bias, 0, region)
-        self.slip: Tensor | None = None
+        self.carrier: Tensor | None = None
         """Left by `enter_block`, for this forward pass and for its recomputation."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
         """Shape B S O, of this rank's O."""
-        if self.slip is None:
+        if self.carrier is None:
             return F.linear(input, self.weight, self.bias)
-        x_BSO = linear_by_slip(input, self.weight, self.slip)
+        x_BSO = linear_with_carrier(input, self.weight, self.carrier)
         return x_BSO if self.bias is None else x_BSO + self.bias
 
 
@@ -107,18 +110,18 @@ def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
     """Enter the region for all column-cut layers that are a block's own and learn."""
     columns = [layer for layer in block.children() if type(layer) is ColumnLinear]
     for layer in columns:
-        layer.slip = None
+        layer.carrier = None
     learning = [layer for layer in columns if layer.weight.requires_grad]
     if not (learning and region.overlap and torch.is_grad_enabled()):
         return region.enter(x_BSD)
-    entered, slips = enter_with_slips(
+    entered, carriers = enter_with_carriers(
         x_BSD,
         [layer.weight for layer in learning],
         group=region.group,
         by_position=region.sequence_parallel,
     )
-    for layer, slip in zip(learning, slips, strict=True):
-        layer.slip = slip
+    for layer, carrier in zip(learning, carriers, strict=True):
+        layer.carrier = carrier
     return entered
 
 
@@ -152,7 +155,9 @@ class SplitRMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of any shape that ends in the norm's."""
-        return F.rms_norm(x, self.normalized_shape, replicated(self.weight, self.group), self.eps)
+        return F.rms_norm(
+            x, self.normalized_shape, copy_to_region(self.weight, self.group), self.eps
+        )
 
 
 class SplitLayerNorm(nn.LayerNorm):
@@ -166,6 +171,6 @@ class SplitLayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.LayerNorm's
         """Of any shape that ends in the norm's."""
-        bias = None if self.bias is None else replicated(self.bias, self.group)
-        weight = replicated(self.weight, self.group)
+        bias = None if self.bias is None else copy_to_region(self.bias, self.group)
+        weight = copy_to_region(self.weight, self.group)
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)

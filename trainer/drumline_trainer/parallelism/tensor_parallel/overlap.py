@@ -4,7 +4,7 @@ The gradient of a block's input is a sum over the ranks, and the input of the bl
 the gradients of the weights of its column-cut layers wait for nobody (Megatron-LM's asynchronous
 all-reduce). Autograd would work out a layer's two gradients one after the other and sum when all
 layers are done. So a layer here only works out its input's gradient, and sends what came back to it
-on to the entry, as the gradient of a `slip`: a tensor of the shape of its output and without
+on to the entry, as the gradient of a `carrier`: a tensor of the shape of its output and without
 content. The entry starts the sum, multiplies the weights' gradients, and then waits for the sum.
 
 Not for pipelines that split the backward pass: those move the weights' gradients elsewhere.
@@ -31,10 +31,10 @@ from drumline_trainer.parallelism.tensor_parallel.collectives import (
 )
 
 
-def enter_with_slips(
+def enter_with_carriers(
     x_BSI: Tensor, weights: Sequence[Tensor], *, group: ProcessGroup, by_position: bool
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The input of the layers with these weights, and a slip for each layer's `linear_by_slip`.
+    """The layers' input, and a carrier for the `linear_with_carrier` of each.
 
     Args:
         x_BSI: this rank's positions with `by_position`, else all positions, equal on all ranks.
@@ -42,13 +42,15 @@ def enter_with_slips(
         group: the ranks of the tensor axis.
         by_position: whether x has to be gathered.
     """
-    entered, *slips = cast("tuple[Tensor, ...]", _Enter.apply(x_BSI, group, by_position, *weights))
-    return entered, tuple(slips)
+    entered, *carriers = cast(
+        "tuple[Tensor, ...]", _Enter.apply(x_BSI, group, by_position, *weights)
+    )
+    return entered, tuple(carriers)
 
 
-def linear_by_slip(x_BSI: Tensor, weight_OI: Tensor, slip_BSO: Tensor) -> Tensor:
-    """The product x · weightᵀ, whose weight gets its gradient where the slip comes from."""
-    return cast("Tensor", _LinearBySlip.apply(x_BSI, weight_OI, slip_BSO))
+def linear_with_carrier(x_BSI: Tensor, weight_OI: Tensor, carrier_BSO: Tensor) -> Tensor:
+    """The product x · weightᵀ, whose weight gets its gradient where the carrier comes from."""
+    return cast("Tensor", _LinearWithCarrier.apply(x_BSI, weight_OI, carrier_BSO))
 
 
 class _Enter(Function):
@@ -65,8 +67,8 @@ class _Enter(Function):
         ctx.save_for_backward(entered if by_position else x_BSI)
         ctx.set_materialize_grads(False)  # of a layer that was left out
         nothing = x_BSI.new_zeros(())
-        slips = [nothing.expand(*entered.shape[:-1], weight.shape[0]) for weight in weights]
-        return (entered, *slips)
+        carriers = [nothing.expand(*entered.shape[:-1], weight.shape[0]) for weight in weights]
+        return (entered, *carriers)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -84,10 +86,10 @@ class _Enter(Function):
         return (summed, None, None, *of_weights)
 
 
-class _LinearBySlip(Function):
+class _LinearWithCarrier(Function):
     @staticmethod
-    def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor, slip_BSO: Tensor) -> Tensor:
-        del slip_BSO
+    def forward(ctx: Any, x_BSI: Tensor, weight_OI: Tensor, carrier_BSO: Tensor) -> Tensor:
+        del carrier_BSO
         ctx.save_for_backward(weight_OI)
         return F.linear(x_BSI, weight_OI)
 

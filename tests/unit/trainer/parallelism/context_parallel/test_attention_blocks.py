@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from drumline_trainer.parallelism.context_parallel.attention_blocks import (
-    Block,
+    AttentionBlock,
     attend_block,
     attend_block_backward,
     math_block,
@@ -37,8 +37,8 @@ def reference(q: Tensor, k: Tensor, v: Tensor, grad: Tensor, *, causal: bool) ->
     return [out.detach(), *torch.autograd.grad(out, leaves, grad.double())]
 
 
-def block(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Block:
-    return Block(queries=q, keys=k, values=v, causal=causal)
+def block(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> AttentionBlock:
+    return AttentionBlock(queries=q, keys=k, values=v, causal=causal)
 
 
 def worst(found: list[Tensor], expected: list[Tensor]) -> float:

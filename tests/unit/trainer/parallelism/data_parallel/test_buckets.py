@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.parallelism.data_parallel.buckets import Bucket, InOrder, buckets_of, piece_of
+from drumline_trainer.parallelism.data_parallel.buckets import (
+    Bucket,
+    BucketSender,
+    buckets_of,
+    piece_of,
+)
 from drumline_trainer.sharding.boxes import Box, tiles
 
 SHAPES = [(4, 3), (1,), (5, 2), (7,), (0, 3), (2, 2, 2), (1, 5, 2)]
@@ -62,11 +67,11 @@ def test_buckets_go_from_the_last_parameter_to_the_first_up_to_a_size() -> None:
 
 def sends(
     *shapes: tuple[int, ...], expected: int = 1, rounds: int = 1
-) -> tuple[list[nn.Parameter], list[int], InOrder]:
+) -> tuple[list[nn.Parameter], list[int], BucketSender]:
     """Parameters 0, 1, ... in a bucket each: bucket 0 has the last of them."""
     weights, sent = parameters(*shapes), []
     buckets = buckets_of(weights, limit=1)
-    return weights, sent, InOrder(buckets, expected=expected, rounds=rounds, send=sent.append)
+    return weights, sent, BucketSender(buckets, expected=expected, rounds=rounds, send=sent.append)
 
 
 def backward(*weights: Tensor) -> None:

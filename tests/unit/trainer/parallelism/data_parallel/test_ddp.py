@@ -10,10 +10,11 @@ from torch import nn
 
 from drumline_trainer.config import DataParallel, Precision
 from drumline_trainer.layout import Layout
-from drumline_trainer.memory.offload_store import File
-from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel, data_parallel
-from drumline_trainer.parallelism.data_parallel.ddp import Replicas
-from drumline_trainer.parallelism.data_parallel.weights import weights_of
+from drumline_trainer.memory.offload_store import FileStore
+from drumline_trainer.parallelism.data_parallel.apply import data_parallel
+from drumline_trainer.parallelism.data_parallel.ddp import DdpModel
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
+from drumline_trainer.parallelism.data_parallel.weights import CutStages, weights_of
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.memory.resident import resident
 
@@ -21,10 +22,12 @@ from tests.unit.trainer.memory.resident import resident
 def alone(stage: nn.Module, precision: Precision, *, backwards: int = 1) -> DataParallelModel:
     layout = Layout(data_parallel=DataParallel.DDP)
     world = World(layout=layout, rank=0, device=torch.device("cpu"))
-    model = data_parallel([stage], world=world, cuts={}, precision=precision, backwards=backwards)
+    model = data_parallel(
+        CutStages(stages=[stage]), world=world, precision=precision, backwards=backwards
+    )
     for part in (*model.slices, *model.frozen):
         part.tensor.fill_(1.0)
-    model.publish()
+    model.refresh_copies()
     return model
 
 
@@ -45,12 +48,12 @@ def test_a_low_precision_copy_follows_its_fp32_weight() -> None:
     weight = model.slices[0].tensor
     for _ in range(3):
         weight.add_(2.0**-10)  # bf16 has 8 bits: lost in the copy, kept here
-        model.publish()
+        model.refresh_copies()
     assert stage.weight.dtype is torch.bfloat16
     assert weight.tolist() == [[1 + 3 * 2.0**-10] * 2]
     assert stage.weight.tolist() == [[1.0] * 2]
     weight.add_(1)
-    model.publish()
+    model.refresh_copies()
     assert stage.weight.tolist() == [[2.0] * 2]
 
 
@@ -75,14 +78,14 @@ def test_frozen_parameters_are_held_but_not_updated() -> None:
     assert [gradient.tolist() for gradient in model.gradients()] == [[1.0]]
 
 
-def with_masters_in_a_file(stage: nn.Module, folder: Path) -> Replicas:
+def with_masters_in_a_file(stage: nn.Module, folder: Path) -> DdpModel:
     world = World(layout=Layout(), rank=0, device=torch.device("cpu"))
 
-    def place(sizes: Sequence[int]) -> File:
-        return File(folder, sizes=sizes)
+    def place(sizes: Sequence[int]) -> FileStore:
+        return FileStore(folder, sizes=sizes)
 
-    weights = weights_of([stage], cuts={}, experts=(), world=world)
-    return Replicas(weights, group=None, backwards=1, home=place)
+    weights = weights_of(CutStages(stages=[stage], experts=()), world=world)
+    return DdpModel(weights, group=None, backwards=1, open_store=place)
 
 
 def test_masters_that_are_away_are_let_go_of_once_they_are_published(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_masters_that_are_away_are_let_go_of_once_they_are_published(tmp_path: P
     replicas = with_masters_in_a_file(stage, tmp_path)
     master = replicas.slices[0].tensor.fill_(2.0)
     assert resident(master) == master.nbytes
-    replicas.publish()
+    replicas.refresh_copies()
     assert resident(master) == 0
     assert stage.weight.eq(2.0).all()
     assert master.eq(2.0).all()

@@ -11,7 +11,7 @@ from drumline_trainer.config import LocalSgdConfig, OptimizerConfig, OptimizerKi
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.data_parallel.local_sgd import LocalSgd, outer_step
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 RATE, OUTER, MOMENTUM = 0.1, 0.7, 0.9
@@ -20,7 +20,9 @@ RATE, OUTER, MOMENTUM = 0.1, 0.7, 0.9
 def alone(weight: torch.Tensor, *, every: int, steps: int) -> LocalSgd:
     """One copy of a model of one weight, plain SGD inside."""
     shape = tuple(weight.shape)
-    slices = [Slice(name="norm", shape=shape, box=Box(offsets=(0,), shape=shape), tensor=weight)]
+    slices = [
+        TensorSlice(name="norm", shape=shape, box=Box(offsets=(0,), shape=shape), tensor=weight)
+    ]
     world = World(layout=Layout(), rank=0, device=torch.device("cpu"))
     rule = OptimizerConfig(kind=OptimizerKind.SGD, momentum=0.0, weight_decay=0.0)
     config = LocalSgdConfig(every_steps=every, outer_learning_rate=OUTER, outer_momentum=MOMENTUM)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
-from drumline_trainer.assembly.optimizer import Optimizer, build_optimizer
+from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import (
     DataParallel,
     ModelConfig,
@@ -20,8 +20,11 @@ from drumline_trainer.layout import Layout
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel, data_parallel
+from drumline_trainer.optimization.optimizer import Optimizer
+from drumline_trainer.parallelism.data_parallel.apply import data_parallel
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.data_parallel.precision import copy_on_use
+from drumline_trainer.parallelism.data_parallel.weights import CutStages
 from drumline_trainer.sharding.world import World
 from tests.unit.trainer.memory.alive import Alive
 
@@ -38,9 +41,11 @@ def made(
     world = World(layout=layout, rank=0, device=torch.device("cpu"))
     stage = build_on_meta(MODEL)
     recompute(stage, mode=mode, every=None)
-    weights = data_parallel([stage], world=world, cuts={}, precision=Precision.BF16, backwards=2)
+    weights = data_parallel(
+        CutStages(stages=[stage]), world=world, precision=Precision.BF16, backwards=2
+    )
     initialize_slices(weights.slices, config=MODEL, seed=0)
-    weights.publish()
+    weights.refresh_copies()
     return stage, weights, build_optimizer(weights.slices, OptimizerConfig(), world)
 
 
@@ -58,7 +63,7 @@ def step(
     gradients = weights.gradients()
     kept = [one.clone() for one in gradients]
     optimizer.update(gradients, rate=0.01)
-    weights.publish()
+    weights.refresh_copies()
     return [*losses, *kept, *(one.tensor.clone() for one in weights.slices)]
 
 
@@ -93,7 +98,7 @@ def test_the_state_is_16_bytes_for_each_parameter_and_what_is_at_work() -> None:
                 tokens = torch.arange(TOKENS) * (number + 1)
                 stage(tokens.remainder(256).unsqueeze(0)).float().square().mean().backward()
                 optimizer.update(weights.gradients(), rate=0.01)
-                weights.publish()
+                weights.refresh_copies()
         most[kind] = alive.most
     count = sum(one.tensor.numel() for one in weights.slices)
     layer = sum(one.numel() for one in layer_modules(stage)[0].parameters())

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from drumline_trainer.config import Schedule
-from drumline_trainer.layout_validation import objections
+from drumline_trainer.layout_validation import violations
 from tests.unit.trainer.layout_matrix import config
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
     FORWARD,
@@ -47,7 +47,7 @@ def legal(schedule: Schedule, ranks: int, per_rank: int) -> list[int]:
     return [
         number
         for number in range(1, 13)
-        if not objections(
+        if not violations(
             config(
                 parallelism=parallelism,
                 model={"layers": 12},

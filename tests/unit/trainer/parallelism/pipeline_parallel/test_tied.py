@@ -13,20 +13,20 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.config import Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.parallelism.pipeline_parallel.tied import (
-    Ends,
-    refuse_unequal_ends,
+    TiedGroup,
+    check_tied_weights,
     sum_tied_gradients,
     tied_copies,
 )
 from drumline_trainer.sharding.boxes import Box, tiles
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 PIPELINE = Layout(pipeline=2)
 V_SHAPE = Layout(pipeline=2, schedule=Schedule.ZBV, stages_per_rank=2)
 
 
-def part(name: str, *, rows: int = 6, copies: int = 1, copy: int = 0) -> Slice:
-    return Slice(
+def part(name: str, *, rows: int = 6, copies: int = 1, copy: int = 0) -> TensorSlice:
+    return TensorSlice(
         name=name,
         shape=(6, 2),
         box=Box(offsets=(0, 0), shape=(rows, 2)),
@@ -36,7 +36,7 @@ def part(name: str, *, rows: int = 6, copies: int = 1, copy: int = 0) -> Slice:
     )
 
 
-def held(slices: tuple[Slice, ...]) -> list[tuple[str, int, int]]:
+def held(slices: tuple[TensorSlice, ...]) -> list[tuple[str, int, int]]:
     return [(s.name, s.copies, s.copy) for s in slices]
 
 
@@ -72,21 +72,21 @@ def test_the_ends_write_every_element_to_a_checkpoint_once() -> None:
 def test_ends_on_one_rank_meet_there_and_nothing_else_is_touched() -> None:
     slices = [part("embedding.weight"), part("layers.0.w"), part("embedding.weight")]
     gradients: list[Tensor] = [torch.full((6, 2), value) for value in (1.0, 10.0, 100.0)]
-    sum_tied_gradients(slices, gradients, ends=None)
+    sum_tied_gradients(slices, gradients, tied=None)
     assert [g.unique().tolist() for g in gradients] == [[101.0], [10.0], [101.0]]
 
 
 def test_a_rank_between_the_ends_has_nothing_to_sum() -> None:
     gradients = [torch.ones(6, 2)]
-    sum_tied_gradients([part("layers.0.w")], gradients, ends=None)
+    sum_tied_gradients([part("layers.0.w")], gradients, tied=None)
     assert gradients[0].unique().tolist() == [1.0]
 
 
 def test_ends_that_hold_different_parts_are_refused() -> None:
     slices = [part("embedding.weight"), part("embedding.weight", rows=3)]
     with pytest.raises(ValueError, match="hold different parts"):
-        refuse_unequal_ends(slices, ends=None)
-    refuse_unequal_ends(slices[:1], ends=None)
+        check_tied_weights(slices, tied=None)
+    check_tied_weights(slices[:1], tied=None)
 
 
 def test_groups_get_tensors_of_their_device_where_weights_lie_elsewhere(
@@ -100,9 +100,9 @@ def test_groups_get_tensors_of_their_device_where_weights_lie_elsewhere(
 
     monkeypatch.setattr(dist, "all_reduce", sent)
     monkeypatch.setattr(dist, "all_gather", sent)
-    ends = Ends(group=cast("ProcessGroup", None), device=torch.device("meta"))
+    ends = TiedGroup(group=cast("ProcessGroup", None), device=torch.device("meta"))
     slices = [part("embedding.weight")]
     with pytest.raises(SentError, match="meta"):
-        sum_tied_gradients(slices, [torch.ones(6, 2)], ends=ends)
+        sum_tied_gradients(slices, [torch.ones(6, 2)], tied=ends)
     with pytest.raises(SentError, match="meta"):
-        refuse_unequal_ends(slices, ends=ends)
+        check_tied_weights(slices, tied=ends)

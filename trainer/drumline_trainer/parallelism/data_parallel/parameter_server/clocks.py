@@ -1,9 +1,9 @@
 """How far workers may drift apart: stale synchronous parallel (Ho et al. 2013). No torch.
 
 A worker's clock is the number of steps whose gradients a server has applied. Step c may begin once
-the slowest worker's clock is at c - s at least: with s = 0 nobody is ahead, with a larger s a
-worker that is slow now and then holds up nobody. So weights that a step begins with lack no update
-of a step before c - s.
+the slowest worker's clock is at least c - s: with s = 0 all are in step, with a larger s a worker
+that is slow now and then delays no other. So the weights that a step begins with lack no update of
+a step before c - s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, kw_only=True)
 class Clocks:
-    """On one server; whoever shares it between threads locks it."""
+    """The clocks on a server. Not thread-safe: the server holds a lock."""
 
     bound: int
     """s."""
@@ -26,7 +26,7 @@ class Clocks:
 
     @classmethod
     def of(cls, *, workers: int, bound: int, finished: int = 0) -> Clocks:
-        """Where all have finished so many steps."""
+        """Clocks of workers that have all finished so many steps."""
         return cls(bound=bound, finished=[finished] * workers, pulled=[0] * workers)
 
     def may_pull(self, worker: int) -> bool:
@@ -50,9 +50,9 @@ class Clocks:
 
 
 def most_missed(*, workers: int, bound: int) -> int:
-    """No gradient's weights can lack more updates.
+    """The bound of a gradient's staleness, in updates of other workers.
 
-    When a step c begins, another worker has finished c - s steps at least; and until it is over
-    nobody finishes more than c + s + 1.
+    When a step c begins, every other worker has finished at least c - s steps; and until it is
+    over, none finishes more than c + s + 1: 2s + 1 updates of each other worker.
     """
     return (workers - 1) * (2 * bound + 1)

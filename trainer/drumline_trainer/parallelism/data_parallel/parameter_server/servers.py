@@ -1,4 +1,4 @@
-"""Who serves, and what: rows of every weight, in the memory of hosts.
+"""Which ranks serve which rows of every weight, in host memory.
 
 Copies of the model are workers; with `copies_per_node` above 1 the copies of a node are one worker,
 whose first rank, its leader, pushes and pulls for all (hierarchical). Each parameter is cut by rows
@@ -9,7 +9,7 @@ first, third and sixth.
     leaders     0     1     2     3     4     5     6     7
     servers     0           1                 2
 
-Leaders talk in a Gloo group of their own, whatever carries the collectives of the devices.
+Leaders communicate in a Gloo group of their own, whatever carries the collectives of the devices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drumline_trainer.config import ServerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.parallelism.data_parallel.buckets import piece_of
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 
@@ -36,15 +36,15 @@ def server_places(leaders: int, servers: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
-    """Of the ranks that hold the same parts of the model.
+class ServerTopology:
+    """Workers and servers among the ranks that hold the same parts of the model.
 
-    Its tensor and pipeline neighbours have servers of their own.
+    Tensor and pipeline neighbours have servers of their own.
     """
 
     rank: int
     leaders: tuple[int, ...]
-    """A rank of each worker, all ranks counted."""
+    """A rank of each worker, by its number in the whole world."""
     servers: tuple[int, ...]
     group: ProcessGroup | None
     """Of the leaders; None on other ranks, and where there is one."""
@@ -54,7 +54,7 @@ class Servers:
     """Of this worker."""
 
     @classmethod
-    def of(cls, config: ServerConfig, *, whole: World, worker: World) -> Servers:
+    def of(cls, config: ServerConfig, *, whole: World, worker: World) -> ServerTopology:
         """Of all ranks and those of this rank's worker. Collective over all ranks."""
         together = worker.size(Axis.DATA)
         sets = [ranks[::together] for ranks in whole.layout.groups(Axis.DATA)]
@@ -81,17 +81,17 @@ class Servers:
         """Of the server that this rank is; beyond the last for others, whose pieces are empty."""
         return self.servers.index(self.rank) if self.rank in self.servers else len(self.servers)
 
-    def give_node(self, row: Tensor) -> None:
+    def broadcast_in_node(self, row: Tensor) -> None:
         """The leader's on all ranks of the worker."""
         if self.node is not None:
             dist.broadcast(row, src=self.leader, group=self.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class ServerRows:
     """Slices of a worker, and which part of each lies on which server."""
 
-    slices: tuple[Slice, ...]
+    slices: tuple[TensorSlice, ...]
     servers: int
 
     def pieces(self, server: int) -> list[Box]:
@@ -117,10 +117,10 @@ class Rows:
     def write(self, row: Tensor, server: int) -> None:
         """A server's row of weights into the slices."""
         parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
-        for one, piece, part in parts:
-            _of(one.tensor, piece).copy_(part)
+        for held, piece, part in parts:
+            _of(held.tensor, piece).copy_(part)
 
-    def held(self, row: Tensor, server: int, *, copies: int) -> tuple[Slice, ...]:
+    def held(self, row: Tensor, server: int, *, copies: int) -> tuple[TensorSlice, ...]:
         """The slices that a server has in this row, where `copies` ranks have each of the worker's.
 
         What is left of the copies are those on other servers, of tensor neighbours.
@@ -128,16 +128,16 @@ class Rows:
         parts = zip(self.slices, self.pieces(server), self.unpack(row, server), strict=True)
         return tuple(
             replace(
-                one,
+                held,
                 box=Box(
-                    offsets=tuple(map(sum, zip(one.box.offsets, piece.offsets, strict=True))),
+                    offsets=tuple(map(sum, zip(held.box.offsets, piece.offsets, strict=True))),
                     shape=piece.shape,
                 ),
                 tensor=part,
-                copies=one.copies // copies,
-                copy=one.copy % (one.copies // copies),
+                copies=held.copies // copies,
+                copy=held.copy % (held.copies // copies),
             )
-            for one, piece, part in parts
+            for held, piece, part in parts
         )
 
 

@@ -7,7 +7,7 @@ longer too far ahead (`clocks`). Messages of a worker and the answers:
     worker -> server    [what, learning rate]   then, for a push, its row of gradients
     server -> worker    [whether it went well]  then the row of weights
 
-What fails on one connection is told on all others, so nobody waits for a worker that is gone.
+A failure on one connection is reported on all others, so that no worker waits for one that is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from drumline_trainer.assembly.optimizer import Optimizer
+from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import Clocks
 
 PATIENCE_SECONDS = 600.0
@@ -29,21 +29,21 @@ PATIENCE_SECONDS = 600.0
 
 
 class Tag(IntEnum):
-    """Two ranks that are worker and server of each other tell messages apart by it."""
+    """Separates the messages of two ranks that are worker and server of each other."""
 
     QUESTION = 1
     ANSWER = 2
 
 
-class What(IntEnum):
-    """What a worker wants."""
+class WorkerRequest(IntEnum):
+    """What a worker asks for."""
 
     PULL = 0
     PUSH_AND_PULL = 1
     LEAVE = 2
 
 
-class Server:
+class AsynchronousServer:
     """What the threads of one server share."""
 
     def __init__(
@@ -125,13 +125,13 @@ class Server:
             while True:
                 dist.recv(header, src=rank, group=group, tag=Tag.QUESTION)
                 what, rate = header.tolist()
-                if what == What.LEAVE:
+                if what == WorkerRequest.LEAVE:
                     return
-                if what == What.PUSH_AND_PULL:
+                if what == WorkerRequest.PUSH_AND_PULL:
                     dist.recv(row, src=rank, group=group, tag=Tag.QUESTION)
                     self.push(worker, row, rate=rate)
                 self._answer(worker, row, rank=rank, group=group)
-        except Exception as error:  # noqa: BLE001 - the boundary of a thread: the others hear of it
+        except Exception as error:  # noqa: BLE001 - the boundary of a thread: the other threads report it
             self._fail(f"parameter server: rank {rank}: {error}")
 
     def _answer(self, worker: int, row: Tensor, *, rank: int, group: ProcessGroup) -> None:

@@ -24,7 +24,10 @@ from drumline_trainer.config import ServerConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.parallelism.data_parallel.apply import DataParallelModel
-from drumline_trainer.parallelism.data_parallel.parameter_server.servers import Rows, Servers
+from drumline_trainer.parallelism.data_parallel.parameter_server.servers import (
+    ServerRows,
+    ServerTopology,
+)
 from drumline_trainer.sharding.world import World
 
 
@@ -36,11 +39,11 @@ class SynchronousServers:
     ) -> None:
         """Serve the weights of `own`, which sums over the ranks of one worker. Collective."""
         self._own = own
-        self._who = Servers.of(config, whole=whole, worker=worker)
-        self._rows = Rows(slices=own.slices, servers=len(self._who.servers))
-        self._weights = torch.empty(self._rows.size(self._who.number))
+        self._topology = ServerTopology.of(config, whole=whole, worker=worker)
+        self._rows = ServerRows(slices=own.slices, servers=len(self._topology.servers))
+        self._weights = torch.empty(self._rows.size(self._topology.number))
         self.slices = self._rows.held(
-            self._weights, self._who.number, copies=worker.size(Axis.DATA)
+            self._weights, self._topology.number, copies=worker.size(Axis.DATA)
         )
         self.frozen = own.frozen
 
@@ -51,36 +54,36 @@ class SynchronousServers:
 
     def gradients(self) -> list[Tensor]:
         """Push, and on a server add up."""
-        who, gradients = self._who, self._own.gradients()
-        if not who.leads:
-            return self._rows.unpack(torch.empty(0), who.number)
-        rows = [self._rows.pack(gradients, server) for server in range(len(who.servers))]
+        topology, gradients = self._topology, self._own.gradients()
+        if not topology.leads:
+            return self._rows.unpack(torch.empty(0), topology.number)
+        rows = [self._rows.pack(gradients, server) for server in range(len(topology.servers))]
         pushes = [
-            dist.isend(row, dst=server, group=who.group)
-            for row, server in zip(rows, who.servers, strict=True)
-            if server != who.rank
+            dist.isend(row, dst=server, group=topology.group)
+            for row, server in zip(rows, topology.servers, strict=True)
+            if server != topology.rank
         ]
         total = torch.empty(0)
-        if who.rank in who.servers:
-            total = self._sum(rows[who.number])
+        if topology.rank in topology.servers:
+            total = self._sum(rows[topology.number])
         with step_part("send", "servers"):
             for push in pushes:
                 assert push is not None  # noqa: S101 - this rank is in the group
                 push.wait()
-        return self._rows.unpack(total, who.number)
+        return self._rows.unpack(total, topology.number)
 
-    def publish(self) -> None:
+    def refresh_copies(self) -> None:
         """Pull: all ranks get what has been written into the servers' slices."""
-        who = self._who
-        for number, server in enumerate(who.servers):
-            row = self._weights if server == who.rank else torch.empty(self._rows.size(number))
-            if who.group is not None:
+        topology = self._topology
+        for number, server in enumerate(topology.servers):
+            row = self._weights if server == topology.rank else torch.empty(self._rows.size(number))
+            if topology.group is not None:
                 with step_part("broadcast", "servers"):
-                    dist.broadcast(row, src=server, group=who.group)
+                    dist.broadcast(row, src=server, group=topology.group)
             row = row.to(self._rows.slices[0].tensor.device)
-            who.give_node(row)
+            topology.broadcast_in_node(row)
             self._rows.write(row, number)
-        self._own.publish()
+        self._own.refresh_copies()
 
     def zero(self) -> None:
         """Drop the worker's gradients."""
@@ -88,11 +91,11 @@ class SynchronousServers:
 
     def _sum(self, own: Tensor) -> Tensor:
         """Of all workers' rows, in the order of the workers."""
-        who = self._who
+        topology = self._topology
         total, pushed = torch.zeros_like(own), torch.empty_like(own)
-        for leader in who.leaders:
-            if leader != who.rank:
+        for leader in topology.leaders:
+            if leader != topology.rank:
                 with step_part("recv", "servers"):
-                    dist.recv(pushed, src=leader, group=who.group)
-            total += own if leader == who.rank else pushed
+                    dist.recv(pushed, src=leader, group=topology.group)
+            total += own if leader == topology.rank else pushed
         return total

@@ -6,17 +6,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline_trainer.parallelism.data_parallel.parameter_server.servers import Rows, server_places
+from drumline_trainer.parallelism.data_parallel.parameter_server.servers import (
+    ServerRows,
+    server_places,
+)
 from drumline_trainer.sharding.boxes import Box, tiles
-from drumline_trainer.sharding.slices import Slice
+from drumline_trainer.sharding.slices import TensorSlice
 
 SHAPES = [(7, 3), (5,), (1, 8), (3, 2, 4)]
 
 
-def rows(servers: int) -> Rows:
+def rows(servers: int) -> ServerRows:
     """Of a worker that is the second of two tensor ranks, in two copies."""
     slices = tuple(
-        Slice(
+        TensorSlice(
             name=str(number),
             shape=(2 * shape[0], *shape[1:]),
             box=Box(offsets=(shape[0], *(0 for _ in shape[1:])), shape=shape),
@@ -26,7 +29,7 @@ def rows(servers: int) -> Rows:
         )
         for number, shape in enumerate(SHAPES)
     )
-    return Rows(slices=slices, servers=servers)
+    return ServerRows(slices=slices, servers=servers)
 
 
 def test_servers_are_spread_evenly() -> None:

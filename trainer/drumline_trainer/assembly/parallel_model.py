@@ -1,0 +1,77 @@
+"""The model that a rank trains: its stages with every parallelism applied, and how to step it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
+from drumline_trainer.parallelism.pipeline_parallel.tied import TiedGroup, sum_tied_gradients
+from drumline_trainer.sharding.slices import TensorSlice
+
+
+class PipelineSchedule(Protocol):
+    """`parallelism.pipeline_parallel.schedule.Pipeline`, whose module imports torch's compiler."""
+
+    def forward_backward(
+        self,
+        inputs: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        documents: Sequence[tuple[Documents, ...]] = (),
+    ) -> Tensor:
+        """Pass all micro-batches through; the sum of the losses, 0 without the last stage."""
+        ...
+
+
+@dataclass(slots=True)
+class MeanLoss:
+    """A micro-batch's part of the mean over all targets of the global batch, scaled for fp16."""
+
+    summed: Callable[[Tensor, Tensor], Tensor]
+    divisor: float = 1.0
+    """Targets of the global batch by the scale."""
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """From the logits, whole or cut by vocabulary, and the targets."""
+        return self.summed(logits, targets) / self.divisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelModel:
+    """This rank's part of the model."""
+
+    stages: tuple[nn.Module, ...]
+    """A single stage, but for pipelines whose ranks have several."""
+    weights: DataParallelModel
+    slices: tuple[TensorSlice, ...]
+    """The fp32 weights this rank updates; `weights.refresh_copies()` follows an update."""
+    loss: MeanLoss
+    pipeline: PipelineSchedule | None = None
+    tied: TiedGroup | None = None
+    """The two ranks that hold a tied embedding at the ends of a pipeline."""
+    siblings: int = 1
+    """Models like this that share the global batch but not the update (`workers`)."""
+
+    def begin_step(self, *, targets: int, scale: float = 1.0) -> None:
+        """Begin a step whose global batch has so many targets; drops the last step's gradients.
+
+        Where siblings share the batch, each takes the mean over an equal part of the targets.
+        Losses and gradients are multiplied by `scale`, a power of 2.
+        """
+        own_targets = targets / self.siblings
+        self.weights.zero()
+        self.loss.divisor = own_targets / scale
+        for stage in self.stages:
+            set_loss_scale(stage, scale / own_targets)
+
+    def gradients(self) -> list[Tensor]:
+        """Of the slices, summed over all ranks, after the backward passes of all micro-batches."""
+        gradients = self.weights.gradients()
+        if self.pipeline is not None:
+            sum_tied_gradients(self.slices, gradients, tied=self.tied)
+        return gradients
