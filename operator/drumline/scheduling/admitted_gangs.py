@@ -1,4 +1,4 @@
-"""Those who are admitted, sorted by what a cycle has to do about them: mostly nothing at all."""
+"""The running gangs, sorted by what a cycle has to do about them: for most of them nothing."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from drumline.scheduling.model import Admitted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmittedGangs:
-    """All gangs that are admitted."""
+    """All running gangs."""
 
     admitted: tuple[Admitted, ...]
     uids: frozenset[str]
     unsettled: tuple[Admitted, ...]
-    """Those that are broken, leave or shrink, or for which places are kept."""
+    """Gangs that are broken, leave, shrink, or have nominated slots."""
     elastic: tuple[Admitted, ...]
 
     @property
     def broken(self) -> Sequence[Admitted]:
-        """Those to be repaired."""
+        """Gangs to be repaired."""
         return [held for held in self.unsettled if held.lost and not held.leaving]
 
     @property
     def may_grow(self) -> Sequence[Admitted]:
-        """Elastic ones that are whole and stay."""
+        """Elastic gangs that are whole and not leaving."""
         return [held for held in self.elastic if not (held.lost or held.leaving or held.giving_up)]
 
     def are(self, admitted: Sequence[Admitted]) -> bool:
-        """Whether these are the very same."""
+        """Whether these are the same objects."""
         return len(admitted) == len(self.admitted) and all(map(is_, admitted, self.admitted))
 
 
-def running(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
-    """Sort those who are admitted. O(admitted)."""
+def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
+    """Sort the running gangs. O(admitted)."""
     return AdmittedGangs(
         admitted=admitted,
         uids=frozenset(held.gang.uid for held in admitted),

@@ -1,26 +1,29 @@
-"""One scheduling cycle: a snapshot and the waiting gangs in, decisions out.
+"""One scheduling cycle: a snapshot and the pending gangs in, decisions out.
 
-Broken gangs are repaired first: they hold capacity that does nothing until they are whole. Then
-come gangs whose victims have left, then the other waiting ones, once each, in the order of
-`ordering`. A gang gets all its places or none, and what it gets is taken from the view before the
-next one is looked at; so two gangs can never hold parts of what one of them needs (I4), and
-whatever fits starts in this cycle (I8). A gang for which nothing is free may send others away; the
-places it will have are kept from that moment on (I6). Last, elastic gangs grow into what nobody
-wants.
+A gang gets all its slots or none, and they are taken from the views before the next gang is tried.
+So two gangs never hold parts of what one of them needs (I4), and a gang that fits starts in this
+cycle (I8). Slots that a preemption frees are reserved for the preemptor from then on (I6).
 
-Cost: O(nodes x levels) to build the view, O(nodes) once per shape of pods, and per gang
-O(domains of the levels searched + its places); equal gangs that do not fit cost one explanation.
+Example: two free nodes; a broken gang lost one node; A (priority 2) needs two nodes and B (priority
+1) one. The repair takes one node, A is rejected and, if its queue may preempt nothing, B starts on
+the other node. With a preemption for A, its future nodes would be reserved, and B rejected if it
+needed one of them.
+
+Cost: O(nodes x levels) to build the view, O(nodes) for each shape of pods, and for each gang
+O(domains of the searched levels + its pods); equivalent gangs that do not fit cost one search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress, count, repeat
 from operator import is_
 
+from drumline.scheduling.admission import Admission
 from drumline.scheduling.admitted_gangs import AdmittedGangs
 from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.cycle_session import CycleSession
+from drumline.scheduling.cycle_session import CycleSession, open_session
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -29,6 +32,7 @@ from drumline.scheduling.decisions import (
     Preemption,
     Resized,
 )
+from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.queueing.blocked_cache import BlockedCache
 from drumline.scheduling.queueing.groups import GangGroups
@@ -47,174 +51,183 @@ def decide(
     now: float,
     cache: CycleCache | None = None,
 ) -> Decisions:
-    """Decide which waiting gangs start now, and where, who has to leave, and repair the rest.
+    """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
 
     The result does not depend on the order of anything in the arguments.
 
     Args:
-        snapshot: the cluster and what is admitted; `Admitted.lost` asks for replacements.
-        pending: gangs that wait, none of them admitted already.
-        policy: the rule for those behind a gang that cannot start, and what preemption costs.
+        snapshot: the cluster with its running gangs; lost positions (`Admitted.lost`) are repaired.
+        pending: the pending gangs, none of them running.
+        policy: the scheduler's.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
-        cache: derived in earlier cycles with the same policy; it makes this one cheaper, not
-        different.
+        cache: of earlier cycles with the same policy; it saves time and changes no decision.
 
     Raises:
-        ValueError: where one uid stands for two gangs.
+        ValueError: if two gangs have the same uid.
     """
+    # 1. The session: the current and the projected view, with earlier nominations.
     cache = cache or CycleCache()
-    running = cache.running(snapshot)
-    waiting = cache.waiting(snapshot=snapshot, pending=pending)
-    waiting.reject(running.uids)
-    cluster = cache.cluster_view(snapshot=snapshot, policy=policy)
-    session = CycleSession(
+    admitted = cache.admitted(snapshot)
+    queued = cache.pending(snapshot=snapshot, pending=pending)
+    queued.reject_admitted(admitted.uids)
+    session = open_session(
         snapshot=snapshot,
-        running=running,
-        cluster=cluster,
-        waiting=waiting,
+        admitted=admitted,
+        cluster=cache.cluster_view(snapshot=snapshot, policy=policy),
+        pending=queued,
         policy=policy,
         now=now,
     )
-    broken = _in_order(running.broken)
-    answers = _settle(
-        session=session, broken=broken, nominated=_nominated(session=session, waiting=waiting)
-    )
-    asked = _admit(session=session, waiting=waiting, snapshot=snapshot, answers=answers)
-    _grow(session=session, running=running, answers=answers)
-    blocked = _blocked(
-        session=session,
-        broken=broken,
-        waiting=waiting,
-        asked=asked,
-        answers=answers,
-        notices=cache.notices,
-    )
-    resting = {one.gang.uid: one.gang.retry_at for one in broken if one.gang.retry_at > now}
-    resting |= {gang.uid: gang.retry_at for gang in waiting.alone if gang.retry_at > now}
-    given = answers.values()
+    admission, growth = Admission(session), Growth(session)
+    # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs.
+    broken = sorted(admitted.broken, key=_admitted_key)
+    answers = _repair_and_start_nominated(session=session, admission=admission, broken=broken)
+    # 3. The other pending gangs in scheduling order, each at most once.
+    tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
+    # 4. Growth into capacity that no pending gang needs.
+    _grow(growth=growth, admitted=admitted, answers=answers)
+    # 5. The answers; moves come last, as they may only use what is left.
+    blockable = _Blockable(broken=broken, pending=queued, tried=tried, answers=answers)
+    blocked = _blocked(blockable, session=session, admission=admission, cache=cache.blocked)
     return Decisions(
-        placed=tuple(one for one in given if isinstance(one, Placed)),
+        placed=tuple(answer for answer in answers.values() if isinstance(answer, Placed)),
         blocked=tuple(blocked),
-        preemptions=tuple(one for one in given if isinstance(one, Preemption)),
-        resized=tuple(one for one in given if isinstance(one, Resized)),
-        moves=session.moves(),
+        preemptions=tuple(answer for answer in answers.values() if isinstance(answer, Preemption)),
+        resized=tuple(answer for answer in answers.values() if isinstance(answer, Resized)),
+        moves=growth.moves(),
         stay=session.stay,
-        reservations=session.reservations,
-        order=_order(waiting=waiting, answers=answers),
-        retry_at=_retry_at(session=session, blocked=blocked, resting=resting),
+        reservations=session.reservations.made(),
+        order=_order(pending=queued, answers=answers),
+        retry_at=_retry_at(session=session, broken=broken, blocked=blocked),
     )
 
 
-def _in_order(running: Iterable[Admitted]) -> list[Admitted]:
-    return sorted(running, key=lambda held: order_key(held.gang))
+def _admitted_key(held: Admitted) -> tuple[int, float, str]:
+    return order_key(held.gang)
 
 
-def _nominated(*, session: CycleSession, waiting: PendingGangs) -> list[Gang]:
-    """Those for whom places are kept, in the order of their turns."""
-    return sorted(filter(session.is_nominated, waiting.alone), key=order_key)
-
-
-def _settle(
-    *, session: CycleSession, broken: Sequence[Admitted], nominated: Sequence[Gang]
+def _repair_and_start_nominated(
+    *, session: CycleSession, admission: Admission, broken: Sequence[Admitted]
 ) -> dict[str, Answer]:
-    """Answer those to whom places are due: repairs, then gangs whose victims have left.
+    """The answers of broken and of nominated gangs, by uid.
 
-    Where one of the latter found places elsewhere, the kept ones are free for all others again.
+    A gang that gets other slots than its nominated ones releases these, and all gangs without slots
+    are tried again: at most once for each gang.
     """
+    nominated = sorted(filter(admission.is_nominated, session.pending.individual), key=order_key)
     answers: dict[str, Answer] = {}
     while True:
         for held in broken:
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                answers[held.gang.uid] = session.repair(held)
+                answers[held.gang.uid] = session.repair.repair(held)
         for gang in nominated:
             if not isinstance(answers.get(gang.uid), Placed):
-                answers[gang.uid] = session.claim(gang)
-        if not session.gave_back():
+                answers[gang.uid] = admission.start_nominated(gang)
+        if not admission.take_released():
             return answers
 
 
 def _admit(
-    *, session: CycleSession, waiting: PendingGangs, snapshot: Snapshot, answers: dict[str, Answer]
+    *,
+    session: CycleSession,
+    admission: Admission,
+    snapshot: Snapshot,
+    answers: dict[str, Answer],
 ) -> list[Gang]:
-    """Answer those who wait when it is their turn; who is passed over is told what others are.
+    """Add the answers of pending gangs in scheduling order.
 
-    Returns those who were looked at one by one.
+    A gang is skipped if the rejection of an equivalent gang is its answer as well.
+
+    Returns:
+        The gangs that were tried one by one.
     """
-    asked: list[Gang] = []
-    fresh = [gang for gang in sorted(waiting.alone, key=order_key) if gang.uid not in answers]
-    groups = GangGroups(waiting=fresh, admitted=snapshot.admitted)
-    for gang in session.line():
+    tried: list[Gang] = []
+    individual = sorted(session.pending.individual, key=order_key)
+    unanswered = [gang for gang in individual if gang.uid not in answers]
+    groups = GangGroups(waiting=unanswered, admitted=snapshot.admitted)
+    for gang in admission.order():
         if gang.uid in answers:
             continue
         group = groups.of(gang)
         if group is None:
-            answers[gang.uid] = session.admit(gang)
-            asked.append(gang)
+            answers[gang.uid] = admission.admit(gang)
+            tried.append(gang)
         else:
-            answers.update(session.admit_together(group))
-    return asked
+            answers.update(admission.admit_together(group))
+    return tried
 
 
-def _grow(*, session: CycleSession, running: AdmittedGangs, answers: dict[str, Answer]) -> None:
-    """Let elastic gangs have what nobody waits for."""
-    for held in _in_order(running.may_grow):
-        resized = session.grow(held)
+def _grow(*, growth: Growth, admitted: AdmittedGangs, answers: dict[str, Answer]) -> None:
+    for held in sorted(admitted.may_grow, key=_admitted_key):
+        resized = growth.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blockable:
+    """The gangs that may be blocked, and their answers."""
+
+    broken: Sequence[Admitted]
+    pending: PendingGangs
+    tried: Iterable[Gang]
+    answers: Mapping[str, Answer]
+
+
 def _blocked(
-    *,
-    session: CycleSession,
-    broken: Sequence[Admitted],
-    waiting: PendingGangs,
-    asked: Iterable[Gang],
-    answers: Mapping[str, Answer],
-    notices: BlockedCache,
+    gangs: _Blockable, *, session: CycleSession, admission: Admission, cache: BlockedCache
 ) -> list[Blocked]:
-    """What all those are told who get nothing."""
-    kinds = session.told_by_kind
-    notices.update(waiting=waiting, told=kinds)
-    alone = [_blocked_alone(session=session, gang=held.gang, answers=answers) for held in broken]
-    line = list(waiting.told)
-    others = set(compress(count(), map(is_, line, repeat(None))))
-    otherwise = (one for one in asked if answers[one.uid] is not kinds.get(waiting.kind(one)))
-    others.update(map(waiting.place, otherwise))
-    for place in others:
-        line[place] = _blocked_alone(session=session, gang=waiting.gangs[place], answers=answers)
-    return [one for one in (*alone, *line) if one is not None]
+    """The blocked gangs: broken gangs first, then pending gangs in scheduling order.
+
+    Only gangs with an answer of their own are looked at; the answers of equivalence classes that
+    were rejected as a whole come from the cache, mostly as the objects of the last cycle.
+    """
+    pending, answers, by_class = gangs.pending, gangs.answers, session.rejections.by_class
+    cache.update(pending=pending, rejections=by_class)
+
+    def answer_of(gang: Gang) -> Blocked | None:
+        match answers.get(gang.uid) or session.rejections.last(gang):
+            case Rejection() as rejection:
+                return rejection.of(gang)
+            case Blocked() as blocked:
+                return blocked
+            case Preemption():
+                return admission.waiting(gang)
+            case _:
+                return None
+
+    repairs = [answer_of(held.gang) for held in gangs.broken]
+    blocked = list(pending.blocked)
+    own = set(compress(count(), map(is_, blocked, repeat(None))))
+    differing = (
+        gang
+        for gang in gangs.tried
+        if answers[gang.uid] is not by_class.get(pending.class_of(gang))
+    )
+    own.update(map(pending.index, differing))
+    for index in own:
+        blocked[index] = answer_of(pending.gangs[index])
+    return [answer for answer in (*repairs, *blocked) if answer is not None]
 
 
-def _blocked_alone(
-    *, session: CycleSession, gang: Gang, answers: Mapping[str, Answer]
-) -> Blocked | None:
-    match answers.get(gang.uid) or session.told(gang):
-        case Rejection() as rejection:
-            return rejection.of(gang)
-        case Blocked() as blocked:
-            return blocked
-        case Preemption():
-            return session.waiting(gang)
-        case _:
-            return None
-
-
-def _order(*, waiting: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
-    """First those who were looked at, then the others in the order of their turns."""
-    asked = [uid for uid in answers if uid in waiting]  # running gangs were answered too
-    others = list(waiting.uids)
-    for place in sorted(map(waiting.place_of, asked), reverse=True):
-        del others[place]
-    return (*asked, *others)
+def _order(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
+    """Uids of the pending gangs: those with an answer as they were tried, then all others."""
+    tried = [uid for uid in answers if uid in pending]  # running gangs have answers too
+    skipped = list(pending.uids)
+    for index in sorted(map(pending.index_of, tried), reverse=True):
+        del skipped[index]
+    return (*tried, *skipped)
 
 
 def _retry_at(
-    *, session: CycleSession, blocked: Sequence[Blocked], resting: Mapping[str, float]
+    *, session: CycleSession, broken: Sequence[Admitted], blocked: Sequence[Blocked]
 ) -> float | None:
-    """When time alone may change something."""
-    backoffs = (
-        resting[one.uid]
-        for one in (blocked if resting else ())
-        if one.reason is BlockReason.BACKING_OFF
+    """When time alone may change a decision: the end of a backoff or of a minimum runtime."""
+    gangs = [held.gang for held in broken] + list(session.pending.individual)
+    backoffs = {gang.uid: gang.retry_at for gang in gangs if gang.retry_at > session.now}
+    ends = (
+        backoffs[answer.uid]
+        for answer in (blocked if backoffs else ())
+        if answer.reason is BlockReason.BACKING_OFF
     )
-    return min((*session.retries, *backoffs), default=None)
+    return min((*session.candidates.retry_at, *ends), default=None)

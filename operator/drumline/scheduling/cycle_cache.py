@@ -1,8 +1,8 @@
-"""What one cycle leaves for the next, so that a cycle costs what changed since.
+"""What one cycle leaves for the next, so that a cycle costs only what changed since.
 
-Everything here is derived from the arguments of earlier cycles and brought up to date by what
-differs: objects that are the same (by identity) are taken to be unchanged, which holds of frozen
-values. With and without a cache, and whatever it has seen before, the decisions are equal.
+Everything in it is derived from the arguments of earlier cycles and updated by what differs:
+objects that are identical are taken as unchanged, which is true of frozen values. The decisions are
+the same with and without a cache, whatever it has seen before.
 
 A cache serves one cycle at a time.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from drumline.scheduling.admitted_gangs import AdmittedGangs, running
+from drumline.scheduling.admitted_gangs import AdmittedGangs, admitted_gangs
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.queueing.blocked_cache import BlockedCache
@@ -21,38 +21,41 @@ from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.snapshot_cache import SnapshotCache
 
 _SLACK: Final = 1000
-"""Kinds of gangs that are gone are kept for so many."""
+"""Up to this many equivalence classes without pending gangs are kept."""
 
 
 class CycleCache:
-    """Opaque to everybody but the cycle; a new one knows nothing."""
+    """Opaque to everything but the cycle; empty at first."""
 
     def __init__(self) -> None:
-        self._standing = SnapshotCache()
-        """The cluster view of now."""
-        self._running = running(())
-        self._waiting = PendingGangs(EquivalenceClasses())
-        self._capped: frozenset[str] = frozenset()
-        self.notices = BlockedCache()
+        self._snapshots = SnapshotCache()
+        self._admitted = admitted_gangs(())
+        self._pending = PendingGangs(EquivalenceClasses())
+        self._user_limited: frozenset[str] = frozenset()
+        self.blocked = BlockedCache()
 
-    def waiting(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
-        """Those who wait now."""
-        capped = frozenset(queue.name for queue in snapshot.queues if queue.user_limit)
-        kinds = len(self._waiting.examples)
-        if capped != self._capped or kinds > _SLACK + 2 * len(self._waiting.gangs):
-            self._waiting, self._capped = PendingGangs(EquivalenceClasses(capped)), capped
-            self.notices = BlockedCache()
-        self._waiting.update(pending)
-        return self._waiting
+    def pending(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
+        """The pending gangs, sorted.
 
-    def running(self, snapshot: Snapshot) -> AdmittedGangs:
-        """Those who are admitted now."""
-        if not self._running.are(snapshot.admitted):
-            self._running = running(snapshot.admitted)
-        return self._running
+        Raises:
+            ValueError: a gang is listed twice.
+        """
+        limited = frozenset(queue.name for queue in snapshot.queues if queue.user_limit)
+        classes = len(self._pending.examples)
+        if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
+            self._pending, self._user_limited = PendingGangs(EquivalenceClasses(limited)), limited
+            self.blocked = BlockedCache()
+        self._pending.update(pending)
+        return self._pending
+
+    def admitted(self, snapshot: Snapshot) -> AdmittedGangs:
+        """The running gangs, sorted by what they need."""
+        if not self._admitted.are(snapshot.admitted):
+            self._admitted = admitted_gangs(snapshot.admitted)
+        return self._admitted
 
     def cluster_view(self, *, snapshot: Snapshot, policy: Policy) -> ClusterView:
-        """The cluster view of now, for those who wait; nobody uses the one of the cycle before."""
-        return self._standing.cluster_view(
-            snapshot=snapshot, waiting=self._waiting.examples, policy=policy
+        """The current view of the cluster; the view of the last cycle is invalid afterwards."""
+        return self._snapshots.cluster_view(
+            snapshot=snapshot, waiting=self._pending.examples, policy=policy
         )

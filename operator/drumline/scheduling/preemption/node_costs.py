@@ -100,7 +100,7 @@ class NodeCosts:
         return sorted({ordinal for unit in units for ordinal in self._where[unit.uid]})
 
     def _left(self, uid: str, last: int) -> list[EvictionUnit]:
-        """The first `last` units of a gang without those that are evicted."""
+        """The first `last` units of a gang that are not evicted."""
         return [
             unit
             for unit in self._units[uid][:last]

@@ -1,7 +1,8 @@
-"""What those who wait are told, as values that stay the same object while nothing changes.
+"""The `Blocked` answers of pending gangs, kept from cycle to cycle while they do not change.
 
-Of ten thousand gangs that wait for the same reasons as in the cycle before, nothing is written
-anew: per kind one comparison, and only new gangs and kinds with another reason cost more.
+Ten thousand gangs that are rejected for the same reasons as in the last cycle keep the same answer
+objects: the cost is one comparison per equivalence class, and one new answer for each gang that was
+added or whose class has another reason.
 """
 
 from __future__ import annotations
@@ -10,44 +11,56 @@ from collections.abc import Mapping
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.queueing.pending_gangs import PendingGangs, is_alone
+from drumline.scheduling.queueing.pending_gangs import PendingGangs, is_individual
 from drumline.scheduling.rejections import Rejection
 
 _MANY: Final = 1000
-"""So many new answers are sooner written for the whole line than looked up one by one."""
+"""With more changes the whole list is written at once."""
 
 
 class BlockedCache:
-    """The answers to gangs that were told what all of their kind are told."""
+    """The answers of gangs whose whole equivalence class was rejected."""
 
     def __init__(self) -> None:
         self._rejections: dict[int, Rejection] = {}
-        """By kind."""
+        """By class."""
         self._answers: dict[int, Blocked] = {}
-        """By identity of the gang, where its kind was rejected as a whole."""
+        """By identity of the gang."""
 
-    def update(self, *, waiting: PendingGangs, told: Mapping[int, Rejection]) -> None:
-        """Write to all gangs of the kinds that were rejected as a whole, in `waiting.told`."""
-        for gang in waiting.gone:
+    def update(self, *, pending: PendingGangs, rejections: Mapping[int, Rejection]) -> None:
+        """Bring `pending.blocked` up to date.
+
+        Args:
+            pending: the pending gangs of this cycle.
+            rejections: by class, for the classes that were rejected as a whole.
+        """
+        # 1. Forget gangs that are not pending and classes that were not rejected as a whole.
+        for gang in pending.removed:
             self._answers.pop(id(gang), None)
-        touched = list(waiting.fresh)
-        for kind in self._rejections.keys() - told.keys():
-            del self._rejections[kind]
-            touched += waiting.of_kind(kind)
-            for gang in waiting.of_kind(kind):
+        touched = list(pending.added)
+        for number in self._rejections.keys() - rejections.keys():
+            del self._rejections[number]
+            touched += pending.members(number)
+            for gang in pending.members(number):
                 self._answers.pop(id(gang), None)
-        changed = {kind for kind, one in told.items() if self._rejections.get(kind) != one}
-        for kind in changed:
-            rejection = self._rejections[kind] = told[kind]
-            gangs = waiting.of_kind(kind)
+        # 2. New answers for classes with another rejection, and for added gangs of the others.
+        changed = {
+            number
+            for number, rejection in rejections.items()
+            if self._rejections.get(number) != rejection
+        }
+        for number in changed:
+            rejection = self._rejections[number] = rejections[number]
+            gangs = pending.members(number)
             touched += gangs
             self._answers.update(zip(map(id, gangs), rejection.of_all(gangs), strict=True))
-        for gang in waiting.fresh:
-            kind = waiting.kind(gang)
-            if kind in told and kind not in changed and not is_alone(gang):
-                self._answers[id(gang)] = self._rejections[kind].of(gang)
+        for gang in pending.added:
+            number = pending.class_of(gang)
+            if number in rejections and number not in changed and not is_individual(gang):
+                self._answers[id(gang)] = self._rejections[number].of(gang)
+        # 3. Write them in the order of the gangs.
         if len(touched) > _MANY:
-            waiting.told[:] = map(self._answers.get, map(id, waiting.gangs))
+            pending.blocked[:] = map(self._answers.get, map(id, pending.gangs))
             return
         for gang in touched:
-            waiting.told[waiting.place(gang)] = self._answers.get(id(gang))
+            pending.blocked[pending.index(gang)] = self._answers.get(id(gang))

@@ -1,10 +1,9 @@
-"""What stays free in a pool from now until some moments have passed.
+"""The capacity of a pool that stays free from now on until several later times have passed.
 
-A gang may start in front of those who have reservations if it takes nothing that one of them needs
-while it runs. On each node, that is the least that is free at any of these moments; between them
-others only leave. A floor is a cluster view of now in which whatever is above that is withheld, so
-the search for places is the same as everywhere, and finds a place that harms nobody whenever there
-is one.
+A gang may start before reserved gangs if it takes nothing that they need while it runs. On each
+node that is the least that is free at any of their starts, because between these times gangs only
+end. A floor is a view of now in which everything above that is withheld, so the ordinary search
+finds slots that delay no reservation whenever there are such slots.
 """
 
 from __future__ import annotations
@@ -18,51 +17,51 @@ from drumline.scheduling.queueing.timeline import GangPlacement
 
 
 class CapacityFloor:
-    """A pool as free as it is at the worst of several moments.
+    """A pool with the least capacity that it has at any of several times.
 
     Args:
-        base: the first of them.
-        moments: the others.
-        pool: which pool; the cluster view shows no other one.
+        base: the current view.
+        later: the views of the later times.
+        pool: the pool; `cluster` has no other pool.
     """
 
-    def __init__(self, *, base: ClusterView, moments: Sequence[ClusterView], pool: str) -> None:
-        self._moments = [moment.pools[pool] for moment in moments]
-        view = base.pools[pool].copy()
-        self._view, self._later = view, least(self._moments)
+    def __init__(self, *, base: ClusterView, later: Sequence[ClusterView], pool: str) -> None:
+        self._later = [cluster.pools[pool] for cluster in later]
+        self._view = view = base.pools[pool].copy()
+        self._least = least(self._later)
         self.cluster = ClusterView(pools={pool: view}, quota=base.quota)
-        view.withheld.limit = self._later
-        view.withheld.update(differing(view.free, self._later))
+        view.withheld.limit = self._least
+        view.withheld.update(differing(view.free, self._least))
 
-    def start(self, seat: GangPlacement) -> None:
-        """Count a gang that starts now; whatever moments it touches show it already."""
-        allocation = self._view.allocation(gang=seat.gang, nodes=seat.nodes)
+    def start(self, placement: GangPlacement) -> None:
+        """Add a gang that starts now; the later views that it runs in have it already."""
+        allocation = self._view.allocation(gang=placement.gang, nodes=placement.nodes)
         self._view.occupy(allocation)
         for ordinal in allocation.amounts:
-            lowest = self._moments[0].free[ordinal]
-            for view in self._moments[1:]:
+            lowest = self._later[0].free[ordinal]
+            for view in self._later[1:]:
                 lowest = tuple(map(min, lowest, view.free[ordinal]))
-            self._later[ordinal] = lowest
+            self._least[ordinal] = lowest
         self._view.withheld.update(allocation.amounts)
 
 
 def least(views: Sequence[PoolView]) -> list[Vector]:
     """By ordinal: what is free in all of some views."""
-    found = list(views[-1].free)
+    lowest = list(views[-1].free)
     for view in views[-2::-1]:
-        found = lower(found, view.free)
-    return found
+        lowest = lower(lowest, view.free)
+    return lowest
 
 
-def lower(one: Sequence[Vector], other: Sequence[Vector]) -> list[Vector]:
-    """By ordinal the less of both; where they share a value, nothing is done."""
-    found = list(one)
-    for ordinal in differing(one, other):
-        found[ordinal] = tuple(map(min, one[ordinal], other[ordinal]))
-    return found
+def lower(first: Sequence[Vector], second: Sequence[Vector]) -> list[Vector]:
+    """By ordinal, the smaller of both; only ordinals with different objects are computed."""
+    lowest = list(first)
+    for ordinal in differing(first, second):
+        lowest[ordinal] = tuple(map(min, first[ordinal], second[ordinal]))
+    return lowest
 
 
-def differing(one: Sequence[Vector], other: Sequence[Vector]) -> list[int]:
-    """Where two lists hold other objects."""
-    pairs = enumerate(zip(one, other, strict=True))
+def differing(first: Sequence[Vector], second: Sequence[Vector]) -> list[int]:
+    """The ordinals at which two lists have different objects."""
+    pairs = enumerate(zip(first, second, strict=True))
     return [ordinal for ordinal, (here, there) in pairs if here is not there]

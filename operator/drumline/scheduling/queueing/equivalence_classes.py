@@ -1,9 +1,10 @@
-"""Gangs that are alike: what rejects one of them in a cycle rejects all of them.
+"""Equivalence classes of gangs: what rejects a gang in a cycle rejects all of its class.
 
-Capacity and quota only shrink while gangs come forward, so of thousands of equal jobs one is looked
-at and the others are given its answer. What differs between alike gangs (names, age, places that
-are kept, how long they run) plays no part in whether there is room for them; whose user matters is
-said by the caller.
+Capacity and quota only shrink while gangs are admitted, so of thousands of equal jobs one is tried
+and its rejection is the answer of the others. Gangs of a class may differ in name, age, nominated
+slots and maximum runtime, which do not decide whether there is room for them. Their user counts
+only in queues with user limits. kube-scheduler has the same idea in its equivalence cache:
+https://github.com/kubernetes/design-proposals-archive/blob/main/scheduling/scheduler-equivalence-class.md
 """
 
 from __future__ import annotations
@@ -14,30 +15,30 @@ from drumline.scheduling.model import Gang
 
 
 class EquivalenceClasses:
-    """Numbers the kinds of gangs.
+    """Numbers the equivalence classes of gangs.
 
     Args:
-        capped: queues in which the user makes a difference.
+        capped: queues with user limits.
     """
 
     def __init__(self, capped: frozenset[str] = frozenset()) -> None:
         self.capped = capped
         self.examples: list[Gang] = []
-        """One gang of each kind, by number."""
+        """A gang of each class, by number."""
         self._numbers: dict[Hashable, int] = {}
 
     def of(self, gang: Gang) -> int:
-        """The number of the gang's kind."""
-        likeness = _likeness(gang)
+        """The number of the gang's class."""
+        key = _key(gang)
         if gang.queue in self.capped:
-            likeness = (likeness, gang.user)
-        number = self._numbers.setdefault(likeness, len(self.examples))
+            key = (key, gang.user)
+        number = self._numbers.setdefault(key, len(self.examples))
         if number == len(self.examples):
             self.examples.append(gang)
         return number
 
 
-def _likeness(gang: Gang) -> Hashable:
+def _key(gang: Gang) -> Hashable:
     return (
         gang.queue,
         gang.namespace,

@@ -1,8 +1,8 @@
-"""Those who wait, in order and by kind, brought up to date from one cycle to the next.
+"""The pending gangs in scheduling order and by equivalence class, updated from cycle to cycle.
 
-Of ten thousand waiting gangs a cycle sees a few new ones and misses a few: the order and the kinds
-of all others are those of the cycle before. Gangs are known by identity: an object that was in line
-stands where it stood.
+Of ten thousand pending gangs, few are added or removed from one cycle to the next: order and class
+of all others are kept. Gangs are compared by identity: an object that was pending in the last cycle
+keeps its index.
 """
 
 from __future__ import annotations
@@ -18,170 +18,173 @@ from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
 from drumline.scheduling.quota.ordering import OrderKey, order_key
 
 _FEW: Final = 500
-"""After more changes everybody is sorted anew."""
+"""After more changes all gangs are sorted again."""
 
 
 class PendingGangs:
-    """All waiting gangs in the order of their turns."""
+    """All pending gangs by `order_key`: `gangs`, `uids` and `blocked` have the same order."""
 
-    def __init__(self, kinds: EquivalenceClasses) -> None:
+    def __init__(self, classes: EquivalenceClasses) -> None:
         self.gangs: list[Gang] = []
         self.uids: list[str] = []
-        """Their uids, and"""
-        self.told: list[Blocked | None] = []
-        """what they were told as one of their kind, in the same order; `Notices` writes it."""
-        self.fresh: list[Gang] = []
-        """Those who were not there in the cycle before."""
-        self.gone: list[Gang] = []
-        """Those who were, and are not any more."""
-        self._kinds = kinds
-        self._turns: list[OrderKey] = []
-        """Theirs, as well."""
+        self.blocked: list[Blocked | None] = []
+        """The answer to each gang whose whole class was rejected; `BlockedCache` writes it."""
+        self.added: list[Gang] = []
+        """Gangs that were not pending in the last cycle."""
+        self.removed: list[Gang] = []
+        """Gangs that were pending in the last cycle only."""
+        self._classes = classes
+        self._keys: list[OrderKey] = []
+        """In the order of `gangs`."""
         self._given: tuple[Gang, ...] = ()
-        """All of them as they were given."""
+        """All gangs in the order of the last update's argument."""
         self._by_uid: dict[str, Gang] = {}
-        self._kind_of: dict[int, int] = {}
+        self._class_of: dict[int, int] = {}
         """By identity of the gang."""
         self._chains: dict[int, list[Gang]] = {}
-        """By kind, in the order of their turns."""
-        self._alone: dict[int, Gang] = {}
-        """By identity: those that are looked at one by one, as they have something of their own: a
-        group, kept places, or a try that was rejected."""
+        """By class, each in scheduling order."""
+        self._individual: dict[int, Gang] = {}
+        """By identity: gangs for which `is_individual` holds."""
 
     def update(self, pending: Iterable[Gang]) -> None:
-        """Let those stand in line who wait now. O(changes x log waiting + waiting).
+        """Make these the pending gangs. O(changes x log pending + pending).
 
         Raises:
-            ValueError: one of them waits twice; all others stand where they stood.
+            ValueError: a gang is listed twice; nothing is changed then.
         """
-        line = pending if isinstance(pending, tuple) else tuple(pending)
-        gone, came = _changes(self._given, line)
-        self._reject_twins(line, gone=gone, came=came)
-        self._given, self.gone, self.fresh = line, gone, sorted(came, key=order_key)
-        for gang in self.gone:
-            self._drop(gang)
-        for gang in self.fresh:
-            self._add(gang)
-        if len(self.gone) + len(self.fresh) > _FEW:
-            self._stand(sorted(line, key=order_key))
+        given = pending if isinstance(pending, tuple) else tuple(pending)
+        removed, added = _changes(self._given, given)
+        self._reject_duplicates(given, removed=removed, added=added)
+        self._given, self.removed, self.added = given, removed, sorted(added, key=order_key)
+        for gang in self.removed:
+            self._unregister(gang)
+        for gang in self.added:
+            self._register(gang)
+        if len(self.removed) + len(self.added) > _FEW:
+            self._sort(sorted(given, key=order_key))
             return
-        for gang in self.gone:
-            self._leave(self.place(gang))
-        for gang in self.fresh:
-            self._enter(self.place(gang), gang)
+        for gang in self.removed:
+            self._delete(self.index(gang))
+        for gang in self.added:
+            self._insert(self.index(gang), gang)
 
-    def reject(self, uids: Iterable[str]) -> None:
-        """Raise ValueError where one of these, who are admitted, waits too."""
-        twins = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
-        if twins:
-            raise _twin(twins)
+    def reject_admitted(self, uids: Iterable[str]) -> None:
+        """Raise ValueError if a gang with one of these uids is pending."""
+        duplicates = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
+        if duplicates:
+            raise _duplicate(duplicates)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
-    def place_of(self, uid: str) -> int:
-        """Where in `gangs` the gang of this uid stands. O(log waiting)."""
-        return self.place(self._by_uid[uid])
+    def index_of(self, uid: str) -> int:
+        """The index in `gangs` of the gang with this uid. O(log pending)."""
+        return self.index(self._by_uid[uid])
 
-    def place(self, gang: Gang) -> int:
-        """Where in `gangs` one of them stands, or would stand. O(log waiting)."""
-        return bisect_left(self._turns, order_key(gang))
+    def index(self, gang: Gang) -> int:
+        """The index in `gangs` that a gang has or would have. O(log pending)."""
+        return bisect_left(self._keys, order_key(gang))
 
-    def kind(self, gang: Gang) -> int:
-        """The kind of a gang in line."""
-        return self._kind_of[id(gang)]
+    def class_of(self, gang: Gang) -> int:
+        """The equivalence class of a pending gang."""
+        return self._class_of[id(gang)]
 
-    def of_kind(self, kind: int) -> Sequence[Gang]:
-        """All of a kind, but for those that are looked at alone."""
-        return self._chains.get(kind, ())
+    def members(self, number: int) -> Sequence[Gang]:
+        """All gangs of a class, without the individual ones."""
+        return self._chains.get(number, ())
 
     @property
     def examples(self) -> Sequence[Gang]:
-        """One gang of each kind that waits or has waited."""
-        return self._kinds.examples
+        """A gang of each class that is or was pending."""
+        return self._classes.examples
 
     @property
     def chains(self) -> Iterable[Sequence[Gang]]:
-        """All of them, kind by kind; who is looked at alone is a chain of one."""
+        """All gangs, class by class; an individual gang is a chain of its own."""
         yield from filter(None, self._chains.values())
-        yield from ((gang,) for gang in self._alone.values())
+        yield from ((gang,) for gang in self._individual.values())
 
     @property
-    def alone(self) -> Iterable[Gang]:
-        """Those that are looked at one by one."""
-        return self._alone.values()
+    def individual(self) -> Iterable[Gang]:
+        """The gangs that get an answer of their own."""
+        return self._individual.values()
 
-    def _reject_twins(
-        self, line: Sequence[Gang], *, gone: Sequence[Gang], came: Sequence[Gang]
+    def _reject_duplicates(
+        self, given: Sequence[Gang], *, removed: Sequence[Gang], added: Sequence[Gang]
     ) -> None:
-        """Before anything is changed."""
-        left, uids = {gang.uid for gang in gone}, {gang.uid for gang in came}
-        old = any(uid in self._by_uid and uid not in left for uid in uids)
-        if old or len(uids) < len(came) or len(line) > len(self._given) - len(gone) + len(came):
+        """Raise ValueError if two gangs have one uid; called before anything is changed."""
+        left, uids = {gang.uid for gang in removed}, {gang.uid for gang in added}
+        is_known = any(uid in self._by_uid and uid not in left for uid in uids)
+        expected = len(self._given) - len(removed) + len(added)
+        if is_known or len(uids) < len(added) or len(given) > expected:
             seen: set[str] = set()
-            raise _twin([one for one in line if one.uid in seen or seen.add(one.uid)])
+            raise _duplicate([gang for gang in given if gang.uid in seen or seen.add(gang.uid)])
 
-    def _add(self, gang: Gang) -> None:
+    def _register(self, gang: Gang) -> None:
         self._by_uid[gang.uid] = gang
-        kind = self._kind_of[id(gang)] = self._kinds.of(gang)
-        if is_alone(gang):
-            self._alone[id(gang)] = gang
+        number = self._class_of[id(gang)] = self._classes.of(gang)
+        if is_individual(gang):
+            self._individual[id(gang)] = gang
             return
-        chain = self._chains.setdefault(kind, [])
+        chain = self._chains.setdefault(number, [])
         if chain and order_key(chain[-1]) > order_key(gang):
             insort(chain, gang, key=order_key)
         else:
             chain.append(gang)
 
-    def _stand(self, gangs: list[Gang]) -> None:
-        told = dict(zip(map(id, self.gangs), self.told, strict=True))
-        self.gangs = gangs
-        self.told = list(map(told.get, map(id, gangs)))
-        self.uids = [gang.uid for gang in gangs]
-        self._turns = list(map(order_key, gangs))
-
-    def _enter(self, place: int, gang: Gang) -> None:
-        self.gangs.insert(place, gang)
-        self.uids.insert(place, gang.uid)
-        self.told.insert(place, None)
-        self._turns.insert(place, order_key(gang))
-
-    def _leave(self, place: int) -> None:
-        for row in (self.gangs, self.uids, self.told, self._turns):
-            del row[place]
-
-    def _drop(self, gang: Gang) -> None:
+    def _unregister(self, gang: Gang) -> None:
         del self._by_uid[gang.uid]
-        kind = self._kind_of.pop(id(gang))
-        if self._alone.pop(id(gang), None) is None:
-            gangs = self._chains[kind]
-            del gangs[bisect_left(gangs, order_key(gang), key=order_key)]
+        number = self._class_of.pop(id(gang))
+        if self._individual.pop(id(gang), None) is None:
+            chain = self._chains[number]
+            del chain[bisect_left(chain, order_key(gang), key=order_key)]
+
+    def _sort(self, gangs: list[Gang]) -> None:
+        blocked = dict(zip(map(id, self.gangs), self.blocked, strict=True))
+        self.gangs = gangs
+        self.blocked = list(map(blocked.get, map(id, gangs)))
+        self.uids = [gang.uid for gang in gangs]
+        self._keys = list(map(order_key, gangs))
+
+    def _insert(self, index: int, gang: Gang) -> None:
+        self.gangs.insert(index, gang)
+        self.uids.insert(index, gang.uid)
+        self.blocked.insert(index, None)
+        self._keys.insert(index, order_key(gang))
+
+    def _delete(self, index: int) -> None:
+        for column in (self.gangs, self.uids, self.blocked, self._keys):
+            del column[index]
 
 
-def is_alone(gang: Gang) -> bool:
-    """Whether a gang has something of its own that others of its kind have not."""
+def is_individual(gang: Gang) -> bool:
+    """Whether a gang needs an answer of its own: for its group, nomination or backoff."""
     return bool(gang.group or gang.nominated or gang.retry_at)
 
 
-def _changes(before: Sequence[Gang], line: Sequence[Gang]) -> tuple[list[Gang], list[Gang]]:
-    """Who has gone and who has come. What begins and ends alike is only run through, in C."""
-    head = _alike(before, line)
-    before, line = before[head:], line[head:]
-    tail = _alike(before[::-1], line[::-1])
-    before, line = before[: len(before) - tail], line[: len(line) - tail]
-    then, now = set(map(id, before)), set(map(id, line))
-    gone = [gang for gang in before if id(gang) not in now]
-    return gone, [gang for gang in line if id(gang) not in then]
+def _changes(before: Sequence[Gang], now: Sequence[Gang]) -> tuple[list[Gang], list[Gang]]:
+    """The removed and the added gangs, by identity.
+
+    A common head and tail of both are skipped without a set, which runs in C: usually a few gangs
+    end somewhere and others are appended.
+    """
+    head = _same_prefix(before, now)
+    before, now = before[head:], now[head:]
+    tail = _same_prefix(before[::-1], now[::-1])
+    before, now = before[: len(before) - tail], now[: len(now) - tail]
+    old_ids, new_ids = set(map(id, before)), set(map(id, now))
+    removed = [gang for gang in before if id(gang) not in new_ids]
+    return removed, [gang for gang in now if id(gang) not in old_ids]
 
 
-def _alike(some: Sequence[Gang], others: Sequence[Gang]) -> int:
-    """How many of the first are the same objects."""
+def _same_prefix(first: Sequence[Gang], second: Sequence[Gang]) -> int:
+    """The length of the common prefix of two lists, by identity."""
     try:
-        return indexOf(map(is_, some, others), False)
+        return indexOf(map(is_, first, second), False)
     except ValueError:
-        return min(len(some), len(others))
+        return min(len(first), len(second))
 
 
-def _twin(twins: Iterable[Gang]) -> ValueError:
-    first = min(twins, key=order_key)
+def _duplicate(duplicates: Iterable[Gang]) -> ValueError:
+    first = min(duplicates, key=order_key)
     return ValueError(f"{first.key} ({first.uid}) waits twice or is admitted already")

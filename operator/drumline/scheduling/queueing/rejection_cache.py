@@ -1,15 +1,16 @@
-"""What gangs were told in this cycle, so that those alike need not come forward.
+"""The rejections of one cycle by equivalence class, so that equivalent gangs are not tried again.
 
-Capacity and quota only shrink while gangs come forward, so a rejection stays true for every gang of
-the same kind (`equivalence_classes`). A gang that would delay a reservation says so for all that
-run at least as long. Where somebody was sent away, or gave back what was kept for it, there may be
-more room than
-before: then everybody is asked again who has not had its turn.
+Capacity and quota only shrink while gangs are admitted, so a rejection stays true for every gang of
+its equivalence class (`equivalence_classes`). A gang that would delay a reservation is an answer
+only for gangs that run at least as long. A preemption, or a nomination that is released, may free
+capacity: then the cache is cleared, and gangs whose turn is still to come are tried again. The
+cleared rejections remain the answers of gangs that had their turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 from drumline.scheduling.decisions import BlockReason
@@ -18,87 +19,87 @@ from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.rejections import Rejection
 
 
-class RejectionCache:
-    """Rejections by kind of gang, and by the kinds of a group's gangs."""
+@dataclass(slots=True)
+class _Known:
+    """The rejections between two clearings of the cache."""
 
-    def __init__(self, waiting: PendingGangs) -> None:
-        self._waiting = waiting
-        self._rejections: dict[int, Rejection] = {}
-        self._delayed: dict[int, list[tuple[float, Rejection]]] = {}
-        """By kind, as they were told: for how long gangs, and what."""
+    by_class: dict[int, Rejection] = field(default_factory=dict[int, Rejection])
+    delaying: dict[int, list[tuple[float, Rejection]]] = field(
+        default_factory=dict[int, list[tuple[float, Rejection]]]
+    )
+    """By class: gangs that run at least so many seconds would delay a reservation."""
+
+    def rejection(self, number: int, gang: Gang) -> Rejection | None:
+        rejection = self.by_class.get(number)
+        if rejection is not None or number not in self.delaying:
+            return rejection
+        seconds = _runtime(gang)
+        delaying = self.delaying[number]
+        return next((known for least, known in delaying if seconds >= least), None)
+
+
+class RejectionCache:
+    """Rejections by equivalence class, and by the classes of a group's gangs."""
+
+    def __init__(self, pending: PendingGangs) -> None:
+        self._pending = pending
+        self._known = _Known()
         self._groups: dict[Hashable, Mapping[int, Rejection]] = {}
-        self._before: list[
-            tuple[dict[int, Rejection], dict[int, list[tuple[float, Rejection]]]]
-        ] = []
-        """What was true until there was more room."""
+        self._cleared: list[_Known] = []
 
     def rejection(self, gang: Gang) -> Rejection | None:
-        """What gangs like this one were told, if that still holds."""
-        return _find(self._rejections, self._delayed, self._waiting.kind(gang), gang)
+        """The rejection of an equivalent gang, if it is still true."""
+        return self._known.rejection(self._pending.class_of(gang), gang)
 
-    def of_kind(self, gang: Gang) -> Rejection | None:
-        """What all of the gang's kind were told."""
-        return self._rejections.get(self._waiting.kind(gang))
+    def of_class(self, gang: Gang) -> Rejection | None:
+        """The rejection that holds for all of the gang's class, whatever their runtimes."""
+        return self._known.by_class.get(self._pending.class_of(gang))
 
     def last(self, gang: Gang) -> Rejection | None:
-        """What gangs like this one were told, whether it still holds or not."""
-        kind = self._waiting.kind(gang)
-        if kind in self._rejections:
-            return self._rejections[kind]
-        for rejections, delayed in ((self._rejections, self._delayed), *reversed(self._before)):
-            found = _find(rejections, delayed, kind, gang)
-            if found is not None:
-                return found
+        """The last rejection of an equivalent gang, even if it was cleared."""
+        number = self._pending.class_of(gang)
+        for known in (self._known, *reversed(self._cleared)):
+            rejection = known.rejection(number, gang)
+            if rejection is not None:
+                return rejection
         return None
 
     @property
-    def kinds(self) -> dict[int, Rejection]:
-        """By kind: what all were told of it who did not come forward."""
-        found = dict(self._rejections)
-        for rejections, _ in reversed(self._before):
-            for kind, rejection in rejections.items():
-                found.setdefault(kind, rejection)
-        return {kind: one for kind, one in found.items() if kind not in self._delayed}
+    def by_class(self) -> dict[int, Rejection]:
+        """The last rejection of each class that was rejected as a whole."""
+        last = dict(self._known.by_class)
+        for known in reversed(self._cleared):
+            for number, rejection in known.by_class.items():
+                last.setdefault(number, rejection)
+        delaying = self._known.delaying
+        return {number: rejection for number, rejection in last.items() if number not in delaying}
 
-    def tell(self, *, gang: Gang, rejection: Rejection) -> None:
-        """Remember it for those alike."""
-        kind = self._waiting.kind(gang)
+    def record(self, *, gang: Gang, rejection: Rejection) -> None:
+        """Keep a rejection for equivalent gangs."""
+        number = self._pending.class_of(gang)
         if rejection.reason is BlockReason.WOULD_DELAY_RESERVATION:
-            self._delayed.setdefault(kind, []).append((_length(gang), rejection))
+            self._known.delaying.setdefault(number, []).append((_runtime(gang), rejection))
         else:
-            self._rejections[kind] = rejection
+            self._known.by_class[number] = rejection
 
-    def group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
-        """By position, what gangs of such a group were told that could not start together."""
+    def of_group(self, members: Sequence[Gang]) -> Mapping[int, Rejection] | None:
+        """The rejections of an equivalent group, by position in it."""
         return self._groups.get(self.key(members))
 
-    def tell_group(self, *, members: Sequence[Gang], rejected: Mapping[int, Rejection]) -> None:
-        """Remember it for groups alike."""
+    def record_group(self, *, members: Sequence[Gang], rejected: Mapping[int, Rejection]) -> None:
+        """Keep rejections for equivalent groups."""
         self._groups[self.key(members)] = rejected
 
-    def forget(self) -> None:
-        """There may be more room than before."""
-        if self._rejections or self._delayed:
-            self._before.append((self._rejections, self._delayed))
-        self._rejections, self._delayed, self._groups = {}, {}, {}
+    def clear(self) -> None:
+        """Have gangs tried again: there may be more capacity than before."""
+        if self._known.by_class or self._known.delaying:
+            self._cleared.append(self._known)
+        self._known, self._groups = _Known(), {}
 
     def key(self, members: Sequence[Gang]) -> Hashable:
-        """Equal for gangs, or groups of them, that are alike and as long."""
-        return tuple((self._waiting.kind(gang), gang.max_runtime_seconds) for gang in members)
+        """Equal for gangs, or groups of gangs, with the same classes and maximum runtimes."""
+        return tuple((self._pending.class_of(gang), gang.max_runtime_seconds) for gang in members)
 
 
-def _find(
-    rejections: Mapping[int, Rejection],
-    delayed: Mapping[int, Sequence[tuple[float, Rejection]]],
-    kind: int,
-    gang: Gang,
-) -> Rejection | None:
-    found = rejections.get(kind)
-    if found is not None or kind not in delayed:
-        return found
-    length = _length(gang)
-    return next((rejection for least, rejection in delayed[kind] if length >= least), None)
-
-
-def _length(gang: Gang) -> float:
+def _runtime(gang: Gang) -> float:
     return inf if gang.max_runtime_seconds is None else gang.max_runtime_seconds

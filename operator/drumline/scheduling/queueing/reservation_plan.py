@@ -1,13 +1,18 @@
-"""Reservations on the timeline of expected ends, and whether somebody may start in front of them.
+"""The reservation plan: slots on the timeline of expected ends, which no later start may delay.
 
-Each reservation was given the earliest moment at which its gangs fit, places and quota, without any
-reservation before it starting later. The plan keeps a cluster view of each of these moments;
-whoever starts now is entered in those that it will still be running at. Between two moments gangs
-only leave, so what fits at all of them fits throughout.
+A reservation has the earliest start at which its gangs fit, in slots and quota, without delaying an
+earlier reservation. The plan keeps a cluster view of each start; a gang that starts now is added to
+the views of all starts during its runtime. Between two starts gangs only end, so a gang that fits
+all of these views fits throughout.
 
-Cost: a reservation is one walk along the ends, from the first that leaves as many GPUs as it needs
-(or from where the last walk stopped, back to there) up to its start, O(ends x depth) and a look at
-the index for each; a start is O(its places) in each moment.
+Example: nodes 1 and 2; X runs on node 1 until t=60. A needs two nodes: its start is t=60, the view
+of t=60 has A on both nodes. B needs one node for 30 seconds: no start during its runtime, so it may
+take node 2 now. C needs one node for 90 seconds: it does not fit the view of t=60, so it would
+delay A.
+
+Cost: a reservation walks along the ends, from the first at which enough GPUs are free (or from
+where the last walk stopped, back to there) to its start: O(ends x depth) and a search of the index
+for each. A start is O(its pods) in each view.
 """
 
 from __future__ import annotations
@@ -33,36 +38,36 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationRequest:
-    """A gang that waits, at its smallest size."""
+    """A pending gang at its smallest size."""
 
     gang: Gang
     pools: tuple[str, ...]
-    """Where it may run, in the order of trying."""
+    """The pools it may use, in the order of trying."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReservation:
-    """Gangs that start together at a moment, each in its places."""
+    """Gangs that start together in their slots."""
 
-    wishes: tuple[ReservationRequest, ...]
-    seats: tuple[GangPlacement, ...]
+    requests: tuple[ReservationRequest, ...]
+    placements: tuple[GangPlacement, ...]
     start: float
     cluster: ClusterView
-    """Of that moment, with them in their places."""
+    """The view of the time `start`, with these gangs in their slots."""
 
     @property
     def stamp(self) -> tuple[str, int]:
-        """Another one whenever somebody else is entered."""
-        return self.seats[0].gang.uid, self.cluster.quota.version
+        """Changes whenever a gang is added to the view."""
+        return self.placements[0].gang.uid, self.cluster.quota.version
 
 
 class ReservationPlan:
     """The reservations made so far.
 
     Args:
-        horizon: the current and the projected view.
-        running: what is admitted, by uid.
-        now: the present moment.
+        projection: the current and the projected view.
+        running: the running gangs by uid.
+        now: the time of the cycle.
     """
 
     def __init__(
@@ -77,136 +82,154 @@ class ReservationPlan:
         self.reserved: list[PlannedReservation] = []
         """In the order in which they were made."""
 
-    def reserve(self, wishes: Sequence[ReservationRequest]) -> PlannedReservation | None:
-        """The earliest moment at which some gangs can start together, kept for them from now on."""
-        timeline, ceiling = self._timeline, CapacityCeiling(plan=self, wishes=wishes)
-        since = _earliest(timeline=timeline, wishes=wishes)
+    def reserve(self, requests: Sequence[ReservationRequest]) -> PlannedReservation | None:
+        """Reserve slots for gangs from the earliest time at which all fit; None: they never do."""
+        timeline, ceiling = self._timeline, CapacityCeiling(plan=self, requests=requests)
+        since = _earliest(timeline=timeline, requests=requests)
         for start in () if since is None else timeline.ends(since=since):
             ceiling.move(timeline=timeline, start=start)
-            seats = _seat_all(wishes=wishes, cluster=timeline.cluster)
-            if seats is None or not _enter(seats=seats, start=start, reserved=self.reserved):
+            placements = _place_all(requests=requests, cluster=timeline.cluster)
+            if placements is None or not _add_to(
+                placements=placements, start=start, reserved=self.reserved
+            ):
                 continue
             timeline.lift()
-            for seat in seats:
-                timeline.add(seat=seat, start=start, end=start + _length(seat.gang))
+            for placement in placements:
+                timeline.add(placement=placement, start=start, end=start + _length(placement.gang))
             cluster = timeline.cluster.copy()
             made = PlannedReservation(
-                wishes=tuple(wishes), seats=seats, start=start, cluster=cluster
+                requests=tuple(requests), placements=placements, start=start, cluster=cluster
             )
             self.reserved.append(made)
             self._floors.clear()
             return made
         return None
 
-    def ahead(self, gang: Gang) -> list[PlannedReservation]:
-        """The reservations that begin while the gang would be running, the earliest first."""
+    def during(self, gang: Gang) -> list[PlannedReservation]:
+        """The reservations that start during the runtime of a gang that starts now, by start."""
         end = latest_end(gang=gang, now=self._now)
-        return sorted((one for one in self.reserved if one.start < end), key=lambda one: one.start)
+        during = (reservation for reservation in self.reserved if reservation.start < end)
+        return sorted(during, key=_start_of)
 
-    def spare(self, *, seat: GangPlacement) -> GangPlacement | PlannedReservation:
-        """Places in the same pool in which a gang delays nobody, or whom it would delay.
+    def spare(self, placement: GangPlacement) -> GangPlacement | PlannedReservation:
+        """Slots of the same pool in which a gang delays no reservation, or the one it would delay.
 
         Args:
-            seat: the places it would have if there were no reservations.
+            placement: the gang in the slots it would have without reservations.
         """
-        ahead = self.ahead(seat.gang)
-        late = next((one for one in ahead if not seat.fits(one.cluster)), None)
+        during = self.during(placement.gang)
+        late = next(
+            (reservation for reservation in during if not placement.fits(reservation.cluster)), None
+        )
         if late is None:
-            return seat
-        return self._elsewhere(seat=seat, ahead=ahead) or late
+            return placement
+        return self._elsewhere(placement=placement, during=during) or late
 
-    def with_start(self, seat: GangPlacement) -> ReservationPlan | None:
-        """A plan in which a gang starts now and all start as early as here, in other places."""
-        ahead = self.ahead(seat.gang)
-        unit = gcd(*(gpus for one in (seat, *_seats(ahead)) for gpus in _gpus_by_pod(one.gang)))
-        for one in ahead if unit else ():
-            free = one.cluster.pools[seat.pool].free
-            if sum(max(0, there[0]) // unit for there in free) * unit < seat.gpus:
+    def with_start(self, placement: GangPlacement) -> ReservationPlan | None:
+        """A plan with other slots in which a gang starts now and no reservation starts later.
+
+        None if there is no such plan. A quick check comes first: at each start during its runtime,
+        the free GPUs, counted in units that all pods are multiples of, have to suffice for it.
+        """
+        during = self.during(placement.gang)
+        placements = (placement, *_placements(during))
+        unit = gcd(*(gpus for each in placements for gpus in _gpus_by_pod(each.gang)))
+        for reservation in during if unit else ():
+            free = reservation.cluster.pools[placement.pool].free
+            if sum(max(0, node[0]) // unit for node in free) * unit < placement.gpus:
                 return None
         twin = ReservationPlan(projection=self._projection, running=self._running, now=self._now)
-        twin.start(seat, until=latest_end(gang=seat.gang, now=self._now))
-        for one in self.reserved:
-            made = twin.reserve(one.wishes)
-            if made is None or made.start > one.start:
+        twin.start(placement, until=latest_end(gang=placement.gang, now=self._now))
+        for reservation in self.reserved:
+            made = twin.reserve(reservation.requests)
+            if made is None or made.start > reservation.start:
                 return None
-        twin.expect_end(seat)
+        twin.expect_end(placement)
         return twin
 
-    def expect_end(self, seat: GangPlacement) -> None:
-        """Let those who get a reservation later see a gang end when it is expected to."""
-        if seat.gang.max_runtime_seconds is None:
-            self._timeline.end(seat=seat, at=self._now + expected_length(seat.gang))
+    def expect_end(self, placement: GangPlacement) -> None:
+        """Have later reservations see a gang end at its expected end instead of its latest one."""
+        if placement.gang.max_runtime_seconds is None:
+            self._timeline.end(placement=placement, at=self._now + expected_length(placement.gang))
 
-    def least(self, *, pool: str, reserved: Sequence[PlannedReservation]) -> list[Vector]:
-        """By ordinal: what is free at all moments of some reservations, the earliest first."""
-        key = (pool, *(one.stamp for one in reserved))
+    def free_during(self, *, pool: str, reserved: Sequence[PlannedReservation]) -> list[Vector]:
+        """By ordinal: what is free at the starts of all these reservations, sorted by start."""
+        key = (pool, *(reservation.stamp for reservation in reserved))
         if key not in self._least:
             free = reserved[0].cluster.pools[pool].free
-            rest = self.least(pool=pool, reserved=reserved[1:]) if len(reserved) > 1 else free
+            rest = self.free_during(pool=pool, reserved=reserved[1:]) if len(reserved) > 1 else free
             self._least[key] = lower(rest, free)
         return self._least[key]
 
-    def start(self, seat: GangPlacement, *, until: float | None = None) -> None:
-        """Count a gang that starts now.
+    def start(self, placement: GangPlacement, *, until: float | None = None) -> None:
+        """Add a gang that starts now.
 
         Args:
-            seat: its places.
-            until: when those see it end who get a reservation later; None: when it is expected to.
+            placement: the gang in its slots.
+            until: its end for later reservations; None: its expected end.
         """
-        end = expected_length(seat.gang) + self._now if until is None else until
-        self._timeline.begin(seat=seat, end=end)
-        for one in self.ahead(seat.gang):
-            seat.take(one.cluster)
+        end = expected_length(placement.gang) + self._now if until is None else until
+        self._timeline.begin(placement=placement, end=end)
+        for reservation in self.during(placement.gang):
+            placement.take(reservation.cluster)
         for (pool, _), floor in self._floors.items():
-            if pool == seat.pool:
-                floor.start(seat)
+            if pool == placement.pool:
+                floor.start(placement)
 
     def _elsewhere(
-        self, *, seat: GangPlacement, ahead: Sequence[PlannedReservation]
+        self, *, placement: GangPlacement, during: Sequence[PlannedReservation]
     ) -> GangPlacement | None:
-        key = (seat.pool, tuple(one.start for one in ahead))
+        key = (placement.pool, tuple(reservation.start for reservation in during))
         if key not in self._floors:
-            moments = [one.cluster for one in ahead]
+            later = [reservation.cluster for reservation in during]
             self._floors[key] = CapacityFloor(
-                base=self._projection.current, moments=moments, pool=seat.pool
+                base=self._projection.current, later=later, pool=placement.pool
             )
-        search = self._floors[key].cluster.search(gang=seat.gang, pool=seat.pool, pods=seat.size)
+        search = self._floors[key].cluster.search(
+            gang=placement.gang, pool=placement.pool, pods=placement.size
+        )
         nodes = None if isinstance(search, Rejection) else search.find()
         if nodes is None:
             return None
-        moved = GangPlacement(gang=seat.gang, pool=seat.pool, nodes=tuple(nodes))
-        return moved if all(moved.fits(one.cluster) for one in ahead) else None
+        moved = GangPlacement(gang=placement.gang, pool=placement.pool, nodes=tuple(nodes))
+        return moved if all(moved.fits(reservation.cluster) for reservation in during) else None
 
 
 class CapacityCeiling:
-    """What is left of a timeline by the reservations that begin later, while gangs walk along it.
+    """Limits a timeline to what later reservations leave free, while it moves from end to end.
 
     Args:
         plan: the reservations.
-        wishes: the gangs.
+        requests: the gangs for which a start is searched.
     """
 
-    def __init__(self, *, plan: ReservationPlan, wishes: Sequence[ReservationRequest]) -> None:
+    def __init__(self, *, plan: ReservationPlan, requests: Sequence[ReservationRequest]) -> None:
         self._plan = plan
-        self._line = sorted(plan.reserved, key=lambda one: one.start)
-        self._pools = sorted({pool for wish in wishes for pool in wish.pools})
-        self._length = max(_length(wish.gang) for wish in wishes)
+        self._by_start = sorted(plan.reserved, key=_start_of)
+        self._pools = sorted({pool for request in requests for pool in request.pools})
+        self._length = max(_length(request.gang) for request in requests)
         self._later: list[PlannedReservation] = []
 
     def move(self, *, timeline: Timeline, start: float) -> None:
-        """Let only what is free for as long as they would run from some moment on be free there."""
+        """Limit the timeline to what is free during the whole runtime of gangs that start then."""
         end = start + self._length
-        later = [one for one in self._line if start < one.start < end]
+        later = [reservation for reservation in self._by_start if start < reservation.start < end]
         if len(later) == len(self._later) and later[:1] == self._later[:1]:
             return
         self._later = later
         timeline.lift()
         for pool in self._pools if later else ():
-            timeline.limit(pool=pool, ceiling=list(self._plan.least(pool=pool, reserved=later)))
+            timeline.limit(
+                pool=pool, ceiling=list(self._plan.free_during(pool=pool, reserved=later))
+            )
 
 
-def _seats(reserved: Sequence[PlannedReservation]) -> Iterator[GangPlacement]:
-    return (seat for one in reserved for seat in one.seats)
+def _start_of(reservation: PlannedReservation) -> float:
+    return reservation.start
+
+
+def _placements(reserved: Sequence[PlannedReservation]) -> Iterator[GangPlacement]:
+    return (placement for reservation in reserved for placement in reservation.placements)
 
 
 def _gpus_by_pod(gang: Gang) -> list[int]:
@@ -217,37 +240,37 @@ def _length(gang: Gang) -> float:
     return inf if gang.max_runtime_seconds is None else gang.max_runtime_seconds
 
 
-def _earliest(*, timeline: Timeline, wishes: Sequence[ReservationRequest]) -> float | None:
-    """Before this moment at least one of the gangs has not the GPUs that it needs."""
-    moments = [
-        timeline.earliest(gang=one.gang, pools=one.pools, size=one.gang.legal_sizes[0])
-        for one in wishes
+def _earliest(*, timeline: Timeline, requests: Sequence[ReservationRequest]) -> float | None:
+    """A lower bound on the start of all gangs, by their GPUs alone; None if they never fit."""
+    times = [
+        timeline.earliest(gang=request.gang, pools=request.pools, size=request.gang.legal_sizes[0])
+        for request in requests
     ]
-    known = [one for one in moments if one is not None]
-    return max(known) if len(known) == len(moments) else None
+    known = [at for at in times if at is not None]
+    return max(known) if len(known) == len(times) else None
 
 
-def _seat_all(
-    *, wishes: Sequence[ReservationRequest], cluster: ClusterView
+def _place_all(
+    *, requests: Sequence[ReservationRequest], cluster: ClusterView
 ) -> tuple[GangPlacement, ...] | None:
-    """Places for all wishes together; the cluster view is as before in the end."""
-    seats: list[GangPlacement] = []
+    """Slots for all requests together; the view is unchanged afterwards."""
+    placements: list[GangPlacement] = []
     undos: list[Undo] = []
-    for wish in wishes:
-        seat = _seat(wish=wish, cluster=cluster)
-        if seat is None:
+    for request in requests:
+        placement = _placement_of(request=request, cluster=cluster)
+        if placement is None:
             break
-        seats.append(seat)
-        if len(wishes) > 1:
-            undos.append(seat.take(cluster))
+        placements.append(placement)
+        if len(requests) > 1:
+            undos.append(placement.take(cluster))
     for undo in reversed(undos):
         undo()
-    return tuple(seats) if len(seats) == len(wishes) else None
+    return tuple(placements) if len(placements) == len(requests) else None
 
 
-def _seat(*, wish: ReservationRequest, cluster: ClusterView) -> GangPlacement | None:
-    gang, size = wish.gang, wish.gang.legal_sizes[0]
-    for pool in wish.pools:
+def _placement_of(*, request: ReservationRequest, cluster: ClusterView) -> GangPlacement | None:
+    gang, size = request.gang, request.gang.legal_sizes[0]
+    for pool in request.pools:
         if cluster.quota.has_room(gang=gang, pool=pool, size=size):
             search = cluster.search(gang=gang, pool=pool, pods=size)
             nodes = None if isinstance(search, Rejection) else search.find()
@@ -256,18 +279,18 @@ def _seat(*, wish: ReservationRequest, cluster: ClusterView) -> GangPlacement | 
     return None
 
 
-def _enter(
-    *, seats: Sequence[GangPlacement], start: float, reserved: Sequence[PlannedReservation]
+def _add_to(
+    *, placements: Sequence[GangPlacement], start: float, reserved: Sequence[PlannedReservation]
 ) -> bool:
-    """Count gangs in all the moments at which they will run, if there is room in each."""
+    """Add gangs to the views of all starts during their runtimes; False if one does not fit."""
     undos: list[Undo] = []
-    for seat in seats:
-        end = start + _length(seat.gang)
-        for one in reserved:
-            if start < one.start < end:
-                if not seat.fits(one.cluster):
+    for placement in placements:
+        end = start + _length(placement.gang)
+        for reservation in reserved:
+            if start < reservation.start < end:
+                if not placement.fits(reservation.cluster):
                     for undo in reversed(undos):
                         undo()
                     return False
-                undos.append(seat.take(one.cluster))
+                undos.append(placement.take(reservation.cluster))
     return True

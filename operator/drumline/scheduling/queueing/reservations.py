@@ -1,14 +1,18 @@
-"""The backfill rule: who waits first gets places on the timeline, and nobody may make it late.
+"""The backfill rule: the first pending gangs have reservations that no later gang may delay.
 
-The first gangs of each pool that wait for others to leave get reservations, in their order
-(`plan`). Whoever comes later starts only in places that delay none of them: in the best ones if it
-ends before these are needed or they are needed by nobody, else in others, else if all who have
-reservations could start as early elsewhere. A gang without a maximum runtime counts as endless
-here.
+The first gangs of each pool that wait for capacity or quota get reservations in scheduling order
+(`reservation_plan`). A later gang starts only in slots that delay none of them: in its best slots,
+if it ends before they are needed or they are not needed; else in other slots; else if all
+reservations could start as early in other slots. A gang without a maximum runtime counts as
+endless. This is conservative backfill, as in Slurm's `sched/backfill`:
+https://slurm.schedmd.com/sched_config.html
 
-Reservations are made anew in every cycle from what is known then, so they bind nobody but those
-behind: their gangs start as soon as they can, anywhere. Preemption does not ask them: the plan is
-made anew after it, and some may start later then.
+Reservations are made again in every cycle from its snapshot, so they bind only later gangs: their
+own gangs start as early as they can, anywhere. Preemption ignores reservations: the plan is made
+again after it, and some gangs may start later then.
+
+Example: two nodes; X runs on one for another hour. A needs both nodes and gets a reservation in one
+hour. B needs one node for 30 minutes and starts now; C needs one for two hours and is rejected.
 """
 
 from __future__ import annotations
@@ -39,11 +43,11 @@ RESERVED_FOR: Final = frozenset(
         BlockReason.WAITING_FOR_GROUP,
     }
 )
-"""Who waits for one of these will start when others have left."""
+"""The reasons that end when other gangs release capacity."""
 
 
 class Reservations:
-    """Who has places on the timeline in one cycle; nobody under any other rule than backfill."""
+    """The reservations of one cycle; none under any other rule than backfill."""
 
     def __init__(
         self, *, projection: Projection, running: Iterable[Admitted], policy: Policy, now: float
@@ -56,81 +60,84 @@ class Reservations:
         self._plan: ReservationPlan | None = None
         self._is_stale = False
         self._begun = ""
-        """Uid of the gang that the plan saw start already."""
+        """Uid of the gang whose start the plan contains already."""
         self._by_pool: Counter[str] = Counter()
-        self._in_vain: set[Hashable] = set()
+        self._infeasible: set[Hashable] = set()
         self._full = not self._most
 
     def wants(self, reason: BlockReason) -> bool:
-        """Whether a gang that waits for such a reason might still get a reservation."""
+        """Whether a gang that is rejected for this reason might still get a reservation."""
         return not self._full and reason in RESERVED_FOR
 
     def made(self) -> tuple[Reservation, ...]:
-        """All of them, in the order in which they were made."""
+        """All reservations in the order in which they were made."""
         return tuple(
             Reservation(
-                key=seat.gang.key,
-                uid=seat.gang.uid,
-                pool=seat.pool,
-                assignment=seat.nodes,
-                start_at=one.start,
+                key=placement.gang.key,
+                uid=placement.gang.uid,
+                pool=placement.pool,
+                assignment=placement.nodes,
+                start_at=reserved.start,
             )
-            for one in (self._current().reserved if self._plan is not None else ())
-            for seat in one.seats
+            for reserved in (self._current().reserved if self._plan is not None else ())
+            for placement in reserved.placements
         )
 
-    def reserve(self, *, wishes: Sequence[ReservationRequest], kind: Hashable) -> None:
-        """Keep places for gangs that wait, from the moment at which all of them can be had.
+    def reserve(self, *, requests: Sequence[ReservationRequest], question: Hashable) -> None:
+        """Reserve slots for gangs from the earliest time at which all of them fit.
 
         Args:
-            wishes: gangs that start together.
-            kind: what they have in common with those that may ask later.
+            requests: gangs that start together.
+            question: equal for equivalent requests, which have the same answer.
         """
-        if self._full or kind in self._in_vain:
+        if self._full or question in self._infeasible:
             return
-        open_ = [
+        open_requests = [
             ReservationRequest(
-                gang=one.gang, pools=tuple(p for p in one.pools if self._by_pool[p] < self._most)
+                gang=request.gang,
+                pools=tuple(pool for pool in request.pools if self._by_pool[pool] < self._most),
             )
-            for one in wishes
+            for request in requests
         ]
-        made = self._current().reserve(open_) if all(one.pools for one in open_) else None
+        made = None
+        if all(request.pools for request in open_requests):
+            made = self._current().reserve(open_requests)
         if made is None:
-            self._in_vain.add(kind)
+            self._infeasible.add(question)
             return
-        self._by_pool.update({seat.pool for seat in made.seats})
+        self._by_pool.update({placement.pool for placement in made.placements})
         self._full = all(self._by_pool[p] >= self._most for p in self._projection.current.pools)
 
     def spare(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> list[str] | Rejection:
-        """Places in a pool in which a gang makes nobody late, or who keeps it from starting.
+        """Slots in which a gang delays no reservation, or the rejection of the gang.
 
         Args:
-            gang: who could start.
-            pool: where.
-            nodes: the places it would have if nobody had a reservation.
+            gang: the gang that could start.
+            pool: the pool it could start in.
+            nodes: the nodes it would have without reservations.
         """
-        seat = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
+        placement = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
         if not self._reserved():
             return list(nodes)
         plan = self._current()
-        found = plan.spare(seat=seat)
-        if isinstance(found, GangPlacement):
-            return list(found.nodes)
-        other = plan.with_start(seat)
-        if other is not None:
-            self._plan, self._begun = other, gang.uid
+        outcome = plan.spare(placement)
+        if isinstance(outcome, GangPlacement):
+            return list(outcome.nodes)
+        replanned = plan.with_start(placement)
+        if replanned is not None:
+            self._plan, self._begun = replanned, gang.uid
             return list(nodes)
-        return _would_delay(gang=gang, pool=pool, late=found)
+        return _would_delay(gang=gang, pool=pool, late=outcome)
 
     def start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> None:
-        """Count a gang that starts now."""
+        """Add a gang that starts now to the plan."""
         if self._plan is not None and not self._is_stale and gang.uid != self._begun:
             self._plan.start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
 
-    def plan_anew(self) -> None:
-        """Others leave than it was thought, or somebody does not start after all."""
+    def replan(self) -> None:
+        """Make the plan again when it is next needed: an eviction or withdrawn start changed it."""
         self._is_stale, self._begun = True, ""
-        self._in_vain.clear()
+        self._infeasible.clear()
 
     def _reserved(self) -> list[PlannedReservation]:
         return self._plan.reserved if self._plan is not None else []
@@ -143,19 +150,19 @@ class Reservations:
                 projection=self._projection, running=running, now=self._now
             )
             self._is_stale = False
-            for one in before:
-                self._plan.reserve(one.wishes)
+            for reserved in before:
+                self._plan.reserve(reserved.requests)
         return self._plan
 
 
 def _would_delay(*, gang: Gang, pool: str, late: PlannedReservation) -> Rejection:
-    first = late.seats[0].gang
+    first = late.placements[0].gang
     advice = "" if gang.max_runtime_seconds is not None else "; a maximum runtime could let it pass"
     return Rejection(
         reason=BlockReason.WOULD_DELAY_RESERVATION,
         message=f"has room in pool {pool} now, but {first.key}, which comes earlier, would start"
         f" later for it{advice}",
-        blockers=tuple(sorted(seat.gang.key for seat in late.seats)),
+        blockers=tuple(sorted(placement.gang.key for placement in late.placements)),
         needed=gang.gpus,
         remedy=Remedy(kind=RemedyKind.WAIT),
     )

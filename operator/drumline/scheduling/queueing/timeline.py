@@ -1,13 +1,15 @@
-"""When running gangs are expected to end, and the cluster as it will be then.
+"""The expected ends of running gangs, and the cluster view at each of them.
 
-A gang that has a maximum runtime is expected to use it up. Of others nobody knows anything but how
-long they have run, and the best that can be said from that is "as long again" (a minute at least):
-most of those that have run for a minute end soon, most of those that have run for a week do not.
-An end that has passed without the gang ending is expected a minute from now.
+A gang with a maximum runtime is expected to use all of it. A gang without is expected to run as
+long again as it has run, but at least a minute: most gangs that have run for a minute end soon,
+most that have run for a week do not. A gang that runs past its expected end is expected to end in a
+minute.
 
-A `Timeline` is one cluster view that is moved along these ends and back, never farther than it
-must. Who was told to leave counts as gone from its start, and who waits for that as seated in its
-places (`projection`).
+A `Timeline` is one view that is moved along the ends and back, never farther than necessary. It
+begins with the projected view: leaving gangs are gone, and nominated gangs have their slots.
+
+Example: X ends at t=60, Y at t=90. A walk from t=0 applies X's end, then Y's. To look at t=70 next,
+only Y's end is undone.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.undo import Undo
 
 LEAST_SECONDS: Final = 60.0
-"""Nothing is expected to end sooner when its end is only guessed."""
+"""The shortest time until an end that is only estimated."""
 
 
 def expected_end(*, held: Admitted, now: float) -> float:
-    """When a running gang will probably leave its places, on the clock of `now`."""
+    """The expected end of a running gang, on the clock of `now`."""
     limit = held.gang.max_runtime_seconds
     if limit is None:
         return now + max(LEAST_SECONDS, now - held.admitted_at)
@@ -37,23 +39,23 @@ def expected_end(*, held: Admitted, now: float) -> float:
 
 
 def expected_length(gang: Gang) -> float:
-    """How long a gang that starts now will probably run."""
+    """The expected runtime in seconds of a gang that starts now."""
     limit = gang.max_runtime_seconds
     return LEAST_SECONDS if limit is None else limit
 
 
 def latest_end(*, gang: Gang, now: float) -> float:
-    """When a gang that starts now is gone for certain; infinite without a maximum runtime.
+    """The latest end of a gang that starts now; infinite without a maximum runtime.
 
-    What a reservation needs must not rest on a guess about somebody who has not even started: a
-    stream of jobs of unknown length would keep a big one waiting for ever.
+    A reservation must not depend on an estimate for a gang that has not started: a stream of jobs
+    of unknown runtime would delay a large gang for ever.
     """
     return inf if gang.max_runtime_seconds is None else now + gang.max_runtime_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPlacement:
-    """A gang in its places."""
+    """A gang with its nodes by position."""
 
     gang: Gang
     pool: str
@@ -70,13 +72,13 @@ class GangPlacement:
         return self.gang.gpus_at(self.size)
 
     def take(self, cluster: ClusterView) -> Undo:
-        """Count it in a cluster view, places and quota."""
+        """Add it to a view, with its quota."""
         cluster.take(gang=self.gang, pool=self.pool, nodes=self.nodes)
         cluster.quota.hold(gang=self.gang, pool=self.pool, size=self.size)
         return lambda: _leave(cluster=cluster, gang=self.gang, pool=self.pool)
 
     def fits(self, cluster: ClusterView) -> bool:
-        """Whether a cluster view has exactly these places and the quota for it."""
+        """Whether these slots and the quota are free in a view."""
         view = cluster.pools[self.pool]
         allocation = view.allocation(gang=self.gang, nodes=self.nodes)
         return cluster.quota.has_room(gang=self.gang, pool=self.pool, size=self.size) and all(
@@ -87,22 +89,22 @@ class GangPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
-    """A gang leaves a pool at a moment, or (with a seat) comes."""
+    """The end of a gang, or (with a placement) its start."""
 
     at: float
     gang: Gang
     pool: str
-    seat: GangPlacement | None = None
+    placement: GangPlacement | None = None
 
     @property
     def order(self) -> tuple[float, bool, str]:
-        """By time; at one moment the leavers first."""
-        return (self.at, self.seat is not None, self.gang.uid)
+        """By time; ends before starts of the same time."""
+        return (self.at, self.placement is not None, self.gang.uid)
 
     def apply(self, cluster: ClusterView) -> Undo:
-        """Let it happen in a cluster view."""
-        if self.seat is not None:
-            return self.seat.take(cluster)
+        """Apply it to a view."""
+        if self.placement is not None:
+            return self.placement.take(cluster)
         return cluster.dismiss(gang=self.gang, pool=self.pool)
 
 
@@ -111,59 +113,59 @@ class Timeline:
 
     Args:
         start: the cluster view to begin with; it belongs to the timeline from then on.
-        running: what the cluster holds now, by uid; whoever else the cluster view shows starts now.
-        now: the moment of the cluster view.
+        running: the running gangs by uid; all other gangs of the view start now.
+        now: the time of the view.
     """
 
     def __init__(self, *, start: ClusterView, running: Mapping[str, Admitted], now: float) -> None:
         self.cluster = start
         self._now = self._at = now
-        self._changes = sorted(_ends(start, running, now), key=lambda one: one.order)
-        self._supply = _supply(cluster=start, changes=self._changes, now=now)
+        self._events = sorted(_ends(start, running, now), key=_order)
+        self._supply = _supply(cluster=start, events=self._events, now=now)
         self._undos: list[tuple[float, Undo]] = []
-        """Of the changes that are done, when they were due and how they are undone."""
+        """Times of the applied events, and how to undo them."""
         self._in_order = True
         """Whether these are in the order of time."""
 
     def earliest(self, *, gang: Gang, pools: Iterable[str], size: int) -> float | None:
-        """Before this moment a gang has not the GPUs that it needs; None: it never has.
+        """A lower bound on a gang's start; None if it never has enough GPUs.
 
-        It counts GPUs only, and as if nobody else came. O(log ends).
+        Counts GPUs only, as if no other gang started. O(log ends).
         """
-        gpus, moments = gang.gpus_at(size), list[float]()
+        gpus, times = gang.gpus_at(size), list[float]()
         for pool in pools:
             free, ends = self._supply[pool]
-            place = bisect_left(free, gpus)
-            if place < len(ends):
-                moments.append(ends[place])
-        return min(moments, default=None)
+            index = bisect_left(free, gpus)
+            if index < len(ends):
+                times.append(ends[index])
+        return min(times, default=None)
 
     def ends(self, *, since: float) -> Iterator[float]:
-        """Go to a moment at which somebody leaves, without any ceiling, and on from end to end.
+        """Move to the ends one after the other, without a limit, and yield their times.
 
         Args:
-            since: earlier ones are passed over.
+            since: earlier ends are skipped.
         """
         self._rewind(since)
         if self._at == since and self._done:
             yield self._at
-        while self._done < len(self._changes):
-            self._at = self._changes[self._done].at
+        while self._done < len(self._events):
+            self._at = self._events[self._done].at
             leaves = False
-            while self._done < len(self._changes) and self._changes[self._done].at <= self._at:
-                change = self._changes[self._done]
-                leaves = leaves or change.seat is None
-                self._apply(change)
+            while self._done < len(self._events) and self._events[self._done].at <= self._at:
+                event = self._events[self._done]
+                leaves = leaves or event.placement is None
+                self._apply(event)
             if leaves and self._at >= since:
                 yield self._at
 
     @property
     def _done(self) -> int:
-        """How many of the changes have happened."""
+        """The number of applied events."""
         return len(self._undos)
 
     def _rewind(self, at: float) -> None:
-        """Undo what happens after a moment; everything, where that is not in order."""
+        """Undo the events after a time; all events, if they were not applied in order."""
         self.lift()
         if at >= self._at:
             return
@@ -172,46 +174,52 @@ class Timeline:
         self._at, self._in_order = (at if self._undos else self._now), True
 
     def limit(self, *, pool: str, ceiling: list[Vector]) -> None:
-        """Let no more be free in a pool than this, by ordinal, until it is lifted."""
+        """Limit what is free in a pool, by ordinal, until `lift`."""
         view = self.cluster.pools[pool]
         view.withheld.limit = ceiling
         pairs = enumerate(zip(view.free, ceiling, strict=True))
         view.withheld.update([i for i, (free, most) in pairs if free is not most])
 
     def lift(self) -> None:
-        """Let everything be free that is."""
+        """Remove all limits."""
         for view in self.cluster.pools.values():
             view.withheld.limit = None
             if view.withheld.amounts:
                 view.withheld.release(list(view.withheld.amounts))
 
-    def add(self, *, seat: GangPlacement, start: float, end: float) -> None:
-        """Let a gang come and go again."""
-        self._insert(TimelineEvent(at=start, gang=seat.gang, pool=seat.pool, seat=seat))
+    def add(self, *, placement: GangPlacement, start: float, end: float) -> None:
+        """Add the start and the end of a gang."""
+        self._insert(
+            TimelineEvent(at=start, gang=placement.gang, pool=placement.pool, placement=placement)
+        )
         if end < inf:
-            self._insert(TimelineEvent(at=end, gang=seat.gang, pool=seat.pool))
+            self._insert(TimelineEvent(at=end, gang=placement.gang, pool=placement.pool))
 
-    def begin(self, *, seat: GangPlacement, end: float) -> None:
-        """Count a gang that starts at the beginning."""
-        seat.take(self.cluster)
+    def begin(self, *, placement: GangPlacement, end: float) -> None:
+        """Add a gang that starts now, and its end."""
+        placement.take(self.cluster)
         if end < inf:
-            self._insert(TimelineEvent(at=end, gang=seat.gang, pool=seat.pool))
+            self._insert(TimelineEvent(at=end, gang=placement.gang, pool=placement.pool))
 
-    def end(self, *, seat: GangPlacement, at: float) -> None:
-        """Let a gang leave that would have stayed."""
-        self._insert(TimelineEvent(at=at, gang=seat.gang, pool=seat.pool))
+    def end(self, *, placement: GangPlacement, at: float) -> None:
+        """Add the end of a gang that had none."""
+        self._insert(TimelineEvent(at=at, gang=placement.gang, pool=placement.pool))
 
-    def _insert(self, change: TimelineEvent) -> None:
-        insort(self._changes, change, key=lambda one: one.order)
-        if change.at <= self._at:
-            self._in_order = self._in_order and change.at == self._at
-            self._apply(change)
+    def _insert(self, event: TimelineEvent) -> None:
+        insort(self._events, event, key=_order)
+        if event.at <= self._at:
+            self._in_order = self._in_order and event.at == self._at
+            self._apply(event)
 
-    def _apply(self, change: TimelineEvent) -> None:
-        view = self.cluster.pools[change.pool]
+    def _apply(self, event: TimelineEvent) -> None:
+        view = self.cluster.pools[event.pool]
         read = len(view.log)
-        self._undos.append((change.at, change.apply(self.cluster)))
+        self._undos.append((event.at, event.apply(self.cluster)))
         view.withheld.update(view.log[read:])
+
+
+def _order(event: TimelineEvent) -> tuple[float, bool, str]:
+    return event.order
 
 
 def _ends(
@@ -228,18 +236,18 @@ def _ends(
 
 
 def _supply(
-    *, cluster: ClusterView, changes: Iterable[TimelineEvent], now: float
+    *, cluster: ClusterView, events: Iterable[TimelineEvent], now: float
 ) -> dict[str, tuple[list[int], list[float]]]:
-    """By pool: the GPUs that are free at most, now and after each end, and when that is."""
+    """By pool: an upper bound on the free GPUs now and after each end, and the times of these."""
     supply = {
         pool: ([sum(max(0, amount[0]) for amount in view.free)], [now])
         for pool, view in cluster.pools.items()
     }
-    for change in changes:
-        allocation = cluster.pools[change.pool].allocations[change.gang.uid]
-        free, moments = supply[change.pool]
+    for event in events:
+        allocation = cluster.pools[event.pool].allocations[event.gang.uid]
+        free, times = supply[event.pool]
         free.append(free[-1] + sum(amount[0] for amount in allocation.amounts.values()))
-        moments.append(change.at)
+        times.append(event.at)
     return supply
 
 

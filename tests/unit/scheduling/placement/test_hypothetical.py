@@ -37,7 +37,7 @@ def searched(random: Random) -> Search:
         "new", nodes=random.randint(1, 4), gpus=random.randint(1, 4), required_level=level
     )
     cache = CycleCache()
-    cache.waiting(snapshot=snapshot, pending=[wanted])
+    cache.pending(snapshot=snapshot, pending=[wanted])
     cluster_view = cache.cluster_view(snapshot=snapshot, policy=Policy())
     search = cluster_view.search(gang=wanted, pool="h100", pods=wanted.nodes)
     assert isinstance(search, Search)

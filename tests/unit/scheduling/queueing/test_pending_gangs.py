@@ -22,60 +22,60 @@ def crowd(count: int, *, since: int = 0) -> list[Gang]:
     ]
 
 
-def stands(waiting: PendingGangs, gangs: list[Gang]) -> bool:
-    line = sorted(gangs, key=order_key)
-    chains = sorted((one for chain in waiting.chains for one in chain), key=order_key)
+def is_consistent(pending: PendingGangs, gangs: list[Gang]) -> bool:
+    expected = sorted(gangs, key=order_key)
+    chains = sorted((each for chain in pending.chains for each in chain), key=order_key)
     return (
-        waiting.gangs == line == chains
-        and waiting.uids == [one.uid for one in line]
-        and len(waiting.told) == len(line)
-        and [waiting.place(one) for one in line] == list(range(len(line)))
-        and all(list(chain) == sorted(chain, key=order_key) for chain in waiting.chains)
+        pending.gangs == expected == chains
+        and pending.uids == [each.uid for each in expected]
+        and len(pending.blocked) == len(expected)
+        and [pending.index(each) for each in expected] == list(range(len(expected)))
+        and all(list(chain) == sorted(chain, key=order_key) for chain in pending.chains)
     )
 
 
 @pytest.mark.parametrize("changes", [1, 30, 700])
-def test_the_line_is_sorted_after_any_number_of_changes(changes: int) -> None:
-    chance, waiting, gangs = Random(changes), PendingGangs(EquivalenceClasses()), crowd(800)
-    waiting.update(gangs)
-    assert stands(waiting, gangs)
+def test_the_gangs_are_sorted_after_any_number_of_changes(changes: int) -> None:
+    chance, pending, gangs = Random(changes), PendingGangs(EquivalenceClasses()), crowd(800)
+    pending.update(gangs)
+    assert is_consistent(pending, gangs)
     for step in range(3):
         went = chance.sample(gangs, changes)
         came = crowd(changes, since=1000 * (step + 1))
-        left = [one for one in gangs if one not in went]
+        left = [each for each in gangs if each not in went]
         gangs = [*left, *came] if step % 2 else [*came, *left]
-        waiting.update(gangs)
-        assert stands(waiting, gangs)
-        assert sorted(waiting.gone, key=order_key) == sorted(went, key=order_key)
-        assert waiting.fresh == sorted(came, key=order_key)
+        pending.update(gangs)
+        assert is_consistent(pending, gangs)
+        assert sorted(pending.removed, key=order_key) == sorted(went, key=order_key)
+        assert pending.added == sorted(came, key=order_key)
 
 
-def test_who_comes_last_is_new_and_nobody_is_gone() -> None:
-    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
-    waiting.update(gangs)
+def test_an_appended_gang_is_added_and_none_is_removed() -> None:
+    pending, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
+    pending.update(gangs)
     late = gang("late", priority=9)
-    waiting.update([*gangs, late])
-    assert stands(waiting, [*gangs, late])
-    assert (waiting.fresh, waiting.gone) == ([late], [])
-    waiting.update([*gangs, late])
-    assert (waiting.fresh, waiting.gone) == ([], [])
+    pending.update([*gangs, late])
+    assert is_consistent(pending, [*gangs, late])
+    assert (pending.added, pending.removed) == ([late], [])
+    pending.update([*gangs, late])
+    assert (pending.added, pending.removed) == ([], [])
 
 
 @pytest.mark.parametrize("changes", [5, 300])
-def test_what_they_were_told_goes_with_them(changes: int) -> None:
-    refusal = Rejection(reason=BlockReason.EXCEEDS_QUOTA, message="no quota")
-    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(800)
-    waiting.update(gangs)
-    waiting.told[:] = refusal.of_all(waiting.gangs)
+def test_answers_move_with_their_gangs(changes: int) -> None:
+    rejection = Rejection(reason=BlockReason.EXCEEDS_QUOTA, message="no quota")
+    pending, gangs = PendingGangs(EquivalenceClasses()), crowd(800)
+    pending.update(gangs)
+    pending.blocked[:] = rejection.of_all(pending.gangs)
     left, came = gangs[changes:], crowd(changes, since=1000)
-    waiting.update([*came, *left])
-    told = dict(zip(waiting.uids, waiting.told, strict=True))
-    assert [told[one.uid] for one in left] == list(refusal.of_all(left))
-    assert [told[one.uid] for one in came] == [None] * changes
+    pending.update([*came, *left])
+    blocked = dict(zip(pending.uids, pending.blocked, strict=True))
+    assert [blocked[each.uid] for each in left] == list(rejection.of_all(left))
+    assert [blocked[each.uid] for each in came] == [None] * changes
 
 
 @pytest.mark.parametrize(
-    "twins",
+    "duplicated",
     [
         lambda gangs: [*gangs, gangs[3]],
         lambda gangs: [*gangs[:3], gangs[4], *gangs[4:]],
@@ -84,30 +84,30 @@ def test_what_they_were_told_goes_with_them(changes: int) -> None:
         lambda gangs: [gangs[0], gangs[0], *reversed(gangs)],
     ],
 )
-def test_nobody_waits_twice_and_the_line_stays_as_it_was(
-    twins: Callable[[list[Gang]], list[Gang]],
+def test_a_gang_listed_twice_raises_and_changes_nothing(
+    duplicated: Callable[[list[Gang]], list[Gang]],
 ) -> None:
-    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
-    waiting.update(gangs)
+    pending, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
+    pending.update(gangs)
     with pytest.raises(ValueError, match="waits twice"):
-        waiting.update(twins(gangs))
-    assert stands(waiting, gangs)
-    waiting.update(gangs[1:])
-    assert stands(waiting, gangs[1:])
+        pending.update(duplicated(gangs))
+    assert is_consistent(pending, gangs)
+    pending.update(gangs[1:])
+    assert is_consistent(pending, gangs[1:])
 
 
-def test_who_is_admitted_does_not_wait() -> None:
-    waiting, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
-    waiting.update(gangs)
-    waiting.reject(["somebody"])
+def test_an_admitted_gang_must_not_be_pending() -> None:
+    pending, gangs = PendingGangs(EquivalenceClasses()), crowd(10)
+    pending.update(gangs)
+    pending.reject_admitted(["other"])
     with pytest.raises(ValueError, match="admitted already"):
-        waiting.reject(["somebody", gangs[4].uid])
+        pending.reject_admitted(["other", gangs[4].uid])
 
 
-def test_an_equal_gang_that_is_another_object_takes_the_place() -> None:
+def test_an_equal_gang_that_is_another_object_replaces_it() -> None:
     old, new = gang("a"), gang("a")
-    waiting = PendingGangs(EquivalenceClasses())
-    waiting.update([old])
-    waiting.update([new])
-    assert stands(waiting, [new])
-    assert waiting.gangs[0] is new
+    pending = PendingGangs(EquivalenceClasses())
+    pending.update([old])
+    pending.update([new])
+    assert is_consistent(pending, [new])
+    assert pending.gangs[0] is new
