@@ -14,33 +14,33 @@ from drumline.api.policy import SchedulingPolicy
 
 
 class SettingsError(ValueError):
-    """A variable that cannot be used; names it and says what would do."""
+    """A variable with an invalid value; the message names it and says what is valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What one operator process is told by its Deployment."""
+    """The settings of one operator process, from the environment of its Deployment."""
 
     namespace: str = "drumline-system"
     """DRUMLINE_NAMESPACE: where the operator runs and keeps its Lease."""
     identity: str = "drumline"
     """DRUMLINE_POD_NAME: holder identity in the Lease; the host's name by default."""
     trainer_image: str = "drumline/trainer:dev"
-    """DRUMLINE_TRAINER_IMAGE: for jobs of the bundled trainer that name none."""
+    """DRUMLINE_TRAINER_IMAGE: for jobs of the bundled trainer without trainer.image."""
     operator_image: str = "drumline/operator:dev"
-    """DRUMLINE_OPERATOR_IMAGE: also runs the container by which own-template gangs meet."""
+    """DRUMLINE_OPERATOR_IMAGE: also the image of the join container of gangs with a template."""
     signing_key_file: Path = Path("/var/run/drumline/signing/key")
-    """DRUMLINE_SIGNING_KEY_FILE: the key that all job tokens are derived from."""
+    """DRUMLINE_SIGNING_KEY_FILE: the key from which all job tokens are derived."""
     priority_class: str = "drumline-training-pods"
-    """DRUMLINE_PRIORITY_CLASS: of every training pod; a job's own priority is in its object."""
+    """DRUMLINE_PRIORITY_CLASS: of every training pod; the priority of a job is in its spec."""
     lease_seconds: int = 15
     """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease; 13 or more."""
     progress_seconds: float = 60.0
     """DRUMLINE_PROGRESS_SECONDS: at least this long between two refreshes of a job's figures."""
     preemption_seconds: float = 300.0
-    """DRUMLINE_PREEMPTION_SECONDS: how long a job that gives way to another may take to save."""
+    """DRUMLINE_PREEMPTION_SECONDS: how long a preempted job may take to save."""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
-    """DRUMLINE_SCHEDULING: JSON with the owner's choices: waiting, order, reservations, ..."""
+    """DRUMLINE_SCHEDULING: JSON with the scheduling policy: waiting, order, reservations, ..."""
     capture_file: Path = Path("/tmp/drumline-capture.json")  # noqa: S108 - the pod's own emptyDir
     """DRUMLINE_CAPTURE_FILE: where a scheduling cycle is written when SIGUSR1 asks for one."""
     log_level: str = "info"
@@ -70,10 +70,10 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """Read DRUMLINE_* variables; what is absent or empty keeps its default.
+    """Read DRUMLINE_* variables; absent and empty ones keep their defaults.
 
     Raises:
-        SettingsError: a value that cannot be used.
+        SettingsError: a value is invalid.
     """
     read = _Reader(environment)
     defaults = Settings()

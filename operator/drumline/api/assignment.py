@@ -1,8 +1,12 @@
-"""Where the members of a gang are, as status keeps it: small enough for thousands of them.
+"""The nodes of a gang's members, as stored in status: small enough for thousands of members.
 
-A member is known by its *index*, which never changes while it lives, and by its *birth*, the
-generation its pod was created in. Ranks are counted by *position*: the order of the live indices.
-Names of nodes share a prefix, births are written once for all but the exceptions.
+A member is identified by its *index*, which never changes, and its *pod generation*, the generation
+in which its pod was created. Ranks follow *position*: the order of the present indices. The common
+prefix of the node names is stored once, and the pod generation once for all but the exceptions.
+
+Example: nodes gpu-1, gpu-2, gpu-7 of members 0, 1, 3, where member 3 was replaced in generation 2:
+prefix "gpu-", nodes ["1", "2", "7"], generation 1, replaced [{generation 2, indices [3]}],
+absent [2].
 """
 
 from __future__ import annotations

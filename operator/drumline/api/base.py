@@ -1,4 +1,4 @@
-"""What all kinds share: the model base (camelCase on the wire), CEL rules, schema markers."""
+"""Shared by all kinds: the model base (camelCase on the wire), CEL rules, schema markers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_GENERATION = f"{GROUP}/generation"
 LABEL_NODES = f"{GROUP}/nodes"
-"""Size of the pod's gang: one budget a size, and no pod has two."""
+"""Size of the pod's gang: there is one PodDisruptionBudget for each size."""
 LABEL_QUEUE = f"{GROUP}/queue"
 
 
@@ -33,14 +33,14 @@ class Rule:
     message_expression: str | None = None
     """CEL that gives a message with figures; the server falls back to `message` if it fails."""
     field_path: str | None = None
-    """The field to blame, relative to the object that carries the rule: `.nodes`."""
+    """The invalid field, relative to the object that has the rule: `.nodes`."""
 
 
 class ApiModel(BaseModel):
     """Base of every part of a custom resource.
 
     `rules` become CEL validations of this object in the CRD; the docstring under a field becomes
-    its description. Unknown fields are ignored here: the API server has pruned or refused them.
+    its description. Unknown fields are ignored here: the API server has pruned or rejected them.
     """
 
     model_config = ConfigDict(
@@ -54,7 +54,7 @@ class ApiModel(BaseModel):
 
 
 def keyed_by(key: str) -> JsonDict:
-    """Schema marker of a list whose items are told apart by `key`: duplicates are refused."""
+    """Schema marker of a list whose items are identified by `key`: duplicates are rejected."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 

@@ -11,7 +11,7 @@ from drumline.api.base import ApiModel, Timestamp
 
 
 class ConditionType(StrEnum):
-    """What can be said of a TrainingJob. Absence means unknown."""
+    """Types of a TrainingJob's conditions. An absent condition is unknown."""
 
     ADMITTED = "Admitted"
     PLACED = "Placed"
@@ -81,10 +81,10 @@ class Reason(StrEnum):
 
 
 class DisruptionKind(StrEnum):
-    """What makes a job, or the members on one node, go."""
+    """Why a job, or its members on one node, have to leave."""
 
     PREEMPTION = "Preemption"
-    """A job of more importance needs the GPUs."""
+    """Another job is entitled to the GPUs."""
     SPOT_RECLAIM = "SpotReclaim"
     MAINTENANCE = "Maintenance"
     DRAIN = "Drain"

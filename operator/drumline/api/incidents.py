@@ -1,4 +1,4 @@
-"""What status keeps of faults: the last incidents in figures, budgets by class, GPU-seconds.
+"""The parts of status about faults: the last incidents, budgets by class, GPU-seconds.
 
 Times are whole milliseconds or seconds: the API conventions want no floating point numbers.
 """

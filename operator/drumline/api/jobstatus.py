@@ -24,24 +24,24 @@ class CheckpointStatus(ApiModel):
 
 
 class DisruptionStatus(ApiModel):
-    """The job, or some of its members, will have to go; its agents are asked to save first."""
+    """The job, or some of its members, will have to leave; its agents are asked to save first."""
 
     id: ObjectName
     """Names the notice that the agents get."""
     kind: DisruptionKind
-    """What is coming."""
+    """Kind of the disruption."""
     by: ObjectName
     """The job that needs the GPUs, as namespace/name, or the source of a node's signal."""
     by_uid: Annotated[str, Field(max_length=64)] = ""
     """Uid of that job."""
     reason: Annotated[str, Field(max_length=1024)] = ""
-    """What is coming, with figures and names."""
+    """The reason, with figures and names."""
     requested_at: Timestamp
     """When it became known."""
     deadline: Timestamp
     """Until then a checkpoint is waited for; afterwards the last verified one counts."""
     indices: Indices | None = None
-    """Members that have to go; absent: all."""
+    """Members that have to leave; absent: all."""
 
 
 class TrainingJobStatus(ApiModel):
@@ -62,7 +62,7 @@ class TrainingJobStatus(ApiModel):
     assignment: Assignment | None = None
     """Nodes and pods of the current generation."""
     nominated: PoolNodes | None = None
-    """Nodes that jobs of less importance give up for this one: held against all others."""
+    """Nodes that are held for this job until its victims have left them, or until it moves."""
     disruption: DisruptionStatus | None = None
     """What the agents were asked to save for; absent once the members are gone."""
     image: Annotated[str | None, Field(max_length=512)] = None
@@ -70,7 +70,7 @@ class TrainingJobStatus(ApiModel):
     queued_at: Timestamp | None = None
     """When the job began to wait; kept over preemption."""
     expected_start: Timestamp | None = None
-    """While it waits near the head of the line: it starts as likely before this moment as after it.
+    """While it waits near the head of the queue: it starts as likely before this time as after it.
     A forecast from how long running jobs may still run; it knows of no job that comes later."""
     expected_start_by: Timestamp | None = None
     """Nine in ten such forecasts are before this moment."""
@@ -97,7 +97,7 @@ class TrainingJobStatus(ApiModel):
     checkpoint: CheckpointStatus | None = None
     """Newest verified checkpoint."""
     incident: Annotated[str | None, Field(max_length=8192)] = None
-    """Last words of the pod that failed; outlives the pods."""
+    """Final report of the pod that failed; outlives the pods."""
     last_incident: IncidentStatus | None = None
     """The newest fault and the recovery from it, in figures."""
     earlier_incidents: Annotated[list[IncidentStatus] | None, Field(max_length=7)] = None

@@ -1,8 +1,8 @@
-"""Decoded JSON -> model, for what the API server stored.
+"""Decoded JSON -> model, for objects that the API server stored.
 
-The server has validated every object, but by the schema of its day: one stored before an upgrade
-may not be what today's models say. That is an error of the one object, with the field's path, and
-never of the process that reads it.
+The server validated every object, but with the schema of that time: an object stored before an
+upgrade may not match the current models. That is an error of this object, with the path of the
+field, and never stops the process that reads it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Model = TypeVar("Model", bound=ApiModel)
 
 
 class ApiError(ValueError):
-    """An object that is not what its model says.
+    """An object that does not match its model.
 
     Attributes:
-        path: the first field at fault, as `kubectl explain` spells it: `spec.trainer.steps`.
+        path: the first invalid field, as `kubectl explain` spells it: `spec.trainer.steps`.
     """
 
     def __init__(self, *, path: str, problem: str) -> None:
@@ -33,9 +33,9 @@ def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
     """`raw` as a value of `model`; fields the model does not know are ignored.
 
     Args:
-        model: What it should be.
-        raw: Decoded JSON.
-        at: Where `raw` is in its object, for the paths of errors: `spec`.
+        model: the expected model.
+        raw: decoded JSON.
+        at: the path of `raw` in its object, for error messages: `spec`.
 
     Raises:
         ApiError: a field is missing, of the wrong type or out of its bounds.

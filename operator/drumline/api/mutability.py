@@ -1,8 +1,8 @@
-"""What of a TrainingJob may change when: the table, and the transition rules made of it.
+"""Which fields of a TrainingJob may change when: the table, and its CEL transition rules.
 
 A running gang was placed, admitted against a quota and configured from the spec, so most of it
 may change only while the job is suspended: the old object has `suspend: true`, and its status no
-assignment any more, as until then pods of the old spec may stand on their nodes (resuming in the
+assignment any more, because until then pods of the old spec may run (resuming in the
 same update is fine). What a checkpoint depends on never changes: a new job continues from it.
 Everything not named here may change at any time.
 """
@@ -34,7 +34,7 @@ ONLY_WHILE_SUSPENDED: Final = (
 """Fields of `spec`."""
 
 _DEFAULTED: Final = frozenset({"queue", "nodes", "gpusPerNode"})
-"""Those that every stored object has."""
+"""Fields that every stored object has."""
 
 _GAVE_BACK: Final = "(!has(oldSelf.status) || !has(oldSelf.status.assignment))"
 _STATUS_WRITE: Final = (
@@ -58,7 +58,7 @@ def _spec_unchanged(field: str) -> str:
 
 
 def only_while_suspended(fields: Sequence[str]) -> Rule:
-    """These fields of the spec may change when the job held no node and was suspended before.
+    """These fields of the spec may change if the job was suspended and had no assignment before.
 
     A rule of the whole object, as it reads spec and status, and one for all fields: the API server
     works out all rules at every write of a status, and each look at a field of the spec has it copy
@@ -75,7 +75,7 @@ def only_while_suspended(fields: Sequence[str]) -> Rule:
 
 
 def _complaint(field: str, *, suspend: str) -> str:
-    """CEL of what is said about a field: nothing if it is unchanged."""
+    """CEL of the message about a field: empty if it is unchanged."""
     wait = f"spec.{field}: wait until the job has given its nodes back (phase Suspended). "
     asleep = f"oldSelf.spec.suspend ? '{wait}' : 'spec.{field}: {field} {suspend}. '"
     return f"({_spec_unchanged(field)} ? '' : {asleep})"
@@ -100,7 +100,7 @@ def never_added_or_removed(field: str, *, instead: str) -> Rule:
 
 
 JOB_RULES: Final = (only_while_suspended(ONLY_WHILE_SUSPENDED),)
-"""Of the whole object."""
+"""Rules of the whole object."""
 
 SPEC_RULES: Final = (
     never_added_or_removed("trainer", instead="create a new job"),

@@ -12,18 +12,18 @@ from drumline_trainer.config import DataParallel, Schedule
 Degree = Annotated[int, Field(ge=1, le=4096)]
 
 
-def _one_of(kind: type[DataParallel | Schedule]) -> dict[str, Any]:
+def _enum_of(kind: type[DataParallel | Schedule]) -> dict[str, Any]:
     return {"enum": [str(member) for member in kind]}
 
 
 class ParallelismSpec(ApiModel):
-    """Degrees that divide the ranks; those that are left over see different samples.
+    """Degrees that divide the ranks; those that remain are data-parallel.
 
     Ranks that share a tensor or a sequence are next to each other, so a node holds whole groups
     where its GPUs divide by the degree; stages of a pipeline are the farthest apart.
     """
 
-    data_parallel: Annotated[str, Field(json_schema_extra=_one_of(DataParallel))] = "fsdp"
+    data_parallel: Annotated[str, Field(json_schema_extra=_enum_of(DataParallel))] = "fsdp"
     """What ranks that see different samples share out: ddp nothing, zero1 the optimizer's state,
     zero2 gradients too, fsdp weights too; parameter-server keeps what is updated on servers.
     Default: fsdp."""
@@ -35,7 +35,7 @@ class ParallelismSpec(ApiModel):
     """Ranks that share every sequence. Default: 1."""
     pipeline: Degree = 1
     """Groups of ranks that hold different layers. Default: 1."""
-    schedule: Annotated[str, Field(json_schema_extra=_one_of(Schedule))] = "1f1b"
+    schedule: Annotated[str, Field(json_schema_extra=_enum_of(Schedule))] = "1f1b"
     """In which order a pipeline works on its micro-batches. Default: 1f1b."""
     expert: Degree = 1
     """Ranks that share the experts of a mixture, taken from those that see different samples.

@@ -1,9 +1,9 @@
-"""The pod template of one's own: an allow-list, not a PodSpec.
+"""The pod template of a TrainingJob: an allow-list, not a PodSpec.
 
-What is missing here is missing on purpose: nodeName, schedulerName, host namespaces, privilege,
+Fields are left out on purpose: nodeName, schedulerName, host namespaces, privilege,
 service accounts and init containers belong to the operator or to the cluster's administrator. The
-CEL rules below refuse what is spelled inside an allowed field and would still reach past it: the
-variables and mount points by which the operator wires the gang together.
+CEL rules below reject values of allowed fields that would bypass the allow-list: the variables and
+mount points with which the operator connects the gang.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RESERVED_ENV: Final = (
     "HYDRA_HOST_FILE",
 )
 """Variables the operator sets for torchrun, JAX and MPI, and those that reach into the loader or
-the container runtime. A template that names one is refused."""
+the container runtime. A template with such a name is rejected."""
 
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""

@@ -1,7 +1,7 @@
-"""The choices of a cluster's owner about scheduling: `scheduling` in the chart's values.
+"""The scheduling policy of a cluster: `scheduling` in the chart's values.
 
-Not a kind of its own: the operator gets it from its Deployment, and `drumline decide --policy` from
-a file with the same keys. Unlike a kind it refuses keys it does not know, as nobody else would.
+Not a kind: the operator reads it from its Deployment, and `drumline decide --policy` from a file
+with the same keys. Unlike a kind it rejects unknown keys, because no API server prunes them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from drumline.api.base import ApiModel
 
 
 class MovesPolicy(ApiModel):
-    """How much moving running jobs may cost: all who are on their way at a time."""
+    """How much moving running jobs may cost, over all jobs that move at the same time."""
 
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[int, Field(ge=1, le=1000)] = 8
     """The most jobs that are moved at a time. Default: 8."""
     gpu_seconds: Annotated[float, Field(ge=0, le=1e12)] = 3600.0
-    """The most GPU-seconds that they may lose together, restarts counted. Default: 3600."""
+    """The most GPU-seconds that they may lose together, restarts included. Default: 3600."""
 
 
 class SchedulingPolicy(ApiModel):

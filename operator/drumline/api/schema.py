@@ -13,8 +13,8 @@ construct our models use:
     ApiModel.rules       x-kubernetes-validations
     titles               dropped; docstrings and attribute docstrings stay as descriptions
 
-Whatever else a model might bring (unions, tuples, exclusive bounds, recursion) is refused by name
-in `_check`, so a schema that leaves this module is structural or the build fails.
+Any other construct (unions, tuples, exclusive bounds, recursion) is rejected by name in `_check`,
+so either the schema is structural or the build fails.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def structural_schema(model: type[ApiModel]) -> Schema:
 
 
 class StructuralSchema(GenerateJsonSchema):
-    """Pydantic's generator, with the constructs in which CRDs differ replaced."""
+    """Pydantic's generator with the constructs replaced in which CRDs differ."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         """An optional field is its inner type: absent, never null."""
@@ -148,7 +148,7 @@ def _rule(rule: Rule) -> Schema:
 def _inline(
     node: Any, definitions: dict[str, Schema], *, path: str, open_references: tuple[str, ...]
 ) -> Any:
-    """`node` with every `$ref` replaced; what stands beside a reference wins over its target."""
+    """`node` with every `$ref` replaced; keys beside a reference override its target."""
     if isinstance(node, list):
         items = cast("list[Any]", node)
         return [
@@ -184,7 +184,7 @@ def _prose(text: str) -> str:
 
 
 def _check(schema: Schema, *, path: str) -> None:
-    """Refuse everything a structural schema may not hold, and everything without a bound."""
+    """Reject what a structural schema may not contain, and everything without a bound."""
     where = path or "(root)"
     for keyword, value in schema.items():
         if keyword == "properties":

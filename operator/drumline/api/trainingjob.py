@@ -1,4 +1,4 @@
-"""TrainingJob: the thing an ML engineer writes.
+"""TrainingJob: the object that an ML engineer writes.
 
 Exactly one of `trainer` (the bundled trainer) and `template` (any image and command) is given.
 What may change when is the table in `mutability`; the status half is in `jobstatus`.
@@ -142,7 +142,7 @@ class RecoverySpec(ApiModel):
 class GroupSpec(ApiModel):
     """Jobs of one namespace that start together or not at all, such as actors and a learner.
 
-    Only the first start is shared: whoever loses its places later comes back by itself.
+    Only the first start is shared: a job that loses its nodes later is placed again alone.
     """
 
     name: Name
@@ -175,7 +175,7 @@ class TrainingJobSpec(ApiModel):
         ]
         | None
     ) = None
-    """PriorityClass that orders the job among others; its pods carry Drumline's own class. Absent:
+    """PriorityClass that orders the job in its queue; its pods carry Drumline's own class. Absent:
     the cluster's default class, else 0."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Pods of the gang, one on each node or share of a node. Default: 1. Changes only while
@@ -191,8 +191,8 @@ class TrainingJobSpec(ApiModel):
     """GpuPool the gang must run in; absent: any pool the queue has quota in. Changes only while
     suspended."""
     gpu_pools: Annotated[list[Name] | None, Field(min_length=1, max_length=16)] = None
-    """GpuPools the gang may run in, the one it would rather have first: it starts in the first
-    that has room. Instead of gpuPool. Changes only while suspended."""
+    """GpuPools the gang may run in, in order of preference: it starts in the first that has room.
+    Instead of gpuPool. Changes only while suspended."""
     topology: TopologyRequest | None = None
     """Where in the network the gang must or should sit, and which pods belong together. Changes
     only while suspended."""
@@ -216,7 +216,7 @@ class TrainingJobSpec(ApiModel):
     """The bundled trainer; {} trains the tiny model. Exactly one of trainer and template. Changes
     only while suspended, its model never."""
     template: PodTemplate | None = None
-    """Any image and command of one's own, gang-scheduled the same way. Exactly one of trainer and
+    """Any image and command, gang-scheduled the same way. Exactly one of trainer and
     template. Changes only while suspended."""
     checkpoint: CheckpointSpec | None = None
     """Where the bundled trainer keeps durable checkpoints; absent: a restart begins at step 0.
@@ -229,9 +229,9 @@ class TrainingJobSpec(ApiModel):
     """Seconds from admission until all pods run, image pulls included; then the gang gives its
     GPUs back and queues again. Default: 600."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
-    """Seconds the job may run before it fails, since it last started on its places: suspension and
-    waiting do not count, and after them it begins anew, as in a batch/v1 Job. Also by when the
-    scheduler counts on its GPUs again. Absent: no limit."""
+    """Seconds the job may run before it fails, since its last start: suspension and waiting do
+    not count, and after them it starts again from zero, as in a batch/v1 Job. Also when the
+    scheduler expects its GPUs to be free again. Absent: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after its end until the job is deleted; absent: it stays."""
     managed_by: (

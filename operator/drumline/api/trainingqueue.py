@@ -36,7 +36,7 @@ class PoolQuota(ApiModel):
 
 
 class PreemptionRules(ApiModel):
-    """For whom the jobs of this queue may make others give way."""
+    """Which jobs the jobs of this queue may preempt."""
 
     within_queue: Literal["Never", "LowerPriority"] = "LowerPriority"
     """Jobs of its own queue and of those it shares a cohort with that have a lower priority and
@@ -67,9 +67,9 @@ class TrainingQueueSpec(ApiModel):
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
     preemption: PreemptionRules = PreemptionRules()
-    """For whom jobs of this queue may make others give way."""
+    """Which jobs the jobs of this queue may preempt."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
-    """Jobs of this queue are not made to give way before they have held their GPUs for so long.
+    """Jobs of this queue are not preempted before they have held their GPUs for so long.
     Default: 0."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -115,7 +115,7 @@ class TrainingQueueStatus(ApiModel):
 
 
 class TrainingQueue(ApiModel):
-    """A team's share of the GPUs: quotas by GpuPool, and who may use them."""
+    """A team's share of the GPUs: quotas by GpuPool, and which namespaces may use them."""
 
     KIND: ClassVar[str] = "TrainingQueue"
 

@@ -1,7 +1,7 @@
-"""Volumes of a pod template of one's own, and where they may be mounted.
+"""Volumes of a pod template, and where they may be mounted.
 
-A volume is a claim, a Secret or a ConfigMap of the job's namespace, or scratch space. What the
-operator or the kubelet mounts cannot be covered: the gang's hosts, tokens, the kernel's folders.
+A volume is a claim, a Secret or a ConfigMap of the job's namespace, or scratch space. Mounts of the
+operator and the kubelet cannot be hidden: the gang's hosts, tokens, the kernel's folders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Several announcements about one node -> what is to be done about it, and until when.
+"""Several announcements about one node -> one disruption with one deadline.
 
-One reclaim often shows as three marks (a cordon, a taint, a label). They are one disruption: the
-most telling kind names it, and the earliest deadline counts.
+A reclaim often shows as three signals (a cordon, a taint, a label). They are one disruption: the
+most specific kind names it, and the earliest deadline counts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from drumline.api.conditions import DisruptionKind
 from drumline.disruption.model import Disruption
 
 AnnouncedDisruptions = dict[tuple[str, DisruptionKind], Disruption]
-"""What is announced about one node, by source and kind."""
+"""The disruptions announced for one node, by source and kind."""
 
-_TELLING = (
+_MOST_SPECIFIC_FIRST = (
     DisruptionKind.SPOT_RECLAIM,
     DisruptionKind.HARDWARE,
     DisruptionKind.UNHEALTHY,
@@ -23,39 +23,49 @@ _TELLING = (
     DisruptionKind.SCALE_DOWN,
     DisruptionKind.DRAIN,
 )
-"""Best explanation first: a cordon is part of most of the others."""
+"""A cordon is last: it is part of most of the others."""
 
 
 def merged(announced: Iterable[Disruption]) -> Disruption | None:
-    """The one disruption of a node; None where nothing is announced.
+    """The disruption of a node; None if none is announced.
 
-    The surest announcements alone decide: its kind, its source, and the earliest deadline.
+    Only the announcements with the highest confidence count.
+
+    Example: Drain (certain, no deadline), SpotReclaim (certain, t=120), Maintenance (possible,
+    t=60): the result is SpotReclaim, certain, t=120.
     """
     every = list(announced)
     if not every:
         return None
-    sure = max(one.confidence for one in every)
-    surest = [one for one in every if one.confidence == sure]
-    chief = min(surest, key=lambda one: (_TELLING.index(one.kind), one.source))
-    deadlines = [one.deadline for one in surest if one.deadline is not None]
-    return replace(chief, deadline=min(deadlines, default=None))
+    highest = max(disruption.confidence for disruption in every)
+    surest = [disruption for disruption in every if disruption.confidence == highest]
+    named = min(
+        surest,
+        key=lambda disruption: (_MOST_SPECIFIC_FIRST.index(disruption.kind), disruption.source),
+    )
+    deadlines = [disruption.deadline for disruption in surest if disruption.deadline is not None]
+    return replace(named, deadline=min(deadlines, default=None))
 
 
 def keep_earliest_deadlines(
     before: AnnouncedDisruptions, seen: Iterable[Disruption]
 ) -> AnnouncedDisruptions:
-    """What is announced now, each with the earliest deadline it ever had.
+    """The disruptions announced now, each with the earliest deadline that it ever had.
 
-    A deadline worked out from the time of looking would move with every look.
+    Otherwise a deadline computed from the time of reading would move with every reading.
 
     Args:
-        before: what `held` returned at the last look at this node.
-        seen: what `signals_of` says now.
+        before: what this function returned when this node was read last.
+        seen: what `announced_disruptions` returns now.
     """
     kept: AnnouncedDisruptions = {}
-    for one in seen:
-        key = (one.source, one.kind)
+    for disruption in seen:
+        key = (disruption.source, disruption.kind)
         known = before.get(key)
-        deadlines = [d.deadline for d in (one, known) if d is not None and d.deadline is not None]
-        kept[key] = replace(one, deadline=min(deadlines, default=None))
+        deadlines = [
+            announced.deadline
+            for announced in (disruption, known)
+            if announced is not None and announced.deadline is not None
+        ]
+        kept[key] = replace(disruption, deadline=min(deadlines, default=None))
     return kept

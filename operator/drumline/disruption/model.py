@@ -1,8 +1,8 @@
-"""What a node shows, and what it means.
+"""Facts about a node and the disruptions that are announced for it.
 
-A `Disruption` says that a node will stop to serve: why, until when its pods may stay, who said so
-and how sure that is. The operator saves and moves the members on it when it is `CERTAIN`, keeps
-new gangs away from it when it is at least `LIKELY`, and only tells of it otherwise.
+A `Disruption` says that a node will go out of service: the kind, the deadline for its pods, the
+source and the confidence. The operator saves and moves the members on the node if it is `CERTAIN`,
+places no new gangs on it if it is at least `LIKELY`, and only counts it in a metric otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TaintFact:
     effect: str
     value: str = ""
     added_at: float | None = None
-    """Seconds since the epoch, where whoever added it said when."""
+    """Seconds since the epoch; None if the taint has no timeAdded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,14 @@ class ConditionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What is known of one node, as far as anybody uses it to announce a disruption."""
+    """The parts of a Node object in which disruptions are announced."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[TaintFact, ...] = ()
     conditions: tuple[ConditionFact, ...] = ()
-    """At least those that say something is wrong."""
+    """At least the conditions that report a problem."""
     unschedulable: bool = False
     """Cordoned."""
     terminating: bool = False
@@ -54,24 +54,24 @@ class NodeFacts:
 
 
 class Confidence(IntEnum):
-    """How sure it is that the node stops to serve."""
+    """How sure it is that the node goes out of service."""
 
     POSSIBLE = 1
-    """May well not happen: told, nothing else."""
+    """May well not happen: only counted in a metric."""
     LIKELY = 2
-    """No new gang is placed there; who is there stays."""
+    """No new gang is placed there; members on the node stay."""
     CERTAIN = 3
-    """Who is there saves and leaves."""
+    """Members on the node save and leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disruption:
-    """One announcement that a node stops to serve."""
+    """One announcement that a node goes out of service."""
 
     node: str
     kind: DisruptionKind
     source: str
-    """Who says so, in its own word: a taint's key, a condition's type."""
+    """The key of the taint or label, or the type of the condition, that announces it."""
     deadline: float | None = None
     """Until then the node's pods may run (seconds since the epoch); None: until they are gone."""
     confidence: Confidence = Confidence.CERTAIN

@@ -1,12 +1,12 @@
-"""The signals that are one mark of a node each: who sets it, what it means, how long is left.
+"""The signals that are one taint, label or condition: what it announces, with what notice.
 
-`notice_seconds` is what the component grants by default, counted from the mark's own time where it
-carries one. Signals that take more than one mark to read are functions in `signals`.
+`notice_seconds` is the component's default, counted from the time of the taint or condition if it
+has one. Signals that depend on more than one field of the node are functions in `signals`.
 
-Left out on purpose: `not-ready` and `unreachable` (a node that the API server does not hear may
-train on: its agent's silence decides), pressure taints (they only repel new pods), labels that say
-what a node is rather than what happens to it (`gke-spot`, `scalesetpriority=spot`), and Events of
-nodes (they are no state: a watch that begins later never sees them).
+Left out on purpose: `not-ready` and `unreachable` (a node whose kubelet the API server does not
+hear may still train: the silence of its agent decides), pressure taints (they only repel new pods),
+labels that say what a node is instead of what happens to it (`gke-spot`, `scalesetpriority=spot`),
+and Events of nodes (they are no state: a watch that starts later never sees them).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drumline.disruption.model import Confidence
 
 
 class Carrier(StrEnum):
-    """What of a node carries a signal."""
+    """The kind of field of a node in which a signal is."""
 
     TAINT = "taint"
     LABEL = "label"
@@ -28,14 +28,14 @@ class Carrier(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """One row: a mark of a node and what it announces."""
+    """One row: a taint, label or condition, and what it announces."""
 
     carrier: Carrier
     name: str
     """Key of the taint or label, type of the condition."""
     kind: DisruptionKind
     value: str | None = None
-    """Of the taint or label, or the condition's status; None: any."""
+    """Value of the taint or label, or status of the condition; None: any."""
     confidence: Confidence = Confidence.CERTAIN
     notice_seconds: float | None = None
 
@@ -72,7 +72,7 @@ _AWS = (
         name=f"{NTH}/asg-lifecycle-termination",
         kind=DisruptionKind.SCALE_DOWN,
     ),
-    Signal(  # set when a reboot is expected, and taken away after it
+    Signal(  # set when a reboot is expected, and removed after it
         carrier=Carrier.LABEL,
         name=f"{NTH}/action",
         value="UncordonAfterReboot",
@@ -159,7 +159,7 @@ _AZURE = (
         kind=DisruptionKind.MAINTENANCE,
         notice_seconds=AZURE_REBOOT_SECONDS,
     ),
-    Signal(  # a pause of seconds: nobody has to leave for it
+    Signal(  # a pause of seconds: no member has to leave
         carrier=Carrier.CONDITION,
         name="FreezeScheduled",
         value="True",
@@ -170,7 +170,7 @@ _AZURE = (
 )
 
 _AUTOSCALER = (
-    Signal(  # idle enough to go; the mark is taken back when it is used again
+    Signal(  # idle enough to be removed; the taint is removed when the node is used again
         carrier=Carrier.TAINT,
         name="DeletionCandidateOfClusterAutoscaler",
         kind=DisruptionKind.SCALE_DOWN,
@@ -184,7 +184,7 @@ _PROBLEM_DETECTOR = (
         for name in ("KernelDeadlock", "ReadonlyFilesystem", "CorruptDockerOverlay2")
     ),
     *(
-        Signal(  # bad for new pods; what runs already does not notice
+        Signal(  # bad for new pods; running pods are not affected
             carrier=Carrier.CONDITION,
             name=name,
             value="True",

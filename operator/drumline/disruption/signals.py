@@ -1,8 +1,8 @@
-"""One node's marks -> everything that is announced about it.
+"""One node's taints, labels and conditions -> every disruption that is announced for it.
 
-`signals_of` reads the table, then the few signals that take a closer look. A deadline that a
-component states is taken as it is; one that follows from its habit counts from the mark's own time,
-or from `now` where the mark has none: `verdict.held` keeps what was worked out first.
+`announced_disruptions` reads the table, then the few signals that need more than one field. A
+deadline that a component states is used as it is; a default notice counts from the signal's own
+time, or from `now` if it has none: `merge.keep_earliest_deadlines` keeps the first one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drumline.disruption.model import (
 from drumline.disruption.signal_table import AWS_SPOT_SECONDS, NTH, TABLE, Carrier, Signal
 
 AUTOSCALER_SECONDS = 600.0
-"""cluster-autoscaler's max-graceful-termination-sec as it comes."""
+"""cluster-autoscaler's default of --max-graceful-termination-sec."""
 AZURE_PREEMPT_SECONDS = 30.0
 GKE_SPOT_SECONDS = 15.0
 """Of a Spot VM's 30 s, user pods get 15."""
@@ -30,11 +30,11 @@ GKE_GRACEFUL_SECONDS = 3600.0
 GPU_REPAIR_SECONDS = 600.0
 """How long Karpenter's node repair tolerates accelerators that are not ready."""
 SHUTDOWN_SECONDS = 15.0
-"""A kubelet that shuts down has begun to end pods; half of the usual 30 s may be left."""
+"""A kubelet that shuts down already terminates pods; half of the usual 30 s may be left."""
 MAINTENANCE_HORIZON_SECONDS = 900.0
-"""A maintenance announced days ahead is acted upon when it is this near."""
+"""A maintenance announced days ahead counts as certain when it is this near."""
 XID_REPLACE = frozenset({"64", "74", "79", "119", "120"})
-"""XIDs after which a GPU does not come back by a restart."""
+"""XIDs after which a restart does not repair the GPU."""
 GPU_CONDITIONS = frozenset(
     {
         *(
@@ -57,13 +57,13 @@ def announced_disruptions(node: NodeFacts, *, now: float) -> tuple[Disruption, .
         node: what the node shows.
         now: seconds since the epoch.
     """
-    rows = [found for signal in TABLE for found in _read(signal, node, now)]
-    read = [found for reader in _READERS for found in reader(node, now)]
-    return (*rows, *read)
+    rows = [disruption for signal in TABLE for disruption in _read(signal, node, now)]
+    computed = [disruption for reader in _READERS for disruption in reader(node, now)]
+    return (*rows, *computed)
 
 
 def out_of_service(node: NodeFacts) -> bool:
-    """Whether somebody vouches that nothing runs there any more (KEP-2268)."""
+    """Whether the out-of-service taint says that nothing runs there any more (KEP-2268)."""
     return any(taint.key == "node.kubernetes.io/out-of-service" for taint in node.taints)
 
 
@@ -81,7 +81,7 @@ def _read(signal: Signal, node: NodeFacts, now: float) -> Iterable[Disruption]:
 
 
 def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
-    """The times of the marks of this signal that the node carries."""
+    """When this signal was set on the node, once for each occurrence; None: no time is known."""
     match signal.carrier:
         case Carrier.TAINT:
             for taint in node.taints:
@@ -98,7 +98,7 @@ def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
 
 
 def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """A cordon, by whoever did it: termination handlers that do not taint leave a label too."""
+    """A cordon: termination handlers that set no taint set a label with it."""
     if not node.unschedulable:
         return
     event = node.labels.get(f"{NTH}/event-id", "")

@@ -1,1 +1,1 @@
-"""What the operator tells about itself: structured logs, metrics, probes. Shells only."""
+"""Observability of the operator: structured logs, metrics, probes."""

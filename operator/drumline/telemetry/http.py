@@ -1,7 +1,7 @@
 """/healthz, /readyz and /metrics.
 
-Healthy: the event loop answers and no watch has been silent too long, so a kubelet restarts a
-process whose eyes are shut though it still runs. Ready: the caches hold the cluster.
+Healthy: the event loop answers and no watch has been silent for too long; a kubelet restarts a
+process that runs but whose watches are dead. Ready: the caches are synced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiohttp import web
 from drumline.telemetry.metrics import Metrics
 
 Check = Callable[[], str | None]
-"""None when all is well, else a sentence."""
+"""Returns None if healthy, otherwise a sentence that names the problem."""
 
 
 @asynccontextmanager

@@ -1,8 +1,10 @@
-"""Incidents and GPU-seconds, counted from one status of a job to the next.
+"""Counters of incidents and GPU-seconds, from the difference between two statuses of a job.
 
-What is counted was durable first, so nothing is counted that a crash could undo; what an operator
-misses while it is away is not made up for. The accounts of a job move seconds from `productive` to
-where they turn out to belong: a counter must not fall, so it waits until the true sum is past it.
+Only durable statuses are counted, so a crash cannot undo what was counted; statuses written while
+no operator ran are not counted later. A job's status moves GPU-seconds from `productive` to another
+state when a recovery ends. A counter must not decrease, so it stays until the true sum exceeds it.
+
+Example: productive 100 -> 70 (30 moved) -> 120: the counter shows 100, 100, 120.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ STATES = ("starting", "productive", "repeated", "recovering")
 
 
 class IncidentCounters:
-    """Counts what status writes say.
+    """Counts incidents and GPU-seconds of status writes.
 
     Args:
-        metrics: where the counters are.
+        metrics: holds the counters.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -30,7 +32,7 @@ class IncidentCounters:
         self._shown: dict[str, int] = defaultdict(int)
 
     def observe(self, before: TrainingJobStatus, after: TrainingJobStatus) -> None:
-        """Count what is true of a job now and was not before."""
+        """Count incidents that ended and GPU-seconds that were added from `before` to `after`."""
         known = {number for number, _ in _over(before)}
         for number, incident in _over(after):
             if number not in known:
@@ -61,10 +63,10 @@ class IncidentCounters:
 
 
 def _over(status: TrainingJobStatus) -> list[tuple[tuple[int, int], IncidentStatus]]:
-    """The incidents of which the recovery is over, by number."""
+    """Incidents whose recovery is over, with their numbers."""
     every = [*(status.earlier_incidents or ()), *filter(None, [status.last_incident])]
     return [
-        ((one.generation, one.attempt), one)
-        for one in every
-        if one.first_step_milliseconds is not None
+        ((incident.generation, incident.attempt), incident)
+        for incident in every
+        if incident.first_step_milliseconds is not None
     ]

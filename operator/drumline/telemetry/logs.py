@@ -37,7 +37,7 @@ def configure(*, level: str, log_format: str) -> None:
         )
     )
     logging.basicConfig(handlers=[handler], level=threshold, force=True)
-    # Kopf narrates each object at INFO; what matters of it we say ourselves.
+    # Kopf logs each object at INFO; the operator logs what matters itself.
     logging.getLogger("kopf").setLevel(max(logging.WARNING, threshold))
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -48,5 +48,5 @@ def configure(*, level: str, log_format: str) -> None:
 
 
 def get(name: str) -> FilteringBoundLogger:
-    """A logger whose `name` field is the room it belongs to."""
+    """A logger whose `name` field is the package that it belongs to."""
     return cast("FilteringBoundLogger", structlog.stdlib.get_logger(name))

@@ -12,7 +12,7 @@ from drumline.lifecycle.plan.actions import Action, DeleteGenerations, DeletePod
 def delete_actions(
     pods: Iterable[PodFacts], *, members: Collection[GangMember] = ()
 ) -> list[Action]:
-    """Actions that delete these pods, except those that are terminating already.
+    """Actions that delete these pods, except pods that are terminating already.
 
     A generation in which no member's pod was created is deleted by one request, however large it
     is.
