@@ -63,11 +63,11 @@ def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_
     pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
     lines = ours.output.splitlines()
     assert [bool(re.fullmatch(pattern, line)) for line in lines if "loss" in line] == [True, True]
-    *saved, verdict, figures = [line for line in lines if "loss" not in line]
+    *saved, bottleneck, figures = [line for line in lines if "loss" not in line]
     assert [line.partition(":")[0] for line in saved] == [
         f"checkpoint of step {step}" for step in (4, 8, 10)
     ]
-    assert verdict.startswith("verdict: ")
+    assert bottleneck.startswith("bottleneck: ")
     assert figures == f"figures: {tmp_path / 'ours' / 'metrics'}"
     theirs = ran(torchrun, *THEIRS, gangs=gangs, config=config, folder=tmp_path / "theirs")
     assert theirs.code == 0, theirs.errors

@@ -1,1 +1,1 @@
-"""What a run says about itself: progress lines, heartbeats, the loss of every step, MFU."""
+"""Metrics of a run: heartbeats, progress lines, losses, step parts, memory, MFU, bottleneck."""

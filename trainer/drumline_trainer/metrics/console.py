@@ -1,4 +1,4 @@
-"""Lines for people. On a terminal progress stays on one line; elsewhere every line is its own."""
+"""Lines of text for the user. On a terminal, progress lines replace each other."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _BACK, _CLEAR = "\r", "\x1b[K"
 
 
 class Console:
-    """Of one rank.
+    """The console of one rank.
 
     Args:
         stream: standard output, usually.
         prefix: before every line, such as `[rank 3] `; lines of several ranks share a terminal, so
-            with a prefix none of them stays in place.
+            with a prefix no line is replaced.
     """
 
     def __init__(self, stream: TextIO, *, prefix: str = "") -> None:
@@ -21,15 +21,15 @@ class Console:
         self._prefix = prefix
         self._in_place = stream.isatty() and not prefix
         self._open = False
-        """The cursor stands at the end of a progress line."""
+        """The cursor is at the end of a progress line."""
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         before, self._open = "\n" if self._open else "", False
         self._write(f"{before}{self._prefix}{text}\n")
 
     def progress(self, text: str) -> None:
-        """A line that the next one of its kind replaces, on a terminal."""
+        """Print a line that the next progress line replaces, on a terminal."""
         if not self._in_place:
             self.line(text)
             return
@@ -37,7 +37,7 @@ class Console:
         self._write(f"{_BACK}{text}{_CLEAR}")
 
     def close(self) -> None:
-        """Leave the cursor where other programs expect it."""
+        """End an open progress line."""
         if self._open:
             self._open = False
             self._write("\n")

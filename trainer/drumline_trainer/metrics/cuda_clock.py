@@ -8,19 +8,19 @@ import torch
 
 
 class CudaClock:
-    """Of the current stream. Events are used again once the mark after them has been read."""
+    """A clock of the current stream. An event is reused once the mark after it has been read."""
 
     def __init__(self) -> None:
         self._free: deque[torch.cuda.Event] = deque()
 
     def mark(self) -> torch.cuda.Event:
-        """An event behind the work that has been queued so far."""
+        """An event after the work that has been queued so far."""
         event = self._free.popleft() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def seconds(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float | None:
-        """Between two events, once; the earlier one must not be used any more."""
+        """Between two events, once; the earlier event must not be used afterwards."""
         if not later.query():
             return None
         milliseconds = earlier.elapsed_time(later)

@@ -12,7 +12,7 @@ a head, S sequence length. A token of a vision transformer is a patch; its embed
 and its classifier, one product per image, is left out.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
-run; a device we have no figure for has no MFU rather than a wrong one.
+run; a device without a known peak has no MFU.
 """
 
 from __future__ import annotations

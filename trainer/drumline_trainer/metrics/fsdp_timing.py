@@ -1,13 +1,14 @@
-"""How long FSDP2 makes the computation wait: its collectives run in hooks of torch's own.
+"""How long the computation waits for FSDP2, whose collectives run in hooks of torch.
 
-A hook of ours on either side of FSDP2's takes the time it needs to gather a unit's weights, before
-its forward and before its backward; on a GPU that is what the compute stream waits, whatever runs
-beside it. Gradients are scattered in the middle of a backward pass: on a CPU by a call that blocks,
-which is timed; on a GPU beside the computation, where what is not hidden counts as backward.
+A hook of ours before and one after FSDP2's measure the time to gather a unit's weights, before its
+forward and before its backward pass; on a GPU that is the time for which the compute stream waits.
+Gradients are scattered in the middle of a backward pass: on a CPU by a blocking call, which is
+measured; on a GPU concurrently, where the time that is not hidden counts as backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,26 +39,31 @@ def _time_gathers(unit: FSDPModule) -> None:
     def end(*_: Any) -> None:
         gather.__exit__()
 
-    def before_backward(_module: nn.Module, _inputs: Any, outputs: Any, *, hook: Any) -> None:
+    def hook_backward(outputs: Tensor | tuple[object, ...], hook: Callable[..., None]) -> None:
         if torch.is_grad_enabled() and not is_compiling():
             for output in outputs if isinstance(outputs, tuple) else (outputs,):
                 if isinstance(output, Tensor) and output.requires_grad:
-                    output.register_hook(hook)
+                    output.register_hook(hook)  # pyright: ignore[reportUnknownMemberType] - untyped
+
+    def begin_backward(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        hook_backward(outputs, begin)
+
+    def end_backward(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+        hook_backward(outputs, end)
 
     unit.register_forward_pre_hook(begin, prepend=True)
     unit.register_forward_pre_hook(end)
-    unit.register_forward_hook(lambda *passed: before_backward(*passed, hook=begin), prepend=True)
-    unit.register_forward_hook(lambda *passed: before_backward(*passed, hook=end))
+    unit.register_forward_hook(begin_backward, prepend=True)
+    unit.register_forward_hook(end_backward)
 
 
 def _time_scatters(unit: FSDPModule) -> None:
-    # imported where it is needed: a path of torch's own
-    from torch.distributed.fsdp._fully_shard._fsdp_collectives import (  # noqa: PLC0415
+    from torch.distributed.fsdp._fully_shard._fsdp_collectives import (  # noqa: PLC0415 - slow
         DefaultReduceScatter,
     )
 
     class TimedReduceScatter(DefaultReduceScatter):
-        """Torch's own, timed."""
+        """Torch's reduce-scatter, timed."""
 
         def __call__(self, *args: Any, **options: Any) -> Any:
             with step_part("reduce_scatter", Axis.FSDP):

@@ -1,8 +1,11 @@
-"""Heartbeats at a bearable rate, without ever hiding where a rank stands still.
+"""Heartbeats at a limited rate, without ever hiding where a rank hangs.
 
-A beat that comes too soon after the last one is held back and replaced by the next; the newest is
-delivered at the latest `seconds` after the one before it, by a thread. The thread adds nothing of
-its own: what it delivers was made, and dated, by the training thread.
+A heartbeat that comes too soon after the last one is held back and replaced by the next; the newest
+is sent at the latest `seconds` after the one before it, by a thread. The thread makes no heartbeat:
+it sends what the training thread made and dated.
+
+Example, with one second: forward at 0.0 s is sent at once; backward at 0.3 s and optimizer at 0.6 s
+are held back. A rank that hangs in the optimizer is seen there from 1.0 s on.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from drumline_trainer.rank_protocol.heartbeat import Heartbeat, RankMessage
 
 
 class HeartbeatSender:
-    """Where a rank's words leave it, in order."""
+    """Sends the messages of a rank in order."""
 
     def __init__(self, send: Callable[[RankMessage], None], *, seconds: float) -> None:
         self._send = send
@@ -26,7 +29,7 @@ class HeartbeatSender:
         self._thread: threading.Thread | None = None
 
     def send(self, heartbeat: Heartbeat, *, now: bool = False) -> None:
-        """Send it, `now` or as soon as the rate allows."""
+        """Send a heartbeat, `now` or as soon as the rate allows."""
         with self._changed:
             if now or heartbeat.time_seconds - self._last >= self._seconds:
                 self._deliver(heartbeat)
@@ -39,7 +42,7 @@ class HeartbeatSender:
                 self._thread.start()
 
     def send_event(self, word: RankMessage) -> None:
-        """Send an event, after the heartbeat that came before it."""
+        """Send an event, after a heartbeat that is held back."""
         with self._changed:
             if self._held is not None:
                 self._deliver(self._held)

@@ -1,6 +1,6 @@
-"""Everything that watches one rank's run, behind a few calls of the reporter.
+"""The instruments of one rank: step timer, memory meter, flight recorder, profiler, sinks.
 
-None of it is collective, and none of it can end a run: what cannot be written is report in the log.
+Nothing here is collective and nothing here can end a run: write errors are logged.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,39 +36,39 @@ from drumline_trainer.rank_protocol.placement import Placement
 
 FOLDER = "metrics"
 """In the checkpoint folder."""
-_SETTLED = 5
-"""Logged steps until a run is judged for the first time."""
+_WARM_UP_WINDOWS = 5
+"""Logged steps before the first diagnosis."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class Instruments:
-    """Of one rank process, over all its memberships. As it is made here, it only takes times."""
+    """Of one rank process, over all its memberships. The defaults only measure times."""
 
     timer: StepTimer = field(default_factory=StepTimer)
     flight: FlightRecorder = field(default_factory=FlightRecorder)
     memory: MemoryMeter = field(default_factory=lambda: MemoryMeter(device=torch.device("cpu")))
     profiler: Profiler | None = None
     folder: Path | None = None
-    """Of figures, traces and dumps; None: none are written."""
+    """For metrics, traces and dumps; None: none are written."""
     config: TrainerConfig | None = None
-    """Of the sinks; None: there are none."""
+    """Configures the sinks; None: there are none."""
     totals: Counter[str] = field(default_factory=Counter[str])
-    """Seconds by part, without the first window: it warms up."""
+    """Seconds by part, without the first window, which warms up."""
     _sinks: list[Sink] | None = None
     _placement: Placement | None = None
     _windows: int = 0
-    _spoken: bool = False
+    _dumped: bool = False
 
     @classmethod
     def open(
         cls, config: TrainerConfig, *, placement: Placement, device: torch.device
     ) -> Instruments:
-        """What the configuration asks for, and the process's observers.
+        """Make the configured instruments the observers of this process.
 
         Raises:
-            ConfigError: a package is missing, or a folder.
+            ConfigError: a package or a folder is missing.
         """
         check_packages(config)
         folder = metrics_folder(config, placement=placement)
@@ -90,8 +90,8 @@ class Instruments:
         return made
 
     def rejoin(self, placement: Placement) -> None:
-        """Another membership; rank 0 writes the figures, whoever that is now."""
-        self._placement, self._spoken = placement, False
+        """Begin another membership; the rank that is now 0 writes the metrics."""
+        self._placement, self._dumped = placement, False
         self.flight.restart()
         if placement.rank != 0:
             self._close_sinks()
@@ -99,40 +99,40 @@ class Instruments:
             self._sinks = open_sinks(self.config, folder=self.folder)
 
     def set_groups(self, layout: Layout, *, rank: int) -> None:
-        """The groups of this rank in this membership, for the record of a hang."""
+        """Set the groups of this rank in this membership, for the flight record."""
         pipeline = layout.group_of(Axis.PIPELINE, rank)
         ends = {"tied": [pipeline[0], pipeline[-1]]} if len(pipeline) > 1 else {}
         self.flight.peers = groups_of(layout, rank) | ends
 
     def begin(self, step: int) -> None:
-        """Training goes on after so many finished steps."""
+        """Training goes on after `step` finished steps."""
         self.timer.restart()
         self._boundary(step)
 
     def enter(self, phase: Phase) -> None:
-        """This phase runs from now on."""
+        """A phase begins."""
         for observer in self._observers:
             observer.enter(phase)
         self.memory.enter(phase)
 
     def finish_step(self, step: int) -> None:
-        """A step is over."""
+        """A step has ended."""
         for observer in self._observers:
             observer.enter(OTHER)
         self._boundary(step)
 
     @property
     def warmed_up(self) -> bool:
-        """Whether `totals` are of some length."""
-        return self._windows >= _SETTLED and any(self.totals.values())
+        """Whether `totals` cover enough steps for a diagnosis."""
+        return self._windows >= _WARM_UP_WINDOWS and any(self.totals.values())
 
     @property
     def writes_metrics(self) -> bool:
-        """Whether this rank writes figures down."""
+        """Whether this rank writes metrics."""
         return bool(self._sinks)
 
     def collect(self, *, steps: int) -> tuple[dict[str, float], MemoryUsage]:
-        """Mean seconds of a step by part since the last time, and the memory."""
+        """Mean seconds of a step by part since the last call, and the memory usage."""
         seconds = self.timer.take()
         self._windows += 1
         if self._windows == 2:
@@ -141,36 +141,38 @@ class Instruments:
         return per_step(seconds, steps=steps), self.memory.take()
 
     def publish(self, record: StepRecord) -> None:
-        """Give a record to the sinks; a sink that fails is closed and said to be."""
-        for sink in list(self._sinks or []):
+        """Write a record to the sinks; a sink that fails is logged and removed."""
+        sinks = self._sinks or []
+        for sink in list(sinks):
             try:
                 sink.write(record)
-            except Exception as error:  # noqa: BLE001 - figures end no run
+            except Exception as error:  # noqa: BLE001 - metrics must not end a run
                 logger.warning("%s takes no more figures: %s", type(sink).__name__, error)
-                assert self._sinks is not None  # noqa: S101 - it is one of them
-                self._sinks.remove(sink)
+                sinks.remove(sink)
 
     def dump(self) -> None:
-        """Write down what this rank does now; from any thread."""
+        """Write the flight record; from any thread."""
         if self._placement is not None:
             self._write(self.flight.to_dict(self._placement))
 
     @contextmanager
-    def dump_around(self) -> Iterator[None]:
-        """Around what ends a wait: note where it waited, and write that down beside what follows.
+    def dump_around(self) -> Generator[None]:
+        """Wrap the abort of collectives: take a flight record before, write it in a thread after.
 
-        Once in a membership: later the rank is on its way out. A recovery waits for no disk.
+        Only once in a membership. The disk is written in a thread, so a recovery does not wait.
         """
-        if self._spoken or self._placement is None:
+        if self._dumped or self._placement is None:
             yield
             return
-        self._spoken = True
-        noted = self.flight.to_dict(self._placement)
+        self._dumped = True
+        record = self.flight.to_dict(self._placement)
         yield
-        threading.Thread(target=self._write, args=(noted,), name="last words", daemon=True).start()
+        threading.Thread(
+            target=self._write, args=(record,), name="flight record", daemon=True
+        ).start()
 
     def close(self) -> None:
-        """Leave everything on disk."""
+        """Flush and close everything."""
         observe()
         self._close_sinks()
         if self.profiler is not None:
@@ -204,7 +206,7 @@ class Instruments:
 
 
 def metrics_folder(config: TrainerConfig, *, placement: Placement) -> Path | None:
-    """Where figures, traces and dumps of a run go."""
+    """The folder for metrics, traces and dumps of a run."""
     if config.metrics.folder is not None:
         return Path(config.metrics.folder)
     checkpoints = placement.checkpoint_folder

@@ -1,7 +1,7 @@
 """The loss of every step as JSON lines, written by rank 0; null where it is not finite.
 
-A resumed run appends; where a step was trained twice the later line counts. A last line that a
-killed process left half written is ignored.
+A resumed run appends; of two lines of a step the later counts. A last line that a killed process
+left half written is ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOSSES_FILE = "metrics.jsonl"
 
 
 def append_losses(path: Path, losses: Mapping[int, float]) -> None:
-    """One line per finished step, in one write."""
+    """Append a line per finished step, in one write."""
     with path.open("ab") as file:
         if file.tell() and not _ends_with_newline(path):
             file.write(b"\n")

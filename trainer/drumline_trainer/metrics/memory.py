@@ -1,10 +1,10 @@
-"""What memory is used for, in bytes, on this rank.
+"""The memory of this rank by category, in bytes.
 
 Weights, gradients and optimizer state are counted from the tensors themselves, exactly, every
-storage once, on any device. On a GPU the allocator tells the rest: activations are what forward
-left allocated when the first backward began; `other` is the peak without all of these (gathered
-weights, workspaces, communication buffers). On a CPU the peak is that of the process, with the
-interpreter and all libraries, so nothing is made up from it.
+storage once, on any device. On a GPU the rest comes from the allocator: activations are what the
+forward pass left allocated when the first backward pass began; `other` is the peak without all of
+these (gathered weights, workspaces, communication buffers). On a CPU the peak is that of the
+process, with the interpreter and all libraries, so no category is derived from it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +23,9 @@ class MemoryUsage:
     """Bytes."""
 
     weights: int | None
-    """None, here and below, where nobody has counted."""
+    """None, here and below, where it was not counted."""
     gradients: int | None
-    """When the optimizer begins: none are freed yet."""
+    """When the optimizer begins, before any is freed."""
     optimizer: int | None
     activations: int | None = None
     other: int | None = None
@@ -34,7 +35,7 @@ class MemoryUsage:
     """Of the device."""
 
     def by_category(self) -> dict[str, int]:
-        """What is known."""
+        """The known categories."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @property
@@ -55,14 +56,14 @@ class MemoryMeter:
     _activations: int | None = None
 
     def count_state(self, stages: Iterable[nn.Module], *, state: Iterable[Tensor]) -> None:
-        """These stay: weights with buffers, and what of `state` is no weight."""
-        held = [one for stage in stages for one in (*stage.parameters(), *stage.buffers())]
+        """Count the weights with buffers, and the tensors of `state` that are no weights."""
+        held = [tensor for stage in stages for tensor in (*stage.parameters(), *stage.buffers())]
         weights = {_storage(tensor) for tensor in held}
         self._weights = bytes_of(held)
-        self._optimizer = bytes_of(one for one in state if _storage(one) not in weights)
+        self._optimizer = bytes_of(tensor for tensor in state if _storage(tensor) not in weights)
 
     def enter(self, phase: str) -> None:
-        """Look at the allocator where this phase begins; no synchronization."""
+        """Read the allocator when this phase begins, without synchronization."""
         if self.device.type != "cuda":
             return
         if phase == "forward" and self._at_forward is None:
@@ -72,11 +73,11 @@ class MemoryMeter:
             self._activations = max(0, allocated - self._at_forward)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
-        """To be told before they are freed."""
+        """Call this before they are freed."""
         self._gradients = bytes_of(gradients)
 
     def take(self) -> MemoryUsage:
-        """Since the last time; a new peak begins."""
+        """The usage since the last call; resets the peak."""
         if self.device.type != "cuda":
             return MemoryUsage(
                 weights=self._weights,
@@ -85,7 +86,8 @@ class MemoryMeter:
                 peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             )
         peak = torch.cuda.max_memory_allocated(self.device)
-        capacity = torch.cuda.get_device_properties(self.device).total_memory
+        properties = cast("Any", torch.cuda.get_device_properties(self.device))  # pyright: ignore[reportUnknownMemberType] - untyped
+        capacity = int(properties.total_memory)
         torch.cuda.reset_peak_memory_stats(self.device)
         activations, self._at_forward, self._activations = self._activations, None, None
         return split(
@@ -107,7 +109,7 @@ def split(
     peak: int,
     capacity: int,
 ) -> MemoryUsage:
-    """The allocator's peak by category. What is offloaded lies elsewhere, so `other` is not < 0."""
+    """The allocator's peak by category; offloaded state is not in it, so `other` is at least 0."""
     known = sum(part or 0 for part in (weights, gradients, optimizer, activations))
     return MemoryUsage(
         weights=weights,
@@ -121,11 +123,11 @@ def split(
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Of what this rank holds of them; a storage that several share counts once."""
+    """The bytes this rank holds of them; a storage that tensors share counts once."""
     return sum(dict(map(_storage, tensors)).values())
 
 
 def _storage(tensor: Tensor) -> tuple[int, int]:
-    """Address and bytes; of a DTensor, the local part."""
+    """Address and size in bytes; of a DTensor, the local part."""
     storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
     return storage.data_ptr(), storage.nbytes()

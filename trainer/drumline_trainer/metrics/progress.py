@@ -1,4 +1,4 @@
-"""The line a person watches: `step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42`."""
+"""The progress line: `step 40/200  loss 2.613  grad 0.810  18.2k tok/s  eta 0:42`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def progress_line(
     mfu: float | None = None,
     staleness: Staleness | None = None,
 ) -> str:
-    """One line for standard output; without MFU where it is not known."""
+    """A line for standard output; without MFU where it is not known."""
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     eta = format_duration(eta_seconds)
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
@@ -27,7 +27,7 @@ def progress_line(
 
 
 def smoothed(before: float | None, newest: float) -> float:
-    """A running mean: one slow window does not turn the rest of a run around."""
+    """An exponential moving average, so that one slow window changes the ETA little."""
     return newest if before is None else 0.7 * before + 0.3 * newest
 
 

@@ -1,7 +1,7 @@
-"""From the training loop to whoever listens: heartbeats, progress lines, the losses file.
+"""Reports of the training loop: heartbeats, progress lines, the losses file, step records.
 
-The reduced loss is the same on every rank; rank 0 alone writes files, and lines unless all ranks
-are to (`metrics.log_ranks`). Losses that are in no file yet travel with the snapshots.
+The reduced loss is the same on every rank. Only rank 0 writes files, and lines unless
+`metrics.log_ranks` is all. Losses that are not yet in the file are saved with the snapshots.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from drumline_trainer.rank_protocol.placement import Placement
 
 @dataclass(slots=True, kw_only=True)
 class RunReporter:
-    """Mutable figures of one rank's run."""
+    """The reporter of one rank, with the present figures of its run."""
 
     config: TrainerConfig
     placement: Placement
     heartbeats: HeartbeatSender | None
-    """Takes heartbeats and events."""
+    """Receives heartbeats and events; None where there is no agent."""
     write: Callable[[str], None]
-    """Receives lines for people; called on the ranks that print."""
+    """Receives lines of text; called on the ranks that print."""
     losses_file: Path | None
     peak_flops: float | None
     """Of one device, None where unknown."""
     show: Callable[[str], None] | None = None
-    """Receives progress lines, which may replace each other; None: `write` does."""
+    """Receives progress lines, which may replace each other; None: `write` receives them."""
     instruments: Instruments = field(default_factory=Instruments)
     step: int = 0
     micro_batch: int = 0
@@ -57,7 +57,7 @@ class RunReporter:
     learning_rate: float | None = None
     skipped_steps: int = 0
     staleness: Staleness | None = None
-    """Since the ranks have met; None where they meet in every step."""
+    """Since all ranks last synchronized; None where they do so in every step."""
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     checkpoint_seconds: float | None = None
@@ -66,18 +66,18 @@ class RunReporter:
     snapshot_every_steps: int | None = None
     snapshot_seconds: float | None = None
     unwritten: dict[int, float] = field(default_factory=dict[int, float])
-    """Losses by step that are not in the file yet."""
+    """Losses by step that are not yet in the file."""
     _usual_seconds: float | None = None
-    """Of a step, over the last few reports: what is left of the run is told by it."""
-    _said_bound: str = ""
+    """Of a step, averaged over the last few reports; for the ETA."""
+    _printed_bottleneck: str = ""
     _window_start: float = 0.0
-    """When the steps of the next report began, later by the time spent in checkpoints."""
+    """When the steps of the next report began, plus the time spent in checkpoints."""
     _window_first: int = 0  # finished steps at that time
     _mark: bool = True
-    """The next heartbeat dates something: joined, restored, or the first step done."""
+    """The next heartbeat marks a stage of the start and is sent at once."""
 
     def print_line(self, line: str) -> None:
-        """A line for people, from the ranks that print."""
+        """Print a line, on the ranks that print."""
         if self._prints:
             self.write(line)
 
@@ -87,7 +87,7 @@ class RunReporter:
             self.heartbeats.send_event(word)
 
     def rejoin(self, placement: Placement) -> None:
-        """Go on under another placement; what was not written down belongs to abandoned steps."""
+        """Go on under another placement; unwritten losses belong to abandoned steps."""
         self.placement = placement
         self.instruments.rejoin(placement)
         self.restored_step = self.restored_from = None
@@ -113,7 +113,7 @@ class RunReporter:
         self._mark = True
 
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
-        """Say what is done next."""
+        """A phase begins."""
         if micro_batch is not None:
             self.micro_batch = micro_batch
         self.instruments.enter(phase)
@@ -125,12 +125,12 @@ class RunReporter:
     def assembled(
         self, layout: Layout, *, stages: Iterable[nn.Module], state: Iterable[Tensor]
     ) -> None:
-        """What is trained, with whom, and all that the optimizer keeps: their bytes are counted."""
+        """The model is built: count its bytes and the optimizer's, and note the groups."""
         self.instruments.set_groups(layout, rank=self.placement.rank)
         self.instruments.memory.count_state(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
-        """Count their bytes, of the steps that are reported; before they are freed."""
+        """Count their bytes before they are freed, in steps that are reported."""
         if self._reports(self.step + 1):
             self.instruments.memory.count_gradients(gradients)
 
@@ -144,10 +144,15 @@ class RunReporter:
         skipped_steps: int = 0,
         staleness: Staleness | None = None,
     ) -> None:
-        """Count a finished step; report at log cadence. `skipped_steps` are those of the run.
+        """Count a finished step, and report every `log_every_steps`.
 
-        `losses` are those that have become known, by step; none or several where ranks meet now and
-        then, and then `staleness` is since they have met.
+        Args:
+            step: finished steps.
+            losses: newly known losses by step: none or several where ranks synchronize rarely.
+            gradient_norm: before clipping.
+            learning_rate: of the step.
+            skipped_steps: of the whole run.
+            staleness: since all ranks last synchronized, where they do so rarely.
         """
         self._mark = self._mark or self.step == self.restored_step
         self.step, self.loss, self.gradient_norm = step, losses.get(step, self.loss), gradient_norm
@@ -168,26 +173,26 @@ class RunReporter:
 
     @contextmanager
     def excluded_from_step_time(self) -> Generator[None]:
-        """Around what is done for checkpoints: it counts for no step."""
+        """Wrap the saving of checkpoints, whose time counts for no step."""
         began = time.monotonic()
         yield
         self._window_start += time.monotonic() - began
 
     def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
-        """A snapshot was taken; the next one follows after so many steps."""
+        """A snapshot was taken; the next one follows after `every_steps`."""
         self.snapshot_every_steps, self.snapshot_seconds = every_steps, seconds
 
     def done(self) -> None:
-        """The last heartbeat, and what limited the run."""
+        """Send the last heartbeat and print the bottleneck."""
         self._beat(Phase.DONE, now=True)
         self.instruments.enter(Phase.DONE)
         if any(self.instruments.totals.values()):
-            self.print_line(f"verdict: {self._judge(self.instruments.totals).sentence}")
+            self.print_line(f"bottleneck: {self._diagnose(self.instruments.totals).sentence}")
         if self.instruments.writes_metrics:
             self.print_line(f"figures: {self.instruments.folder}")
 
     def flush_losses(self) -> None:
-        """Write down the losses."""
+        """Write the losses to the file."""
         if self.unwritten and self.losses_file is not None and self.placement.rank == 0:
             append_losses(self.losses_file, self.unwritten)
         self.unwritten.clear()
@@ -209,12 +214,12 @@ class RunReporter:
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.collect(steps=steps)
-        usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first ones
+        usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, self.step_seconds)
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())
-            self._say_what_limits()
+            self._print_bottleneck()
 
     def _progress(self) -> str:
         return progress_line(
@@ -229,11 +234,11 @@ class RunReporter:
         )
 
     def _publish(self) -> None:
-        """Give the figures of this window to the sinks."""
+        """Write the figures of this window to the sinks."""
         parts = self.step_parts
         if not parts or not any(parts.values()) or self.memory is None:
             return
-        verdict = self._judge(parts)
+        diagnosis = self._diagnose(parts)
         record = StepRecord(
             step=self.step,
             loss=self.loss or 0.0,
@@ -246,21 +251,21 @@ class RunReporter:
             staleness=self.staleness,
             parts=parts,
             memory=self.memory.by_category(),
-            bound=verdict.bound,
-            verdict=verdict.sentence,
+            bound=diagnosis.bound,
+            verdict=diagnosis.sentence,
         )
         self.instruments.publish(record)
 
-    def _say_what_limits(self) -> None:
-        """While the run goes on: whenever it is something else than before."""
+    def _print_bottleneck(self) -> None:
+        """During the run, whenever it has changed."""
         if not self.instruments.warmed_up or self.step == self.config.steps:
             return
-        verdict = self._judge(self.instruments.totals)
-        if verdict.bound != self._said_bound:
-            self._said_bound = verdict.bound
-            self.print_line(f"so far {verdict.sentence}")
+        diagnosis = self._diagnose(self.instruments.totals)
+        if diagnosis.bound != self._printed_bottleneck:
+            self._printed_bottleneck = diagnosis.bound
+            self.print_line(f"so far {diagnosis.sentence}")
 
-    def _judge(self, parts: Mapping[str, float]) -> BottleneckDiagnosis:
+    def _diagnose(self, parts: Mapping[str, float]) -> BottleneckDiagnosis:
         return diagnose(
             parts,
             mfu=self._mfu(),

@@ -1,6 +1,6 @@
-"""Where records of steps go. Rank 0 opens them; a package is imported when it is asked for.
+"""Sinks of step records: JSON lines, TensorBoard, offline W&B. Only rank 0 opens them.
 
-Nothing here speaks to a network: TensorBoard and W&B get files.
+Optional packages are imported when configured. Nothing uses the network: all sinks write files.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ STEPS_FILE = "steps.jsonl"
 
 
 class Sink(Protocol):
-    """Takes records of one run, in the order of their steps."""
+    """Receives the records of one run in the order of their steps."""
 
     def write(self, record: StepRecord) -> None:
-        """Take one."""
+        """Write a record."""
         ...
 
     def close(self) -> None:
-        """Leave everything on disk."""
+        """Flush and close."""
         ...
 
 
 class JsonLines:
-    """A line a record. A run that goes on appends; where a step is there twice the later counts."""
+    """A line per record. A resumed run appends; of two lines of a step the later counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, record: StepRecord) -> None:
-        """One write, so that readers see whole lines. The folder is made by the first."""
+        """In one write, so that readers see whole lines. The first makes the folder."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
             file.write(json.dumps(record.to_dict()).encode() + b"\n")
 
     def close(self) -> None:
-        """Every line is written already."""
+        """Do nothing: every line is written already."""
 
 
 class TensorBoard:
@@ -53,7 +53,7 @@ class TensorBoard:
         self._writer = writers.SummaryWriter(log_dir=str(folder))
 
     def write(self, record: StepRecord) -> None:
-        """One scalar a figure."""
+        """A scalar per figure."""
         for name, value in record.scalars():
             self._writer.add_scalar(name, value, record.step)
         self._writer.flush()
@@ -64,7 +64,7 @@ class TensorBoard:
 
 
 class WandbOffline:
-    """An offline run of W&B: no login, no network, no code, no host's details beyond its own."""
+    """An offline run of W&B: no login, no network, no code, no details of the host."""
 
     def __init__(self, folder: Path, *, config: TrainerConfig) -> None:
         wandb = importlib.import_module("wandb")
@@ -86,7 +86,7 @@ class WandbOffline:
         )
 
     def write(self, record: StepRecord) -> None:
-        """One row a record."""
+        """A row per record."""
         self._run.log(dict(record.scalars()), step=record.step)
 
     def close(self) -> None:
@@ -95,10 +95,10 @@ class WandbOffline:
 
 
 def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
-    """What the configuration asks for; made at once, so that what is missing is said at the start.
+    """Open the configured sinks, so that a missing package is an error at the start.
 
     Raises:
-        ConfigError: a package is missing, or a folder for files that are asked for.
+        ConfigError: a package is missing, or a folder for the files.
     """
     check_packages(config)
     wanted = config.metrics
@@ -122,7 +122,7 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
 
 
 def check_packages(config: TrainerConfig) -> None:
-    """On every rank alike, so that none waits for one that cannot start; imports nothing.
+    """Check on every rank, so that all fail alike; imports nothing.
 
     Raises:
         ConfigError: a package is missing.

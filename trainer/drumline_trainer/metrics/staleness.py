@@ -1,4 +1,4 @@
-"""How old the weights were that gradients were computed from. Standard library only."""
+"""The staleness of the weights that gradients were computed from. Standard library only."""
 
 from __future__ import annotations
 

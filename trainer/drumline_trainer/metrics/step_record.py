@@ -1,4 +1,4 @@
-"""What is written down of a logged step. Standard library only."""
+"""The record of a logged step: a row of steps.jsonl. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MFU_FORMULA = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """Figures of the steps since the last record; what is not known is None."""
+    """Figures of the steps since the last record; unknown figures are None."""
 
     step: int
     """Finished optimizer steps."""
@@ -32,19 +32,20 @@ class StepRecord:
     """Mean, checkpoints excluded."""
     mfu: float | None
     skipped_steps: int
-    """Of the whole run: steps that a gradient out of fp16's range cost."""
+    """Of the whole run: steps skipped as a gradient overflowed fp16."""
     staleness: Staleness | None = None
-    """Of the steps since all ranks have met; None where they meet in every step."""
+    """Since all ranks last synchronized; None where they do so in every step."""
     parts: Mapping[str, float]
-    """Mean seconds of a step by part (`step_timer`), with what was saved in between."""
+    """Mean seconds of a step by part (`step_timer`), with saving in between."""
     memory: Mapping[str, int]
     """Bytes by category (`memory`)."""
     bound: str
-    """By what the run is limited (`bottleneck`)."""
+    """The `bottleneck.Bottleneck`."""
     verdict: str
+    """The diagnosis as a sentence."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; a figure that is not finite becomes null."""
+        """JSON values; a figure that is not finite becomes null."""
         whole = {**asdict(self), "mfu_formula": MFU_FORMULA}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -52,7 +53,7 @@ class StepRecord:
         }
 
     def scalars(self) -> Iterator[tuple[str, float]]:
-        """Names and numbers for what draws curves."""
+        """Names and numbers for tools that draw curves."""
         for name in ("loss", "learning_rate", "gradient_norm", "skipped_steps"):
             yield from _known(f"train/{name}", getattr(self, name))
         for name in ("tokens_per_second", "step_seconds", "mfu"):

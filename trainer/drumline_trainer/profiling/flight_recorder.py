@@ -1,11 +1,11 @@
-"""What a rank did last: the newest phases and collectives, kept in memory, written down in a hang.
+"""The flight recorder: the latest phases and collectives of a rank, in memory, written in a hang.
 
-Collectives are counted by axis since the membership began. All ranks of a group run the same ones,
-so whoever has begun fewer keeps the others waiting (`profiling.hang`).
+Collectives are counted by axis since the membership began. All ranks of a group run the same
+collectives, so a rank that has begun fewer blocks the rest (`profiling.hang`).
 
-Written by another thread than the one that waits: by the agent's order to leave, or by SIGUSR1.
-Python's own signal handler would wait for the main thread, which is the one that hangs; what wakes
-the thread here is the byte that the interpreter's C handler writes.
+The record is written by a thread other than the hung one: when the agent interrupts the rank, or at
+SIGUSR1. A Python signal handler would wait for the main thread, which is the one that hangs; this
+thread is woken by the byte that the interpreter's C handler writes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 KEPT = 256
 FOLDER = "flight"
 PHASES = "phases"
-"""Counted like an axis: every rank passes the same ones."""
+"""Phases are counted like an axis: every rank enters the same ones."""
 
 
 class FlightRecorder:
@@ -46,17 +46,17 @@ class FlightRecorder:
         self.step = 0
         """Finished steps."""
         self.peers: Mapping[str, Sequence[int]] = {}
-        """Ranks of this rank's group on each axis, where that is not all of them."""
+        """Ranks of this rank's group on each axis, where these are not all ranks."""
 
     def restart(self) -> None:
-        """Count from the beginning, with the ranks of a new membership."""
+        """Clear everything for a new membership."""
         self._newest.clear()
         self._open.clear()
         self._begun.clear()
         self.peers = {}
 
     def enter(self, phase: str) -> None:
-        """A phase ends all that is open."""
+        """A phase begins; the phase before and its collectives end."""
         while self._open:
             self.end()
         self._note(phase, axis=PHASES)
@@ -66,12 +66,12 @@ class FlightRecorder:
         self._note(name, axis=name.partition("/")[2])
 
     def end(self) -> None:
-        """The innermost is over."""
+        """The innermost collective ends."""
         if self._open:
             self._open.pop()[3] = self._clock()
 
     def to_dict(self, placement: Placement) -> dict[str, Any]:
-        """Plain JSON values; may be asked by any thread."""
+        """The record as JSON values; may be called by any thread."""
         return {
             "rank": placement.rank,
             "world_size": placement.world_size,
@@ -81,20 +81,20 @@ class FlightRecorder:
             "step": self.step,
             "begun": dict(self._begun),
             "peers": {axis: list(ranks) for axis, ranks in self.peers.items()},
-            "open": [_entry(one) for one in list(self._open)],
-            "newest": [_entry(one) for one in list(self._newest)],
-            "stack": _stack(sys._current_frames().get(threading.main_thread().ident or 0)),  # noqa: SLF001
+            "open": [_entry(event) for event in list(self._open)],
+            "newest": [_entry(event) for event in list(self._newest)],
+            "stack": _stack(_main_thread_frame()),
         }
 
     def _note(self, name: str, *, axis: str) -> None:
         self._begun[axis] += 1
-        noted = [name, self._begun[axis], self._clock(), None]
-        self._newest.append(noted)
-        self._open.append(noted)
+        event = [name, self._begun[axis], self._clock(), None]
+        self._newest.append(event)
+        self._open.append(event)
 
 
 def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
-    """Write `flight/<generation>.<attempt>/rank-<rank>.json` there; whole or not at all.
+    """Write `flight/<generation>.<attempt>/rank-<rank>.json` there, atomically.
 
     Raises:
         OSError: it cannot be written.
@@ -108,8 +108,14 @@ def write_dump(dump: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
+def _main_thread_frame() -> FrameType | None:
+    # documented, "for internal and specialized purposes only": there is no other way
+    frames: Callable[[], dict[int, FrameType]] = getattr(sys, "_current_frames")  # noqa: B009 - see above
+    return frames().get(threading.main_thread().ident or 0)
+
+
 def _stack(innermost: FrameType | None) -> list[str]:
-    """Outermost first. No source is read: others wait for whoever asks."""
+    """Outermost frame first. Reads no source files, which would take time in a recovery."""
     lines = [
         f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
         for frame, line in traceback.walk_stack(innermost)
@@ -117,41 +123,45 @@ def _stack(innermost: FrameType | None) -> list[str]:
     return lines[::-1] if innermost is not None else []
 
 
-def _entry(noted: list[Any]) -> dict[str, Any]:
-    name, number, began, ended = noted
+def _entry(event: list[Any]) -> dict[str, Any]:
+    name, number, began, ended = event
     return {"name": name, "number": number, "began": began, "ended": ended}
 
 
 def dump_on_signal(dump: Callable[[], object], number: int = signal.SIGUSR1) -> bool:
-    """Call `dump` in a thread whenever the signal comes. False outside the main thread."""
+    """Call `dump` in a thread at each signal. Returns False outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return False
     reader, writer = socket.socketpair()
     writer.setblocking(False)
-    signal.signal(number, lambda *_: None)
+    signal.signal(number, _ignore)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
     def wait() -> None:
-        with writer:  # held as long as anybody may write
-            while came := reader.recv(1):
-                if came[0] == number:
+        with writer:  # kept open for as long as the handler may write
+            while received := reader.recv(1):
+                if received[0] == number:
                     dump()
 
     threading.Thread(target=wait, name="flight", daemon=True).start()
     return True
 
 
-def set_recorder_defaults(folder: Path | None) -> None:
-    """Let torch keep its own record of NCCL's collectives, and write it when one times out.
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """The wakeup file descriptor has the signal."""
 
-    To be called before the process group is made; what the environment says already stays.
+
+def set_recorder_defaults(folder: Path | None) -> None:
+    """Enable torch's flight recorder of NCCL collectives, written when a collective times out.
+
+    Call this before the process group is made. Variables that are already set are kept.
     """
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
     if folder is not None:
         target = folder / FOLDER
-        with suppress(OSError):  # then torch says that it cannot write
+        with suppress(OSError):  # torch itself reports that it cannot write
             target.mkdir(parents=True, exist_ok=True)
-        # torch adds the rank; the first name is of torch 2.10 and later, the other of those before
+        # torch appends the rank; the first name is for torch 2.10 and later, the second before
         for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
             os.environ.setdefault(name, f"{target}/nccl-rank-")

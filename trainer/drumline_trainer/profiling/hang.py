@@ -1,12 +1,16 @@
-"""Who keeps the others waiting, from what ranks wrote down (`profiling.flight_recorder`).
+"""The root cause of a hang, from the ranks' flight records (`profiling.flight_recorder`).
 
     python -m drumline_trainer.profiling.hang metrics/flight/1.0
 
-A rank waits for those of its group that have begun fewer collectives of that axis. Who is waited
-for may wait itself, on another axis: the ones to blame are at the ends of these chains. Stages of a
-pipeline send and receive different numbers of times: on `pp` a rank waits for those of its group
-that do not wait there. Where no rank waits in a collective that was counted, those are behind that
-have entered fewer phases.
+A rank waits for the ranks of its group that have begun fewer collectives of that axis. Those may
+wait themselves, on another axis: the root cause is at the ends of these chains. Stages of a
+pipeline send and receive different numbers of times, so on `pp` a rank waits for the ranks of its
+group that do not wait there. Where no rank waits in a counted collective, the root cause are the
+ranks that have entered the fewest phases.
+
+Example, tp groups (0, 1) and (2, 3), fsdp groups (0, 2) and (1, 3). Rank 3 hangs in its forward
+pass. Rank 2 waits in all_reduce #7 of tp, of which rank 3 has begun 6: it waits for rank 3. Rank 0
+waits in all_gather #4 of fsdp for rank 2, and rank 1 for rank 3. All chains end at rank 3.
 """
 
 from __future__ import annotations
@@ -28,26 +32,28 @@ PIPELINE = Axis.PIPELINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
-    """Where one rank stood when it was asked."""
+    """The state of one rank when it wrote its record."""
 
     rank: int
     world_size: int
     step: int
     phase: str
     waits_in: str = ""
-    """The collective, `all_reduce/tp`; empty where it is in none."""
+    """The collective, as `all_reduce/tp`; empty outside a collective."""
     number: int = 0
     """Of that collective on its axis."""
     seconds: float = 0.0
-    """Since it began what it does."""
+    """Since the collective or phase began."""
     begun: Mapping[str, int] = field(default_factory=dict[str, int])
     """Collectives by axis, and phases."""
     peers: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
 
     @classmethod
     def of(cls, dump: Mapping[str, Any]) -> RankState:
-        """Read a dump. Raises KeyError, TypeError or ValueError for anything else."""
-        opened = dump["open"] or [{"name": "nothing", "number": 0, "began": dump["written"]}]
+        """Parse a flight record. Raises KeyError, TypeError or ValueError for anything else."""
+        opened: list[dict[str, Any]] = dump["open"] or [
+            {"name": "nothing", "number": 0, "began": dump["written"]}
+        ]
         inner = opened[-1]
         waits = "/" in inner["name"]
         return cls(
@@ -64,83 +70,83 @@ class RankState:
 
     @property
     def description(self) -> str:
-        """In words."""
+        """Where the rank is, in words."""
         if self.waits_in:
             operation, _, axis = self.waits_in.partition("/")
             return f"in {operation} #{self.number} of axis {axis} (step {self.step}, {self.phase})"
         return f"in {self.phase} of step {self.step}"
 
     def group(self, axis: str) -> Sequence[int]:
-        """Ranks that take part in its collectives of that axis."""
+        """The ranks that take part in its collectives of that axis."""
         return self.peers.get(axis, range(self.world_size))
 
 
-def root_cause_ranks(stands: Iterable[RankState]) -> set[int]:
-    """Ranks that all waiting comes down to; empty where nobody is behind."""
-    by_rank = {stand.rank: stand for stand in stands}
-    waits_for = {stand.rank: _waited_for(stand, by_rank) for stand in by_rank.values()}
-    blamed = {rank for ranks in waits_for.values() for rank in ranks}
-    ends = {rank for rank in blamed if not waits_for.get(rank)}
-    if blamed or not by_rank:
+def root_cause_ranks(states: Iterable[RankState]) -> set[int]:
+    """The ranks that all the waiting ranks wait for in the end; empty if no rank is behind."""
+    by_rank = {state.rank: state for state in states}
+    waits_for = {state.rank: _waited_for(state, by_rank) for state in by_rank.values()}
+    awaited = {rank for ranks in waits_for.values() for rank in ranks}
+    ends = {rank for rank in awaited if not waits_for.get(rank)}
+    if awaited or not by_rank:
         return ends
-    passed = {rank: stand.begun.get(PHASES, 0) for rank, stand in by_rank.items()}
-    fewest = min(passed.values())
-    behind = {rank for rank, number in passed.items() if number == fewest}
+    entered = {rank: state.begun.get(PHASES, 0) for rank, state in by_rank.items()}
+    fewest = min(entered.values())
+    behind = {rank for rank, number in entered.items() if number == fewest}
     return behind if len(behind) < len(by_rank) else set()
 
 
-def summary(stands: Sequence[RankState]) -> list[str]:
-    """Lines for people: first who is to blame, then where everybody stands."""
-    if not stands:
+def summary(states: Sequence[RankState]) -> list[str]:
+    """Lines of text: first the root cause, then the state of every rank."""
+    if not states:
         return ["no rank left anything behind"]
-    blamed = root_cause_ranks(stands)
+    causes = root_cause_ranks(states)
     together: dict[str, list[RankState]] = defaultdict(list)
-    for stand in sorted(stands, key=lambda one: (one.rank not in blamed, one.rank)):
-        together[stand.description].append(stand)
-    lines = [
-        f"{_ranks(one.rank for one in here)} {place} for {max(one.seconds for one in here):.1f} s"
-        for place, here in together.items()
-    ]
-    silent = sorted(set(range(stands[0].world_size)) - {one.rank for one in stands})
+    for state in sorted(states, key=lambda state: (state.rank not in causes, state.rank)):
+        together[state.description].append(state)
+    lines: list[str] = []
+    for description, ranks in together.items():
+        seconds = max(state.seconds for state in ranks)
+        lines.append(f"{_ranks(state.rank for state in ranks)} {description} for {seconds:.1f} s")
+    silent = sorted(set(range(states[0].world_size)) - {state.rank for state in states})
     if silent:
         lines.append(f"{_ranks(silent)} left nothing behind")
-    verdict = (
-        f"{_ranks(sorted(blamed))} {'keeps' if len(blamed) == 1 else 'keep'} the others waiting"
-        if blamed
-        else "nobody is behind: a connection, or work that takes its time"
+    cause = (
+        f"{_ranks(sorted(causes))} {'keeps' if len(causes) == 1 else 'keep'} the others waiting"
+        if causes
+        else "no rank is behind: a connection, or work that takes its time"
     )
-    return [verdict, *lines]
+    return [cause, *lines]
 
 
 def read_dumps(folder: Path) -> list[RankState]:
-    """All ranks' dumps of one membership, by rank.
+    """The states of all ranks of one membership, by rank.
 
     Raises:
-        KeyError, TypeError, ValueError: a file is no dump.
+        KeyError, TypeError, ValueError: a file is no flight record.
     """
-    found = [RankState.of(json.loads(path.read_bytes())) for path in folder.glob("rank-*.json")]
-    return sorted(found, key=lambda stand: stand.rank)
+    states = [RankState.of(json.loads(path.read_bytes())) for path in folder.glob("rank-*.json")]
+    return sorted(states, key=lambda state: state.rank)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the summary of a folder."""
     parser = argparse.ArgumentParser(prog="drumline_trainer.profiling.hang", description=__doc__)
     parser.add_argument("folder", type=Path, help="with a rank-N.json of every rank")
-    stands = read_dumps(parser.parse_args(arguments).folder)
-    sys.stdout.write("\n".join(summary(stands)) + "\n")
-    return 0 if stands else 1
+    states = read_dumps(parser.parse_args(arguments).folder)
+    sys.stdout.write("\n".join(summary(states)) + "\n")
+    return 0 if states else 1
 
 
-def _waited_for(stand: RankState, by_rank: Mapping[int, RankState]) -> set[int]:
-    """Ranks that have not begun the collective this one is in; who left no dump is among them."""
-    if not stand.waits_in:
+def _waited_for(state: RankState, by_rank: Mapping[int, RankState]) -> set[int]:
+    """Ranks that have not begun the collective of this rank, or left no record."""
+    if not state.waits_in:
         return set()
-    axis = stand.waits_in.partition("/")[2]
-    silent = {rank for rank in stand.group(axis) if rank not in by_rank}
-    others = [by_rank[rank] for rank in stand.group(axis) if rank in by_rank]
+    axis = state.waits_in.partition("/")[2]
+    silent = {rank for rank in state.group(axis) if rank not in by_rank}
+    peers = [by_rank[rank] for rank in state.group(axis) if rank in by_rank]
     if axis == PIPELINE:
-        return silent | {one.rank for one in others if not one.waits_in.endswith(f"/{axis}")}
-    return silent | {one.rank for one in others if one.begun.get(axis, 0) < stand.number}
+        return silent | {peer.rank for peer in peers if not peer.waits_in.endswith(f"/{axis}")}
+    return silent | {peer.rank for peer in peers if peer.begun.get(axis, 0) < state.number}
 
 
 def _ranks(ranks: Iterable[int]) -> str:

@@ -4,14 +4,15 @@
 history lies beside it (`rank-3.memory.pickle`, for PyTorch's memory viewer). Every rank profiles on
 its own: nothing here is collective.
 
-With `profile.nvtx` the window is nsys's: we only say where it begins and ends, since two profilers
-cannot have CUPTI at once.
+With `profile.nvtx` nsys records the window: only its begin and end are marked here, as two
+profilers cannot use CUPTI at once.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -21,12 +22,14 @@ from drumline_trainer.profiling.ranges import TraceRanges
 from drumline_trainer.profiling.window import Window, WindowEvent
 
 MOST_MEMORY_EVENTS = 100_000
+_cuda_memory: Any = torch.cuda.memory
+"""Its functions for memory snapshots are documented under private names."""
 
 logger = logging.getLogger(__name__)
 
 
 class Profiler:
-    """Of one rank; `ranges` is to observe the run."""
+    """The profiler of one rank; `ranges` must be an observer of the run."""
 
     def __init__(
         self,
@@ -46,12 +49,12 @@ class Profiler:
         self.ranges.switch(on=config.nvtx)
 
     def boundary(self, step: int, *, rank: int) -> None:
-        """After every step, and once before the first."""
+        """Call this after every step, and once before the first."""
         match self._window.at(step):
             case WindowEvent.BEGIN if self._for_nsys:
-                self._tell_nsys(begin=True)
+                self._mark_for_nsys(begin=True)
             case WindowEvent.END if self._for_nsys:
-                self._tell_nsys(begin=False)
+                self._mark_for_nsys(begin=False)
             case WindowEvent.BEGIN if self._folder is not None:
                 self._begin(step)
             case WindowEvent.END if self._profile is not None:
@@ -60,7 +63,7 @@ class Profiler:
                 pass
 
     def close(self) -> None:
-        """Throw away what an error has cut short."""
+        """Discard a trace that an error has cut short."""
         if self._profile is not None:
             self._stop()
 
@@ -68,7 +71,7 @@ class Profiler:
         activities = [ProfilerActivity.CPU]
         if self._on_gpu:
             activities.append(ProfilerActivity.CUDA)
-            torch.cuda.memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)  # noqa: SLF001
+            _cuda_memory._record_memory_history(max_entries=MOST_MEMORY_EVENTS)  # noqa: SLF001 - documented API
         self._began = step
         self._profile = profile(activities=activities, record_shapes=True, acc_events=True)
         self._profile.start()
@@ -80,10 +83,10 @@ class Profiler:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if self._on_gpu:
-                torch.cuda.memory._dump_snapshot(str(folder / f"rank-{rank}.memory.pickle"))  # noqa: SLF001
+                _cuda_memory._dump_snapshot(str(folder / f"rank-{rank}.memory.pickle"))  # noqa: SLF001 - as above
             self._stop().export_chrome_trace(str(folder / f"rank-{rank}.json"))
             logger.info("trace: %s", folder)
-        except OSError as error:  # no reason to end the run
+        except OSError as error:  # a trace must not end the run
             logger.warning("no trace of rank %d: %s", rank, error)
         self.close()
 
@@ -93,9 +96,9 @@ class Profiler:
         self.ranges.switch(on=False)
         stopped.stop()
         if self._on_gpu:
-            torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+            _cuda_memory._record_memory_history(enabled=None)  # noqa: SLF001 - as above
         return stopped
 
-    def _tell_nsys(self, *, begin: bool) -> None:
+    def _mark_for_nsys(self, *, begin: bool) -> None:
         if self._on_gpu:
             (torch.cuda.profiler.start if begin else torch.cuda.profiler.stop)()

@@ -1,4 +1,4 @@
-"""Names in traces: every phase and every part of it, for torch.profiler and for NVTX."""
+"""Named ranges in traces: phases and step parts, for torch.profiler and for NVTX."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ class TraceRanges:
         self._nvtx = nvtx and torch.cuda.is_available()
         self._active = False
         self._open: list[AbstractContextManager[object]] = []
-        """The phase, and the parts within it."""
+        """The phase, and the step parts within it."""
 
     def switch(self, *, on: bool) -> None:
-        """Name what begins from now on; what is open ends."""
+        """Switch on or off; open ranges end."""
         while self._open:
             self._leave()
         self._active = on
 
     def enter(self, phase: str) -> None:
-        """A phase follows another."""
+        """A phase begins; the one before ends."""
         while self._open:
             self._leave()
         self.begin(phase)
 
     def begin(self, name: str) -> None:
-        """A range within the one that is open."""
+        """A range begins within the open one."""
         if not self._active:
             return
         named = ExitStack()
         named.enter_context(record_function(name))
         if self._nvtx:
-            torch.cuda.nvtx.range_push(name)
+            torch.cuda.nvtx.range_push(name)  # pyright: ignore[reportUnknownMemberType] - untyped
             named.callback(torch.cuda.nvtx.range_pop)
         self._open.append(named)
 
     def end(self) -> None:
-        """The innermost range is over."""
+        """The innermost range ends."""
         if self._open:
             self._leave()
 

@@ -1,8 +1,8 @@
-"""Which steps are profiled: a window set in the configuration, and those asked for. No torch.
+"""Which steps are profiled: a configured window, and windows on demand. No torch.
 
-On demand: `touch profile-now` in the metrics folder. Every rank looks at the file's time at its
-logged steps, so all begin at the same one and nobody has to agree; a rank that looked a moment
-before the touch begins at the next one. The file is never removed: touching it again asks again.
+On demand: `touch profile-now` in the metrics folder. Every rank reads the file's time at its logged
+steps, so all begin at the same step without communication; a rank that read it just before the
+touch begins one logged step later. The file is never removed: touch it again for another window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REQUEST_FILE = "profile-now"
 
 
 class WindowEvent(StrEnum):
-    """What happens at a step boundary."""
+    """What happens to the window at a step boundary."""
 
     NONE = "none"
     BEGIN = "begin"
@@ -24,7 +24,7 @@ class WindowEvent(StrEnum):
 
 
 class Window:
-    """Of one rank."""
+    """The profiling windows of one rank."""
 
     def __init__(self, config: ProfileConfig, *, folder: Path | None, look_every: int) -> None:
         self._start = config.start_step
@@ -33,10 +33,10 @@ class Window:
         self._look_every = look_every
         self._seen = self._touched()
         self._ends: int | None = None
-        """Finished steps when the open window ends."""
+        """Number of finished steps at which the open window ends."""
 
     def at(self, step: int) -> WindowEvent:
-        """To be asked after every step, and once before the first."""
+        """Call this after every step, and once before the first."""
         asked = step % self._look_every == 0 and self._asked()
         if self._ends is not None:
             if step < self._ends:
@@ -49,7 +49,7 @@ class Window:
         return WindowEvent.NONE
 
     def _configured(self, step: int) -> bool:
-        """Once; a run that goes on from within the window profiles as many steps."""
+        """True once; a run that resumes within the window profiles as many steps."""
         if self._start is None or not self._start <= step < self._start + self._steps:
             return False
         self._start = None

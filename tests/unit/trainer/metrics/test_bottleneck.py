@@ -40,21 +40,21 @@ DELAY = 0.05
 )
 def test_a_delay_of_each_kind_is_named(delayed: str, bound: Bottleneck, word: str) -> None:
     parts = {**STEP, delayed: STEP.get(delayed, 0.0) + DELAY}
-    verdict = diagnose(parts)
-    assert verdict.bound is bound
-    assert word in verdict.evidence
-    assert f"{verdict.share:.0%}" in verdict.sentence
+    diagnosis = diagnose(parts)
+    assert diagnosis.bound is bound
+    assert word in diagnosis.evidence
+    assert f"{diagnosis.share:.0%}" in diagnosis.sentence
 
 
 def test_without_a_delay_it_computes() -> None:
-    verdict = diagnose(STEP, mfu=0.41, memory_share=0.95)
-    assert verdict.bound is Bottleneck.COMPUTE
-    assert verdict.sentence.startswith("compute-bound: 86% of a step computes at 41% MFU; ")
+    diagnosis = diagnose(STEP, mfu=0.41, memory_share=0.95)
+    assert diagnosis.bound is Bottleneck.COMPUTE
+    assert diagnosis.sentence.startswith("compute-bound: 86% of a step computes at 41% MFU; ")
 
 
 def test_what_the_schedule_leaves_idle_is_a_bubble() -> None:
-    verdict = diagnose({"forward": 0.3, "backward": 0.3, "recv/pp": 0.4})
-    assert (verdict.bound, verdict.share) == (Bottleneck.BUBBLE, pytest.approx(0.4))
+    diagnosis = diagnose({"forward": 0.3, "backward": 0.3, "recv/pp": 0.4})
+    assert (diagnosis.bound, diagnosis.share) == (Bottleneck.BUBBLE, pytest.approx(0.4))
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_equal_losses_are_named_in_the_order_of_their_remedies() -> None:
         assert diagnose({second[0]: 0.1, first: 0.1} if second[0] else {first: 0.1}).bound is named
 
 
-def test_the_share_that_makes_a_verdict() -> None:
+def test_the_share_from_which_an_overhead_is_the_bottleneck() -> None:
     assert diagnose({"forward": 3.0, "data": 1.0}).bound is Bottleneck.DATA
     assert diagnose({"forward": 3.1, "data": 1.0}).bound is Bottleneck.COMPUTE
 
 
-def test_no_time_no_verdict() -> None:
-    with pytest.raises(ValueError, match="no verdict"):
+def test_without_time_there_is_no_bottleneck() -> None:
+    with pytest.raises(ValueError, match="no bottleneck"):
         diagnose({"forward": 0.0})

@@ -95,7 +95,7 @@ def test_a_run_has_one_trace_of_each_rank(tmp_path: Path) -> None:
     assert traces == ["metrics/traces/step-00000001/rank-1.json"]
 
 
-def test_the_verdict_of_a_run_leaves_out_its_first_window() -> None:
+def test_the_bottleneck_of_a_run_leaves_out_its_first_window() -> None:
     clock = Clock()
     instruments = Instruments(timer=StepTimer(clock))
     instruments.begin(0)

@@ -46,7 +46,7 @@ def test_step_seconds_count_the_steps_since_the_last_report(
             reporter.checkpointed(step=9, digest="d", seconds=60.0)
     reporter.done()
 
-    assert lines.pop().startswith("verdict: host-bound")
+    assert lines.pop().startswith("bottleneck: host-bound")
     assert [line.split("  ")[0] for line in lines] == ["step 10/25", "step 20/25", "step 25/25"]
     tokens = 16 * 128 / 2.0
     assert {line.split("  ")[3] for line in lines} == {f"{tokens / 1000:.2f}k tok/s"}
@@ -100,7 +100,7 @@ def test_heartbeats_carry_step_parts_and_memory() -> None:
     kept = {name: beats[-1].memory_bytes[name] for name in ("weights", "gradients", "optimizer")}
     assert kept == {"weights": 16, "gradients": 16, "optimizer": 16}
     assert parse_rank_message(beats[-1].to_json()) == beats[-1]
-    assert lines[-1].startswith("verdict: data-bound: 57% of a step waits for samples; ")
+    assert lines[-1].startswith("bottleneck: data-bound: 57% of a step waits for samples; ")
 
 
 def test_rank_0_prints_unless_all_are_to() -> None:
@@ -112,7 +112,7 @@ def test_progress_goes_where_it_is_shown() -> None:
     shown: list[str] = []
     lines = trained(show=shown.append)[1]
     assert [line.partition("  ")[0] for line in shown] == ["step 1/2", "step 2/2"]
-    assert [line.partition(":")[0] for line in lines] == ["verdict"]
+    assert [line.partition(":")[0] for line in lines] == ["bottleneck"]
 
 
 def test_what_limits_a_run_is_said_while_it_goes_on_and_when_that_changes() -> None:
@@ -138,5 +138,5 @@ def test_what_limits_a_run_is_said_while_it_goes_on_and_when_that_changes() -> N
     assert [line.partition("-bound")[0] for line in lines] == [
         "so far compute",
         "so far data",
-        "verdict: data",
+        "bottleneck: data",
     ]

@@ -99,11 +99,11 @@ def test_who_left_no_dump_is_waited_for(tmp_path: Path) -> None:
     ]
 
 
-def test_where_all_stand_together_nobody_is_to_blame(tmp_path: Path) -> None:
+def test_where_all_ranks_wait_together_no_rank_is_the_root_cause(tmp_path: Path) -> None:
     run = Run(tmp_path, ranks=2)
     run.all_do("backward")
     run.waits(0, 1, name="all_reduce/dp")
-    assert run.told()[0].startswith("nobody is behind")
+    assert run.told()[0].startswith("no rank is behind")
     assert root_cause_ranks(run.stands) == set()
 
 
