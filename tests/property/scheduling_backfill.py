@@ -42,11 +42,11 @@ class Stay:
 
     def takes(self) -> dict[str, Amounts]:
         """What it holds, by node."""
-        found: dict[str, Amounts] = {}
+        result: dict[str, Amounts] = {}
         for position, name in enumerate(self.assignment):
             asked = request_at(self.gang, position)
-            found[name] = minus(found.get(name, {}), asked, times=-1)
-        return found
+            result[name] = minus(result.get(name, {}), asked, times=-1)
+        return result
 
 
 def stay_of(held: Admitted, *, now: float) -> Stay:
@@ -122,15 +122,15 @@ class Future:
         if not gpus:
             return True
         there = [s for s in self.stays if s.pool == pool and s.start <= at < s.end]
-        queue = next(one for one in self.snapshot.queues if one.name == gang.queue)
+        queue = next(queue for queue in self.snapshot.queues if queue.name == gang.queue)
         limit = (queue.user_limit or {}).get(pool)
         payer = (gang.queue, gang.user)
         uses = sum(s.gpus for s in there if (s.gang.queue, s.gang.user) == payer)
         if limit is not None and uses + gpus > limit:
             return False
         own: Counter[str] = Counter()
-        for one in there:
-            own[one.gang.queue] += one.gpus
+        for each in there:
+            own[each.gang.queue] += each.gpus
         before = shares_of(queues=self.snapshot.queues, pool=pool, own=own)
         after = before.holding(gang.queue, gpus)
         return after.problem(gang.queue, before=before) is None

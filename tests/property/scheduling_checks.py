@@ -77,7 +77,7 @@ class Judge:
     def problems(self) -> list[str]:
         """Everything that is wrong, in words."""
         world, decisions = self.world, self.decisions
-        found = list(
+        result = list(
             violations(
                 snapshot=world.snapshot,
                 pending=world.pending,
@@ -86,8 +86,8 @@ class Judge:
                 now=world.now,
             )
         )
-        if found:
-            return found
+        if result:
+            return result
         self.free = free_now(world.snapshot)
         for held in world.snapshot.admitted:
             self._charge(held.gang, held.pool, held.gpus)
@@ -96,25 +96,25 @@ class Judge:
             or any(gang.nominated for gang in world.pending)
             or any(any(amounts(node.terminating).values()) for node in world.snapshot.nodes)
         )
-        answers = {one.uid: one for one in (*decisions.placed, *decisions.blocked)}
+        answers = {each.uid: each for each in (*decisions.placed, *decisions.blocked)}
         gangs = {gang.uid: gang for gang in world.pending}
-        asking = {one.uid: one for one in decisions.preemptions}
+        asking = {preemption.uid: preemption for preemption in decisions.preemptions}
         for uid in decisions.order:
             answer = answers[uid]
             if isinstance(answer, Placed):
-                found += self._placed(gangs[uid], answer)
+                result += self._placed(gangs[uid], answer)
             elif uid in asking:
-                found += self._preempts(gangs[uid], [v.uid for v in asking[uid].victims])
+                result += self._preempts(gangs[uid], [v.uid for v in asking[uid].victims])
                 self.quiet = False
             else:
-                found += self._blocked(gangs[uid], answer)
-        for one in decisions.resized:
-            self._resized(one)
+                result += self._blocked(gangs[uid], answer)
+        for resized in decisions.resized:
+            self._resized(resized)
         if self.quiet and self._reserves() and not decisions.resized:
-            found += self._calendar().problems()
+            result += self._calendar().problems()
         if self.quiet and not decisions.blocked:
-            found += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
-        return found
+            result += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
+        return result
 
     def pools(self, gang: Gang) -> list[str]:
         """Where the gang may be tried, in this order."""
@@ -141,16 +141,16 @@ class Judge:
 
     def _placed(self, gang: Gang, placed: Placed) -> list[str]:
         size = len(placed.assignment) - gang.extras
-        found = unlawful_places(self.table(gang, placed.pool, size), placed.assignment)
+        result = unlawful_places(self.table(gang, placed.pool, size), placed.assignment)
         if not self._may(gang, placed.pool, gang.gpus_at(size)):
-            found.append(f"{gang.key} starts above its quota")
+            result.append(f"{gang.key} starts above its quota")
         best = next(self.starts(gang), None)
         if best is None:
-            found.append(f"{gang.key} starts where nothing can")
+            result.append(f"{gang.key} starts where nothing can")
         elif best != (size, placed.pool) and self.quiet and not self._reserves():
-            found.append(f"{gang.key} starts as {(size, placed.pool)} though it could as {best}")
+            result.append(f"{gang.key} starts as {(size, placed.pool)} though it could as {best}")
         self._take(gang, placed.pool, placed.assignment)
-        return found
+        return result
 
     def _blocked(self, gang: Gang, blocked: Blocked) -> list[str]:
         if not self.quiet:
@@ -202,7 +202,7 @@ class Judge:
         queue = self._queue(gang)
         if queue is None:
             return None
-        found: list[tuple[float, tuple[Admitted, ...]]] = []
+        result: list[tuple[float, tuple[Admitted, ...]]] = []
         for pool in self.pools(gang):
             candidates = [held for held in self.world.snapshot.admitted if self._may_go(held, pool)]
             table = self._after(gang, pool, candidates)
@@ -211,11 +211,11 @@ class Judge:
             for count in range(1, len(candidates) + 1):
                 for gone in combinations(candidates, count):
                     cost = sum(held.gpu_seconds_at_risk for held in gone)
-                    if found and cost >= min(found, key=lambda one: one[0])[0]:
+                    if result and cost >= min(result, key=lambda each: each[0])[0]:
                         continue
                     if self._lawful(gang, pool, gone) and can_sit(self._after(gang, pool, gone)):
-                        found.append((cost, gone))
-        return min(found, key=lambda one: one[0])[1] if found else None
+                        result.append((cost, gone))
+        return min(result, key=lambda each: each[0])[1] if result else None
 
     def _may_go(self, held: Admitted, pool: str) -> bool:
         queue = self._queue(held.gang)
@@ -254,7 +254,9 @@ class Judge:
         return next(queue for queue in self.world.snapshot.queues if queue.name == gang.queue)
 
     def _queue(self, gang: Gang) -> Queue | None:
-        return next((one for one in self.world.snapshot.queues if one.name == gang.queue), None)
+        return next(
+            (queue for queue in self.world.snapshot.queues if queue.name == gang.queue), None
+        )
 
     def _reserves(self) -> bool:
         return self.world.policy.waiting is WaitingRule.BACKFILL
@@ -293,7 +295,9 @@ class Judge:
         gang = held.gang
         if not gang.sizes or not gang.resizable or self._queue(gang) is None:
             return []
-        resized = next((one for one in self.decisions.resized if one.uid == gang.uid), None)
+        resized = next(
+            (resized for resized in self.decisions.resized if resized.uid == gang.uid), None
+        )
         size = held.size
         nodes = list(held.assignment)
         if resized is not None:
@@ -328,12 +332,12 @@ def _mains(gang: Gang) -> Gang:
 
 def _places(held: Admitted) -> dict[str, Amounts]:
     """What its leaving gives back, by node."""
-    found: dict[str, Amounts] = {}
+    result: dict[str, Amounts] = {}
     for position, name in enumerate(held.assignment):
         if position not in held.lost:
-            before = found.get(name, {})
-            found[name] = minus(before, request_at(held.gang, position), times=-1)
-    return found
+            before = result.get(name, {})
+            result[name] = minus(before, request_at(held.gang, position), times=-1)
+    return result
 
 
 def judged(world: World, decisions: Decisions | None = None) -> list[str]:

@@ -219,43 +219,45 @@ class Life:
 
     def _carry_out(self, decisions: Decisions) -> None:
         waiting = {gang.uid: gang for gang in self.pending}
-        for one in decisions.placed:
-            if one.uid in self.held:
-                before = self.held[one.uid]
-                self.held[one.uid] = replace(
+        for placed in decisions.placed:
+            if placed.uid in self.held:
+                before = self.held[placed.uid]
+                self.held[placed.uid] = replace(
                     before,
-                    assignment=one.assignment,
+                    assignment=placed.assignment,
                     lost=frozenset(),
-                    reserved=before.reserved | frozenset(one.replaced),
+                    reserved=before.reserved | frozenset(placed.replaced),
                     nominated={},
                     nominated_pool="",
                 )
             else:
-                gang = replace(waiting.pop(one.uid), nominated=(), nominated_pool="")
-                self.held[one.uid] = Admitted(
+                gang = replace(waiting.pop(placed.uid), nominated=(), nominated_pool="")
+                self.held[placed.uid] = Admitted(
                     gang=gang,
-                    pool=one.pool,
-                    assignment=one.assignment,
-                    reserved=frozenset(range(len(one.assignment))),
+                    pool=placed.pool,
+                    assignment=placed.assignment,
+                    reserved=frozenset(range(len(placed.assignment))),
                     admitted_at=self.clock,
                 )
-        for one in decisions.resized:
-            self.held[one.uid] = _resized(self.held[one.uid], one)
-        for one in decisions.preemptions:
-            for victim in one.victims:
+        for resized in decisions.resized:
+            self.held[resized.uid] = _resized(self.held[resized.uid], resized)
+        for preemption in decisions.preemptions:
+            for victim in preemption.victims:
                 held = self.held[victim.uid]
                 if victim.kept:
                     up = frozenset(range(len(held.assignment))) - frozenset(victim.kept)
                     self.held[victim.uid] = replace(held, giving_up=up)
                 else:
                     self._tell_to_go(held, to=victim.moves_to, pool=victim.moves_to_pool)
-            if one.uid in waiting:
-                waiting[one.uid] = replace(
-                    waiting[one.uid], nominated=one.assignment, nominated_pool=one.pool
+            if preemption.uid in waiting:
+                waiting[preemption.uid] = replace(
+                    waiting[preemption.uid],
+                    nominated=preemption.assignment,
+                    nominated_pool=preemption.pool,
                 )
             else:
-                kept = {i: one.assignment[i] for i in one.replaced}
-                self.held[one.uid] = replace(self.held[one.uid], nominated=kept)
+                kept = {i: preemption.assignment[i] for i in preemption.replaced}
+                self.held[preemption.uid] = replace(self.held[preemption.uid], nominated=kept)
         for move in decisions.moves:
             self._tell_to_go(self.held[move.uid], to=move.assignment, pool=move.pool)
         for uid in decisions.stay:
@@ -308,10 +310,10 @@ class Life:
                 self._give_places_up(held)
             else:
                 self.held[held.gang.uid] = replace(held, reserved=frozenset())
-        told = bool(self.ending)
+        answer = bool(self.ending)
         self.ending.clear()
         decisions = self.cycle()
-        return told or bool(
+        return answer or bool(
             decisions.placed
             or decisions.preemptions
             or decisions.resized
@@ -320,8 +322,8 @@ class Life:
         )
 
     def _some(self, fits: Callable[[Admitted], bool]) -> list[Admitted]:
-        found = [held for held in self.held.values() if fits(held)]
-        return [self.random.choice(found)] if found else []
+        result = [held for held in self.held.values() if fits(held)]
+        return [self.random.choice(result)] if result else []
 
     def _change(self, **changes: object) -> None:
         place = self.random.randrange(len(self.bare))

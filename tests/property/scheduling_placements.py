@@ -77,7 +77,7 @@ def is_open(gang: Gang, node: Node) -> bool:
     if any(node.labels.get(key) != value for key, value in gang.selector.items()):
         return False
     if gang.affinity and not any(
-        all(_holds(one, node.labels) for one in term) for term in gang.affinity
+        all(_holds(each, node.labels) for each in term) for term in gang.affinity
     ):
         return False
     return all(_tolerated(gang, node, i) for i in range(len(node.taints)))
@@ -88,13 +88,13 @@ def _tolerated(gang: Gang, node: Node, i: int) -> bool:
     if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
         return True
     return any(
-        one.effect in (None, taint.effect)
+        toleration.effect in (None, taint.effect)
         and (
-            one.key in ("", taint.key)
-            if one.operator is TolerationOperator.EXISTS
-            else (one.key, one.value) == (taint.key, taint.value)
+            toleration.key in ("", taint.key)
+            if toleration.operator is TolerationOperator.EXISTS
+            else (toleration.key, toleration.value) == (taint.key, taint.value)
         )
-        for one in gang.tolerations
+        for toleration in gang.tolerations
     )
 
 
@@ -183,11 +183,11 @@ class Table:
         """The seating that an assignment by position is."""
         kinds = [i for i, role in enumerate(self.gang.roles) for _ in range(role.pods)]
         place = {node.name: i for i, node in enumerate(self.nodes)}
-        found = [[0] * (len(self.gang.roles) + 1) for _ in self.nodes]
+        result = [[0] * (len(self.gang.roles) + 1) for _ in self.nodes]
         for position, name in enumerate(assignment):
             kind = kinds[position] if position < len(kinds) else -1
-            found[place[name]][kind] += 1
-        return tuple(map(tuple, found))
+            result[place[name]][kind] += 1
+        return tuple(map(tuple, result))
 
     def free_gpus(self, path: Path) -> int:
         """What is free in a domain, on nodes that are open to the gang."""
@@ -255,7 +255,7 @@ def table(
             key=lambda node: node.name,
         )
     )
-    levels = next(one.levels for one in snapshot.pools if one.name == pool)
+    levels = next(each.levels for each in snapshot.pools if each.name == pool)
     return Table(gang=gang, size=size, nodes=nodes, free=free, levels=levels)
 
 
@@ -271,17 +271,17 @@ def unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
     if closed:
         return [f"{gang.key} is placed on {closed}, closed to it"]
     paths = {path_at(open_to[name], gang.required_level, one.levels) for name in assignment}
-    found: list[str] = []
+    result: list[str] = []
     if len(paths) != 1 or None in paths:
-        found.append(f"{gang.key} is spread over {paths}")
+        result.append(f"{gang.key} is spread over {paths}")
     mains = assignment[gang.extras :]
     for piece in required(gang):
         for start in range(0, len(mains), piece.pods):
             ranks = mains[start : start + piece.pods]
             homes = {path_at(open_to[name], piece.level, one.levels) for name in ranks}
             if len(homes) != 1 or None in homes:
-                found.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
-    return found
+                result.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
+    return result
 
 
 def can_sit(one: Table) -> bool:

@@ -46,23 +46,23 @@ class Calendar:
 
     def problems(self) -> list[str]:
         """Each is as early as can be beside those before it, and nobody who starts breaks one."""
-        found: list[str] = []
+        result: list[str] = []
         most = self.world.policy.reservations
         by_pool: Counter[str] = Counter()
-        reserved = {one.uid: one for one in self.decisions.reservations}
+        reserved = {reservation.uid: reservation for reservation in self.decisions.reservations}
         gangs = {gang.uid: gang for gang in self.world.pending}
-        reasons = {one.uid: one.reason for one in self.decisions.blocked}
+        reasons = {blocked.uid: blocked.reason for blocked in self.decisions.blocked}
         for uid in self.decisions.order:
             gang, made = gangs[uid], reserved.get(uid)
             pools = [pool for pool in self.pools(gang) if by_pool[pool] < most]
             if made is not None:
-                found += self._reservation(gang, made, pools)
+                result += self._reservation(gang, made, pools)
                 by_pool[made.pool] += 1
                 continue
             earliest = self._future(gang, guessed=True).earliest(gang, pools)
             if reasons.get(uid) in RESERVED_FOR and earliest is not None:
-                found.append(f"{gang.key} has no reservation")
-        return found
+                result.append(f"{gang.key} has no reservation")
+        return result
 
     def _reservation(self, gang: Gang, made: Reservation, pools: Sequence[str]) -> list[str]:
         """What is wrong with one reservation.
@@ -72,22 +72,22 @@ class Calendar:
         """
         size = gang.legal_sizes[0]
         there = table(self.world.snapshot, gang, pool=made.pool, size=size, free={})
-        found = unlawful_places(there, made.assignment)
+        result = unlawful_places(there, made.assignment)
         future = self._future(gang, guessed=True)
         stay = beginning(gang, made.pool, made.assignment, at=made.start_at)
         if not future.beside(stay):
-            found.append(f"the reservation of {gang.key} is not free")
+            result.append(f"the reservation of {gang.key} is not free")
         earliest = future.earliest(gang, pools)
         latest = self._future(gang, guessed=False).earliest(gang, pools)
         if earliest is None or not earliest <= made.start_at <= (inf if latest is None else latest):
-            found.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
-        return found
+            result.append(f"{gang.key} could start at {earliest}, not {made.start_at}")
+        return result
 
     def _future(self, gang: Gang, *, guessed: bool) -> Future:
         """Who will be where, as far as it was known when a waiting gang was looked at."""
         world, order = self.world, self.decisions.order
         place = order.index(gang.uid)
-        gangs = {one.uid: one for one in world.pending}
+        gangs = {gang.uid: gang for gang in world.pending}
         return Future(
             snapshot=world.snapshot,
             now=world.now,
@@ -95,9 +95,14 @@ class Calendar:
                 *(stay_of(held, now=world.now) for held in world.snapshot.admitted),
                 *self._started(guessed=guessed),
                 *(
-                    beginning(gangs[one.uid], one.pool, one.assignment, at=one.start_at)
-                    for one in self.decisions.reservations
-                    if order.index(one.uid) < place
+                    beginning(
+                        gangs[reservation.uid],
+                        reservation.pool,
+                        reservation.assignment,
+                        at=reservation.start_at,
+                    )
+                    for reservation in self.decisions.reservations
+                    if order.index(reservation.uid) < place
                 ),
             ),
         )

@@ -90,17 +90,17 @@ class World:
 
     def without(self, feature: Feature) -> World:
         """The same with one feature taken out of it."""
-        change_gang = _PLAIN_GANG.get(feature, lambda one: one)
-        change_queue = _PLAIN_QUEUE.get(feature, lambda one: one)
+        change_gang = _PLAIN_GANG.get(feature, lambda each: each)
+        change_queue = _PLAIN_QUEUE.get(feature, lambda each: each)
         snapshot = replace(
             self.snapshot,
-            queues=tuple(change_queue(one) for one in self.snapshot.queues),
-            admitted=tuple(_plain_admitted(one, change_gang) for one in self.snapshot.admitted),
+            queues=tuple(change_queue(queue) for queue in self.snapshot.queues),
+            admitted=tuple(_plain_admitted(held, change_gang) for held in self.snapshot.admitted),
         )
         policy = self.policy
         if feature is Feature.RESERVATION:
             policy = replace(policy, waiting=WaitingRule.BEST_EFFORT)
-        pending = tuple(change_gang(one) for one in self.pending)
+        pending = tuple(change_gang(gang) for gang in self.pending)
         return replace(self, snapshot=snapshot, pending=pending, policy=policy)
 
 
@@ -111,21 +111,21 @@ def _plain_admitted(held: Admitted, change: Callable[[Gang], Gang]) -> Admitted:
 
 
 _PLAIN_GANG: dict[Feature, Callable[[Gang], Gang]] = {
-    Feature.REQUIRED: lambda one: replace(one, required_level=None),
-    Feature.PREFERRED: lambda one: replace(one, preferred_level=None),
-    Feature.SLICES: lambda one: replace(one, slices=()),
-    Feature.BALANCED: lambda one: replace(one, balanced_level=None),
-    Feature.ROLES: lambda one: replace(one, roles=()),
-    Feature.MINIMUM: lambda one: one if one.resizable else replace(one, sizes=()),
-    Feature.ELASTIC: lambda one: replace(one, sizes=()) if one.resizable else one,
-    Feature.POOLS: lambda one: replace(one, pools=(), pool="a") if one.pools else one,
-    Feature.EXCLUSION: lambda one: replace(one, excluded_nodes=frozenset()),
+    Feature.REQUIRED: lambda each: replace(each, required_level=None),
+    Feature.PREFERRED: lambda each: replace(each, preferred_level=None),
+    Feature.SLICES: lambda each: replace(each, slices=()),
+    Feature.BALANCED: lambda each: replace(each, balanced_level=None),
+    Feature.ROLES: lambda each: replace(each, roles=()),
+    Feature.MINIMUM: lambda each: each if each.resizable else replace(each, sizes=()),
+    Feature.ELASTIC: lambda each: replace(each, sizes=()) if each.resizable else each,
+    Feature.POOLS: lambda each: replace(each, pools=(), pool="a") if each.pools else each,
+    Feature.EXCLUSION: lambda each: replace(each, excluded_nodes=frozenset()),
 }
 _PLAIN_QUEUE: dict[Feature, Callable[[Queue], Queue]] = {
-    Feature.BORROWING: lambda one: replace(one, parent=None),
-    Feature.USER_CAP: lambda one: replace(one, user_limit=None),
-    Feature.PREEMPTION: lambda one: replace(one, preemption=PreemptionRule()),
-    Feature.MIN_RUNTIME: lambda one: replace(one, min_runtime_seconds=0.0),
+    Feature.BORROWING: lambda each: replace(each, parent=None),
+    Feature.USER_CAP: lambda each: replace(each, user_limit=None),
+    Feature.PREEMPTION: lambda each: replace(each, preemption=PreemptionRule()),
+    Feature.MIN_RUNTIME: lambda each: replace(each, min_runtime_seconds=0.0),
 }
 
 
@@ -170,10 +170,10 @@ def without(one: World, keys: Sequence[str]) -> World:
 
 def bound(name: str, held: Sequence[Admitted]) -> Resources:
     total = Resources()
-    for one in held:
-        for position, place in enumerate(one.assignment):
-            if place == name and position not in one.reserved | one.lost:
-                total += one.gang.request_of(position)
+    for each in held:
+        for position, place in enumerate(each.assignment):
+            if place == name and position not in each.reserved | each.lost:
+                total += each.gang.request_of(position)
     return total
 
 

@@ -169,10 +169,10 @@ class Life:
         """Equal values that are other objects, in another order."""
         self.snapshot = replace(
             self.snapshot,
-            nodes=tuple(replace(one) for one in self.snapshot.nodes[::-1]),
-            admitted=tuple(replace(one) for one in self.snapshot.admitted[::-1]),
+            nodes=tuple(replace(node) for node in self.snapshot.nodes[::-1]),
+            admitted=tuple(replace(held) for held in self.snapshot.admitted[::-1]),
         )
-        self.pending = [replace(one) for one in self.pending[::-1]]
+        self.pending = [replace(gang) for gang in self.pending[::-1]]
 
     def _move_rack(self) -> None:
         at = self.chance.randrange(len(self.nodes))
@@ -184,16 +184,16 @@ class Life:
         self.snapshot = replace(self.snapshot, nodes=tuple(nodes))
 
     def _drop(self, held: Admitted) -> None:
-        left = tuple(one for one in self.snapshot.admitted if one is not held)
+        left = tuple(each for each in self.snapshot.admitted if each is not held)
         self.snapshot = self._cluster(left, self.snapshot.nodes)
 
     def _admit(self, held: Admitted, other: Admitted) -> None:
         """The same gangs, one of them otherwise; what is bound is counted anew."""
-        admitted = tuple(other if one is held else one for one in self.snapshot.admitted)
+        admitted = tuple(other if each is held else each for each in self.snapshot.admitted)
         self.snapshot = self._cluster(admitted, self.snapshot.nodes)
 
     def _cluster(self, admitted: tuple[Admitted, ...], nodes: tuple[Node, ...] = ()) -> Snapshot:
-        bare = [replace(one, used=Resources()) for one in nodes or self.nodes]
+        bare = [replace(each, used=Resources()) for each in nodes or self.nodes]
         return cluster(*bare, levels=("rack", "host"), queues=self.queues, running=admitted)
 
 

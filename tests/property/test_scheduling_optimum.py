@@ -36,18 +36,18 @@ PARTS = 10
 def lone(seed: int) -> World:
     """A gang with some wishes about its shape, on nodes that all have their labels."""
     random = Random(seed)
-    features = frozenset(one for one in SHAPES if random.random() < 0.4)
+    features = frozenset(each for each in SHAPES if random.random() < 0.4)
     if features >= NOT_ALWAYS_EVEN:
         features -= {Feature.BALANCED}
-    found = world(seed, features)
+    result = world(seed, features)
     nodes = tuple(
         replace(node, domains=tuple(name or "b1" for name in node.domains))
-        for node in found.snapshot.nodes
+        for node in result.snapshot.nodes
     )
-    keys = [held.gang.key for held in found.snapshot.admitted]
+    keys = [held.gang.key for held in result.snapshot.admitted]
     gone = keys[random.randint(0, len(keys)) :]
-    emptier = without(replace(found, snapshot=replace(found.snapshot, nodes=nodes)), gone)
-    return replace(emptier, pending=found.pending[:1])
+    emptier = without(replace(result, snapshot=replace(result.snapshot, nodes=nodes)), gone)
+    return replace(emptier, pending=result.pending[:1])
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -77,7 +77,7 @@ def test_victims_cost_no_more_than_the_cheapest_lawful_ones(part: int) -> None:
     ratios: list[float] = []
     for seed in range(part, many(1000, 10_000), PARTS):
         random = Random(seed)
-        some = {one for one in CLAIMS if random.random() < 0.3}
+        some = {each for each in CLAIMS if random.random() < 0.3}
         judge = world(seed, frozenset({Feature.PREEMPTION, *some}))
         judged = Judge(world=judge, decisions=judge.decide())
         assert judged.problems() == [], seed
@@ -91,7 +91,7 @@ def test_what_a_refusal_says_would_help_does() -> None:
     tried: dict[RemedyKind, int] = {}
     for seed in range(many(1500, 10_000)):
         random = Random(seed)
-        some = frozenset(one for one in CLAIMS if random.random() < 0.3)
+        some = frozenset(each for each in CLAIMS if random.random() < 0.3)
         one = world(seed, some)
         one = replace(one, pending=one.pending[:1])
         for blocked in one.decide().blocked:

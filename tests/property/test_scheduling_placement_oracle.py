@@ -49,10 +49,10 @@ WAITING = {
 def nodes(draw: st.DrawFn, *, labelled: bool = False) -> list[Node]:
     """Up to 6 nodes of 2 blocks of 2 racks; rack names repeat in both blocks."""
     missing = [] if labelled else [""]
-    found: list[Node] = []
+    result: list[Node] = []
     for i in range(draw(st.integers(1, 6))):
         gpus = draw(st.sampled_from([1, 2, 4]))
-        found.append(
+        result.append(
             Node(
                 name=f"n{i}",
                 pool="h100",
@@ -67,7 +67,7 @@ def nodes(draw: st.DrawFn, *, labelled: bool = False) -> list[Node]:
                 taints=draw(st.sampled_from([(), (), (TAINT,)])),
             )
         )
-    return found
+    return result
 
 
 @st.composite
@@ -163,7 +163,7 @@ def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
 
 
 def in_turn(pending: list[Gang]) -> list[Gang]:
-    return sorted(pending, key=lambda one: (-one.priority, one.queued_at, one.uid))
+    return sorted(pending, key=lambda each: (-each.priority, each.queued_at, each.uid))
 
 
 @PROPERTY
@@ -172,19 +172,19 @@ def test_yes_and_no_are_what_brute_force_says(found: list[Node], pending: list[G
     snapshot = snapshot_of(found)
     decisions = run(snapshot, *pending)
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
-    answers = {one.uid: one for one in (*decisions.placed, *decisions.blocked)}
-    for one in in_turn(pending):
+    answers = {each.uid: each for each in (*decisions.placed, *decisions.blocked)}
+    for item in in_turn(pending):
         usage = sum(held.gang.gpus for held in snapshot.admitted)
-        open_nodes = [node for node in found if usable(one, node)]
-        in_quota = not one.gpus or usage + one.gpus <= NOMINAL
-        fits = in_quota and feasible(one, open_nodes, free_of(snapshot), one.required_level)
-        match answers[one.uid]:
+        open_nodes = [node for node in found if usable(item, node)]
+        in_quota = not item.gpus or usage + item.gpus <= NOMINAL
+        fits = in_quota and feasible(item, open_nodes, free_of(snapshot), item.required_level)
+        match answers[item.uid]:
             case Placed() as placed:
                 assert fits
-                snapshot = after(snapshot, [one], replace(decisions, placed=(placed,), blocked=()))
+                snapshot = after(snapshot, [item], replace(decisions, placed=(placed,), blocked=()))
             case Blocked() as blocked:
                 assert not fits
-                assert {blocked.reason} == true_reason(one, snapshot)
+                assert {blocked.reason} == true_reason(item, snapshot)
 
 
 @PROPERTY
@@ -263,10 +263,10 @@ def without(snapshot: Snapshot, keys: tuple[str, ...]) -> Snapshot:
     left: tuple[Admitted, ...] = tuple(
         held for held in snapshot.admitted if held.gang.key not in keys
     )
-    found = snapshot.nodes
+    result = snapshot.nodes
     if FOREIGN_PODS in keys:
-        found = tuple(replace(node, used=Resources()) for node in found)
-    return replace(snapshot, nodes=found, admitted=left)
+        result = tuple(replace(node, used=Resources()) for node in result)
+    return replace(snapshot, nodes=result, admitted=left)
 
 
 @PROPERTY
@@ -277,8 +277,8 @@ def test_the_order_of_the_input_decides_nothing(
     late = gang("late", nodes=2)
     snapshot = snapshot_of(found)
     snapshot = after(snapshot, pending, run(snapshot, *pending))
-    held = {one.gang.uid for one in snapshot.admitted}
-    left = [one for one in (*pending, late) if one.uid not in held]
+    held = {held.gang.uid for held in snapshot.admitted}
+    left = [each for each in (*pending, late) if each.uid not in held]
     shuffled = replace(
         snapshot,
         nodes=tuple(data.draw(st.permutations(snapshot.nodes))),

@@ -101,7 +101,7 @@ def world(seed: int) -> tuple[Snapshot, Gang]:
         for i in range(random.randint(2, 5))
     ]
     snapshot = cluster(*nodes, queues=queues(random))
-    rules = {one.name: one for one in snapshot.queues}
+    rules = {queue.name: queue for queue in snapshot.queues}
     peaceful = tuple(queue(q.name, parent=q.parent, nominal=q.nominal,
         preemption=replace(PREEMPTS, within_queue=WithinQueue.NEVER, reclaim=Reclaim.NEVER))
         for q in rules.values())  # fmt: skip
@@ -109,8 +109,8 @@ def world(seed: int) -> tuple[Snapshot, Gang]:
     full = replace(snapshot, queues=peaceful)
     full = after(full, fillers, run(full, *fillers))
     running = [
-        replace(one, reserved=frozenset(), gpu_seconds_at_risk=float(random.randint(1, 60)))
-        for one in full.admitted
+        replace(held, reserved=frozenset(), gpu_seconds_at_risk=float(random.randint(1, 60)))
+        for held in full.admitted
     ]
     return cluster(*nodes, queues=snapshot.queues, running=running), some_gang(random, "x", at=99)
 
@@ -118,9 +118,9 @@ def world(seed: int) -> tuple[Snapshot, Gang]:
 def rooms(snapshot: Snapshot, one: Gang) -> bool:
     """Whether its pods fit somewhere; equal pods can be counted node by node."""
     count: dict[str, int] = {}
-    for found in snapshot.nodes:
-        free = found.allocatable - found.used
-        domain = found.domains[0] if one.required_level else ""
+    for host in snapshot.nodes:
+        free = host.allocatable - host.used
+        domain = host.domains[0] if one.required_level else ""
         count[domain] = count.get(domain, 0) + max(0, free.gpus // one.per_pod.gpus)
     return any(pods >= one.nodes for pods in count.values())
 
@@ -151,12 +151,16 @@ def optimum(snapshot: Snapshot, one: Gang) -> float | None:
 
 
 def cost(decisions: Decisions) -> float:
-    return sum(victim.gpu_seconds_lost for one in decisions.preemptions for victim in one.victims)
+    return sum(
+        victim.gpu_seconds_lost
+        for preemption in decisions.preemptions
+        for victim in preemption.victims
+    )
 
 
 def ratios(seeds: range) -> list[float]:
     """What the engine pays for each unit the oracle would, and every other property on the way."""
-    found: list[float] = []
+    result: list[float] = []
     for seed in seeds:
         snapshot, one = world(seed)
         decisions = run(snapshot, one, policy=FREE)
@@ -168,17 +172,19 @@ def ratios(seeds: range) -> list[float]:
         if best is None:
             continue
         gone = {victim.uid for victim in decisions.preemptions[0].victims}
-        told = [held for held in snapshot.admitted if held.gang.uid in gone]
-        for spared in told:
-            assert not suffices(snapshot, one, [held for held in told if held is not spared]), seed
-        found.append(cost(decisions) / best)
-    return found
+        answer = [held for held in snapshot.admitted if held.gang.uid in gone]
+        for spared in answer:
+            assert not suffices(snapshot, one, [held for held in answer if held is not spared]), (
+                seed
+            )
+        result.append(cost(decisions) / best)
+    return result
 
 
 def test_few_candidates_are_chosen_at_the_least_cost_there_is() -> None:
-    found = ratios(range(250))
-    assert len(found) > 40
-    assert max(found) < 1.0001
+    result = ratios(range(250))
+    assert len(result) > 40
+    assert max(result) < 1.0001
 
 
 def test_the_first_guess_alone_costs_5_percent_more_on_average_at_most(
@@ -186,11 +192,11 @@ def test_the_first_guess_alone_costs_5_percent_more_on_average_at_most(
 ) -> None:
     monkeypatch.setattr(victims, "MAX_EXACT_CANDIDATES", 0)
     costs = [
-        (cost(run(snapshot, one, policy=FREE)), optimum(snapshot, one))
-        for snapshot, one in map(world, range(250))
+        (cost(run(snapshot, each, policy=FREE)), optimum(snapshot, each))
+        for snapshot, each in map(world, range(250))
     ]
-    found = [paid / best for paid, best in costs if paid and best]
-    assert sum(found) / len(found) <= 1.05
+    result = [paid / best for paid, best in costs if paid and best]
+    assert sum(result) / len(result) <= 1.05
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -70,7 +70,7 @@ def world(seed: int) -> tuple[Snapshot, list[Gang], Gang]:
         for i in range(9)
     ]
     book = ledger_of(snapshot=snapshot, policy=Policy())
-    running = [one for one in some[:-1] if start(book, one)]
+    running = [each for each in some[:-1] if start(book, each)]
     return snapshot, running[:7], some[-1]
 
 
@@ -84,35 +84,35 @@ def start(book: QuotaLedger, one: Gang) -> bool:
 def shares(snapshot: Snapshot, running: list[Gang]) -> QueueShares:
     own: dict[str, int] = {}
     users: dict[tuple[str, str], int] = {}
-    for one in running:
-        own[one.queue] = own.get(one.queue, 0) + one.gpus
-        users[one.queue, one.user] = users.get((one.queue, one.user), 0) + one.gpus
-    found = shares_of(queues=snapshot.queues, pool="h100", own=own)
+    for held in running:
+        own[held.queue] = own.get(held.queue, 0) + held.gpus
+        users[held.queue, held.user] = users.get((held.queue, held.user), 0) + held.gpus
+    result = shares_of(queues=snapshot.queues, pool="h100", own=own)
     past = past_gpus(snapshot=snapshot, policy=Policy(), pool="h100")
-    return replace(found, past=past, users=users)
+    return replace(result, past=past, users=users)
 
 
 def as_running(gangs: list[Gang]) -> list[RunningGang]:
-    return [RunningGang(gang=one, gpus=one.gpus) for one in gangs]
+    return [RunningGang(gang=gang, gpus=gang.gpus) for gang in gangs]
 
 
 def judge(seed: int) -> tuple[int, int]:
     """Compare all sets of one world; how many were lawful, and how many by fair share."""
     snapshot, running, asks = world(seed)
     book = ledger_of(snapshot=snapshot, policy=Policy())
-    for one in running:
-        book.hold(gang=one, pool="h100", size=one.nodes)
+    for item in running:
+        book.hold(gang=item, pool="h100", size=item.nodes)
     rule, random = book.tree.queues[asks.queue].preemption, Random(seed)
     claim = book.claim(gang=asks, pool="h100", size=asks.nodes, rule=rule)
     before, by_share = shares(snapshot, running), 0
-    own = sum(one.gpus for one in running if one.queue == asks.queue)
+    own = sum(held.gpus for held in running if held.queue == asks.queue)
     reasons = {
-        one.uid: claim.reason(
-            leaf=book.tree.leaf_of[one.queue],
-            gpus=one.gpus,
-            lower_priority=one.priority < asks.priority,
+        held.uid: claim.reason(
+            leaf=book.tree.leaf_of[held.queue],
+            gpus=held.gpus,
+            lower_priority=held.priority < asks.priority,
         )
-        for one in running
+        for held in running
     }
     lawful = 0
     for size in range(1, 4):
@@ -120,30 +120,36 @@ def judge(seed: int) -> tuple[int, int]:
             problems = policy_violations(
                 shares=before, asks=as_running([asks])[0], victims=as_running(list(gone))
             )
-            if not all(reasons[one.uid] for one in gone):
-                assert problems, (seed, [one.key for one in gone])
+            if not all(reasons[each.uid] for each in gone):
+                assert problems, (seed, [each.key for each in gone])
                 continue
-            for one in random.sample(gone, len(gone)):
-                claim.take(leaf=book.tree.leaf_of[one.queue], gpus=one.gpus, user=one.user)
+            for entry in random.sample(gone, len(gone)):
+                claim.take(leaf=book.tree.leaf_of[entry.queue], gpus=entry.gpus, user=entry.user)
             holds = claim.holds()
-            assert holds == (not problems), (seed, [one.key for one in gone], problems)
+            assert holds == (not problems), (seed, [each.key for each in gone], problems)
             if holds:
                 lawful += 1
-                by_share += VictimReason.FAIR_SHARE in [reasons[one.uid] for one in gone]
+                by_share += VictimReason.FAIR_SHARE in [reasons[each.uid] for each in gone]
                 assert claim.within_reach
-                stay = [one for one in running if one not in gone]
+                stay = [held for held in running if held not in gone]
                 after = shares(snapshot, [*stay, asks])
                 new, old = as_running([*stay, asks]), as_running(running)
                 assert potential(shares=after, running=new) < potential(shares=before, running=old)
-            for one in random.sample(gone, len(gone)):
-                claim.give_back(leaf=book.tree.leaf_of[one.queue], gpus=one.gpus, user=one.user)
+            for other_each in random.sample(gone, len(gone)):
+                claim.give_back(
+                    leaf=book.tree.leaf_of[other_each.queue],
+                    gpus=other_each.gpus,
+                    user=other_each.user,
+                )
             if holds:
-                for one in gone:
-                    elsewhere = one.queue != asks.queue
-                    leaf = book.tree.leaf_of[one.queue]
-                    assert not elsewhere or claim.may_reclaim(leaf=leaf, gpus=one.gpus, freed=own)
-                    taken = sum(other.gpus for other in gone if other.queue == one.queue)
-                    largest = max(other.gpus for other in gone if other.queue == one.queue)
+                for another in gone:
+                    elsewhere = another.queue != asks.queue
+                    leaf = book.tree.leaf_of[another.queue]
+                    assert not elsewhere or claim.may_reclaim(
+                        leaf=leaf, gpus=another.gpus, freed=own
+                    )
+                    taken = sum(other.gpus for other in gone if other.queue == another.queue)
+                    largest = max(other.gpus for other in gone if other.queue == another.queue)
                     assert not elsewhere or taken <= claim.reclaimable(leaf=leaf, largest=largest)
     return lawful, by_share
 
@@ -152,6 +158,6 @@ def judge(seed: int) -> tuple[int, int]:
 def test_the_engine_and_the_definition_agree_and_every_preemption_lowers_the_potential(
     start: int,
 ) -> None:
-    found = [judge(seed) for seed in range(start, start + 40)]
-    assert sum(lawful for lawful, _ in found) > 10
-    assert sum(by_share for _, by_share in found) > 0
+    result = [judge(seed) for seed in range(start, start + 40)]
+    assert sum(lawful for lawful, _ in result) > 10
+    assert sum(by_share for _, by_share in result) > 0

@@ -77,7 +77,7 @@ class ClusterLife(RuleBasedStateMachine):
     )
     def start(self, gpus: list[int], queues: tuple[Queue, ...]) -> None:
         self.queues = queues
-        found = [
+        result = [
             Node(
                 name=f"n{i}",
                 pool="h100",
@@ -86,15 +86,15 @@ class ClusterLife(RuleBasedStateMachine):
             )
             for i, size in enumerate(gpus)
         ]
-        self.snapshot = cluster(*found, levels=LEVELS, queues=queues)
+        self.snapshot = cluster(*result, levels=LEVELS, queues=queues)
 
     @rule(wanted=st.lists(jobs(), min_size=1, max_size=6))
     def submit(self, wanted: list[Gang]) -> None:
-        for one in wanted:
+        for each in wanted:
             self.count += 1
             name = f"g{self.count:03}"
             self.pending.append(
-                replace(one, key=f"training/{name}", uid=f"uid-{name}", queued_at=self.count)
+                replace(each, key=f"training/{name}", uid=f"uid-{name}", queued_at=self.count)
             )
 
     @rule(pick=PICK)
@@ -102,7 +102,7 @@ class ClusterLife(RuleBasedStateMachine):
         held = self.snapshot.admitted
         if held:
             gone = held[pick % len(held)]
-            self._admit(tuple(one for one in held if one is not gone))
+            self._admit(tuple(each for each in held if each is not gone))
 
     @rule(pick=PICK)
     def give_up(self, pick: int) -> None:
@@ -113,13 +113,13 @@ class ClusterLife(RuleBasedStateMachine):
     @rule(pick=PICK)
     def leave(self, pick: int) -> None:
         """A gang that was told to go has saved: it waits again, and its pods are being deleted."""
-        leaving = [one for one in self.snapshot.admitted if one.leaving]
+        leaving = [held for held in self.snapshot.admitted if held.leaving]
         if leaving:
             gone = leaving[pick % len(leaving)]
             places = {*gone.assignment}
             self.ending += [(name, bound(name, [gone])) for name in sorted(places)]
             self.pending.append(gone.gang)
-            self._admit(tuple(one for one in self.snapshot.admitted if one is not gone))
+            self._admit(tuple(held for held in self.snapshot.admitted if held is not gone))
 
     @rule()
     def pods_end(self) -> None:
@@ -135,7 +135,7 @@ class ClusterLife(RuleBasedStateMachine):
         if held:
             chosen = held[pick % len(held)]
             busy = replace(chosen, gpu_seconds_at_risk=float(seconds * chosen.gpus))
-            self._admit(tuple(busy if one is chosen else one for one in held))
+            self._admit(tuple(busy if each is chosen else each for each in held))
 
     @rule(pick=PICK)
     def bind(self, pick: int) -> None:
@@ -144,7 +144,7 @@ class ClusterLife(RuleBasedStateMachine):
         if held:
             chosen = held[pick % len(held)]
             bound = replace(chosen, reserved=frozenset())
-            self._admit(tuple(bound if one is chosen else one for one in held))
+            self._admit(tuple(bound if each is chosen else each for each in held))
 
     @rule(pick=PICK, place=PICK)
     def lose(self, pick: int, place: int) -> None:
@@ -154,7 +154,7 @@ class ClusterLife(RuleBasedStateMachine):
             chosen = held[pick % len(held)]
             lost = chosen.lost | {place % chosen.size}
             broken = replace(chosen, lost=lost, reserved=chosen.reserved - lost)
-            self._admit(tuple(broken if one is chosen else one for one in held))
+            self._admit(tuple(broken if each is chosen else each for each in held))
 
     @rule(pick=PICK, cordoned=st.booleans())
     def cordon(self, pick: int, *, cordoned: bool) -> None:
@@ -175,28 +175,28 @@ class ClusterLife(RuleBasedStateMachine):
     def one_cycle_keeps_every_invariant_and_leaves_nothing_to_do(self) -> None:
         first = self._cycle()
         second = self._cycle()
-        if not any("shrinks" in one.message for one in first.resized):
+        if not any("shrinks" in resized.message for resized in first.resized):
             # what a smaller gang gives up of its quota or its places is free only now
-            served = {one.uid for one in (*first.placed, *first.preemptions)}
-            assert {one.uid for one in (*second.placed, *second.resized)} <= served
+            served = {each.uid for each in (*first.placed, *first.preemptions)}
+            assert {each.uid for each in (*second.placed, *second.resized)} <= served
         assert not second.preemptions or self._cycle() == self._cycle()
 
     def _cycle(self) -> Decisions:
         decisions = run(self.snapshot, *self.pending, now=self.clock)
-        found = violations(
+        result = violations(
             snapshot=self.snapshot, pending=self.pending, decisions=decisions, now=self.clock
         )
-        assert found == ()
+        assert result == ()
         self.snapshot = after(self.snapshot, self.pending, decisions, now=self.clock)
         self.pending = still_waiting(self.pending, decisions)
         return decisions
 
     def _change(self, pick: int, **changes: bool | str) -> None:
         chosen = self.snapshot.nodes[pick % len(self.snapshot.nodes)]
-        found = tuple(
+        result = tuple(
             replace(node, **changes) if node is chosen else node for node in self.snapshot.nodes
         )
-        self.snapshot = replace(self.snapshot, nodes=found)
+        self.snapshot = replace(self.snapshot, nodes=result)
 
     def _admit(self, held: tuple[Admitted, ...]) -> None:
         """The world with these gangs admitted, `used` counted anew."""

@@ -1,12 +1,12 @@
-"""The scheduler's output: each gang that was looked at is `Placed` or `Blocked`, never in between.
+"""The scheduler's output: each gang that was looked at is `Placed` or `Blocked`.
 
-An elastic gang that lost places, or for which there is room to grow, may be `Resized` instead. A
-gang that is to take the places of others is `Blocked` (WaitingForVictims) until these are gone;
-`Preemption` says once who has to go and which places it will have then.
+An elastic gang that lost positions, or that there is room for to grow, may be `Resized` instead. A
+gang whose slots are still held by victims is `Blocked` (WaitingForVictims) until these are gone;
+`Preemption` names, once, the victims and the slots that the gang will have.
 
-A rejection is a value with a closed reason, the numbers behind it and the names of those whose
-leaving would make room. Its text depends on the snapshot alone, not on the time: the same
-situation gives the same words, so nothing is written to the API server while nothing changes.
+A rejection is a value with an enumerated reason, its numbers, and the names of the jobs whose end
+would make room. Its text depends on the snapshot alone, not on the time: the same situation gives
+the same words, so nothing is written to the API server while nothing changes.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Resized:
 
 
 class VictimReason(StrEnum):
-    """Why a running gang may be sent away for another."""
+    """Why a running gang is permitted as a victim."""
 
     LOWER_PRIORITY = "LowerPriority"
     """It has a lower priority in the same queue."""
@@ -163,7 +163,7 @@ class VictimReason(StrEnum):
     FAIR_SHARE = "FairShare"
     """Its queue's weighted share stays the greater one without it."""
     MOVED = "Moved"
-    """It only moves: it gets other places at the same time."""
+    """It moves: it gets other slots at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,17 +186,17 @@ class Victim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Who has to leave so that a waiting gang can start, and where it will start then.
+    """The victims of a preemption and the slots that the preemptor will have.
 
     Each of the victims is necessary, and without any other change the gang is placed once they
-    are gone. Whoever carries this out remembers the assignment as `Gang.nominated` first.
+    are gone. The caller records the assignment as `Gang.nominated` before it evicts.
     """
 
     key: str
     uid: str
     pool: str
     assignment: tuple[str, ...]
-    """The places it will have, by position."""
+    """Its future nodes by position."""
     victims: tuple[Victim, ...]
     """Ordered by key."""
     level: str | None = None
@@ -208,7 +208,7 @@ class Preemption:
 
 
 class MoveReason(StrEnum):
-    """Why a running gang is asked to move though nobody waits for its places."""
+    """Why a running gang is moved although no pending gang needs its slots."""
 
     DEFRAGMENTATION = "Defragmentation"
     """More whole domains are free then."""

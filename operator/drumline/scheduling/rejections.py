@@ -29,7 +29,7 @@ _KEY: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["key"].__set__
 _UID: Final[Callable[[Blocked, str], None]] = Blocked.__dict__["uid"].__set__
 _SHARED: Final = [
     (Blocked.__dict__[name].__set__, attrgetter(name))
-    for name in (one.name for one in fields(Blocked))
+    for name in (field.name for field in fields(Blocked))
     if name not in ("key", "uid")
 ]
 """Of the slots with the same value for all: how to write them, and how to read them."""

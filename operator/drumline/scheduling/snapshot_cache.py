@@ -1,11 +1,11 @@
-"""The cluster view of now, kept from one cycle to the next and brought up to date by what changed.
+"""The current cluster view, kept from one cycle to the next and updated by what changed.
 
-A cycle leaves traces in it (who starts, who is told to go); these are undone first. Then nodes that
-are other values than before are looked at again, and gangs that are admitted otherwise than before
-are taken out and seated anew. Where nodes come, go or change their domains, or somebody asks for a
-resource that did not count before, everything is made from the snapshot.
+The starts and evictions of the last cycle are undone first. Then changed nodes are updated, and
+gangs whose admission changed are removed and added again. If nodes are added or removed or change
+their domains, or a gang requests a resource that was not counted before, the view is rebuilt
+from the snapshot.
 
-Cost: O(changes), and one comparison by identity for each node and each admitted gang.
+Cost: O(changes), and one comparison by identity for each node and each running gang.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SnapshotCache:
     def __init__(self) -> None:
         self._cluster: ClusterView | None = None
         self._ledger: QuotaLedger | None = None
-        """Who holds what of the quota, without what a cycle adds."""
+        """The quota held by running gangs, without what a cycle adds."""
         self._snapshot = Snapshot(nodes=(), pools=(), queues=())
         self._admitted: dict[str, Admitted] = {}
 
@@ -37,7 +37,7 @@ class SnapshotCache:
 
         Args:
             snapshot: what it shows.
-            waiting: gangs that ask for everything that those who wait ask for.
+            waiting: gangs that together request every resource that pending gangs request.
             policy: the same in every cycle.
         """
         admitted, gone, came = self._compared(snapshot.admitted)
@@ -59,11 +59,11 @@ class SnapshotCache:
     def _compared(
         self, held: Sequence[Admitted]
     ) -> tuple[dict[str, Admitted], list[Admitted], list[Admitted]]:
-        """All that are admitted by uid, and who is gone from its places and who came to some."""
+        """The running gangs by uid; the removed and the added ones."""
         before = self._snapshot.admitted
         if len(held) == len(before) and all(map(is_, held, before)):
             return self._admitted, [], []
-        admitted = {one.gang.uid: one for one in held}
+        admitted = {each.gang.uid: each for each in held}
         gone = _missing(self._admitted, among=admitted)
         return admitted, gone, _missing(admitted, among=self._admitted)
 
@@ -122,9 +122,9 @@ class SnapshotCache:
 
 
 def _missing(admitted: Mapping[str, Admitted], *, among: Mapping[str, Admitted]) -> list[Admitted]:
-    """Those that do not hold the same places among others; most are the same object there."""
-    new = (one for uid, one in admitted.items() if among.get(uid) is not one)
-    return [one for one in new if not _stays(one, among.get(one.gang.uid))]
+    """Gangs without the same slots in `among`; most are the same object there."""
+    new = (each for uid, each in admitted.items() if among.get(uid) is not each)
+    return [each for each in new if not _stays(each, among.get(each.gang.uid))]
 
 
 def _stays(held: Admitted, other: Admitted | None) -> bool:

@@ -80,7 +80,7 @@ def cluster(
     """A snapshot in which `used` holds the running gangs' bound pods beside what is given."""
     held = tuple(running)
     return Snapshot(
-        nodes=tuple(replace(one, used=one.used + bound(one.name, held)) for one in nodes),
+        nodes=tuple(replace(node, used=node.used + bound(node.name, held)) for node in nodes),
         pools=tuple(Pool(name=name, levels=levels) for name in pools),
         queues=queues or (Queue(name="research", nominal=dict.fromkeys(pools, 10_000)),),
         admitted=held,
@@ -90,10 +90,10 @@ def cluster(
 def bound(name: str, held: Iterable[Admitted]) -> Resources:
     """What the bound pods of these gangs request on a node."""
     total = Resources()
-    for one in held:
-        for index, place in enumerate(one.assignment):
-            if place == name and index not in one.reserved and index not in one.lost:
-                total += one.gang.request_of(index)
+    for each in held:
+        for index, place in enumerate(each.assignment):
+            if place == name and index not in each.reserved and index not in each.lost:
+                total += each.gang.request_of(index)
     return total
 
 
@@ -124,8 +124,8 @@ def after(
     """The snapshot with the decisions assumed: new places are promised, nobody is bound yet, and
     victims are told to leave.
     """
-    gangs = {one.uid: one for one in pending}
-    held = {one.gang.uid: one for one in snapshot.admitted}
+    gangs = {gang.uid: gang for gang in pending}
+    held = {held.gang.uid: held for held in snapshot.admitted}
     for placed in decisions.placed:
         if placed.replaced:
             before = held[placed.uid]
@@ -166,21 +166,21 @@ def after_resize(held: Admitted, resized: Resized) -> Admitted:
 
 def still_waiting(pending: Iterable[Gang], decisions: Decisions) -> list[Gang]:
     """Who was not placed, with the places that are kept for them from now on."""
-    started = {one.uid for one in decisions.placed}
-    kept = {one.uid: one for one in decisions.preemptions}
+    started = {placed.uid for placed in decisions.placed}
+    kept = {preemption.uid: preemption for preemption in decisions.preemptions}
     return [
-        replace(one, nominated=kept[one.uid].assignment, nominated_pool=kept[one.uid].pool)
-        if one.uid in kept
-        else one
-        for one in pending
-        if one.uid not in started
+        replace(gang, nominated=kept[gang.uid].assignment, nominated_pool=kept[gang.uid].pool)
+        if gang.uid in kept
+        else gang
+        for gang in pending
+        if gang.uid not in started
     ]
 
 
 def without(snapshot: Snapshot, *names: str) -> Snapshot:
     """The snapshot once these running gangs are gone, and their pods with them."""
     keys = {f"training/{name}" for name in names}
-    gone = [one for one in snapshot.admitted if one.gang.key in keys]
-    left = tuple(one for one in snapshot.admitted if one.gang.key not in keys)
-    nodes = tuple(replace(one, used=one.used - bound(one.name, gone)) for one in snapshot.nodes)
+    gone = [held for held in snapshot.admitted if held.gang.key in keys]
+    left = tuple(held for held in snapshot.admitted if held.gang.key not in keys)
+    nodes = tuple(replace(node, used=node.used - bound(node.name, gone)) for node in snapshot.nodes)
     return replace(snapshot, nodes=nodes, admitted=left)

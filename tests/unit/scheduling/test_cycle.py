@@ -21,7 +21,7 @@ from tests.unit.scheduling.builders import (
 
 
 def keys(outcomes: tuple[Placed, ...] | tuple[Blocked, ...]) -> list[str]:
-    return [one.key.removeprefix("training/") for one in outcomes]
+    return [outcome.key.removeprefix("training/") for outcome in outcomes]
 
 
 def test_a_gang_is_placed_whole_with_its_domain_and_message() -> None:
@@ -56,7 +56,7 @@ def test_s5_of_two_gangs_of_100_exclusive_pods_exactly_one_runs() -> None:
     nodes = [node(f"n{i:03}", "rack-0", gpus=8) for i in range(100)]
     decisions = run(cluster(*nodes), gang("b", nodes=100, gpus=8), gang("a", nodes=100, gpus=8))
     assert keys(decisions.placed) == ["a"]
-    assert sorted(decisions.placed[0].assignment) == [one.name for one in nodes]
+    assert sorted(decisions.placed[0].assignment) == [node.name for node in nodes]
     assert decisions.blocked[0].reason is BlockReason.INSUFFICIENT_GPUS
 
 
@@ -77,7 +77,7 @@ def test_s14_many_equal_gangs_that_cannot_fit_do_not_hide_one_behind_them_that_c
     small = gang("cpu", at=1000, per_pod=pod(0, cpu=1))
     decisions = run(cluster(*racks(count=1)), *waiting, small)
     assert keys(decisions.placed) == ["cpu"]
-    assert {one.message for one in decisions.blocked} == {
+    assert {blocked.message for blocked in decisions.blocked} == {
         (
             "needs 6 GPUs (3 pods of 2) in pool h100; it has room for 2 such pods even when empty:"
             " ask for less or add nodes"
@@ -123,7 +123,7 @@ def test_strict_holds_only_its_own_queue_behind_a_gang_that_waits_for_quota() ->
         policy=STRICT,
     )
     assert keys(decisions.placed) == ["other"]
-    assert [one.reason for one in decisions.blocked] == [
+    assert [blocked.reason for blocked in decisions.blocked] == [
         BlockReason.QUOTA_EXHAUSTED,
         BlockReason.BEHIND_HIGHER_PRIORITY,
     ]
@@ -162,8 +162,8 @@ def test_strict_does_not_wait_for_quota_with_a_gang_that_never_fits_the_cluster(
 def test_without_a_pool_of_its_own_a_gang_takes_the_first_that_fits() -> None:
     nodes = (node("a0", "r", pool="a"), node("b0", "r", pool="b", gpus=4))
     snapshot = cluster(*nodes, pools=("b", "a"))
-    assert [one.pool for one in run(snapshot, gang("s", gpus=2)).placed] == ["a"]
-    assert [one.pool for one in run(snapshot, gang("l", gpus=4)).placed] == ["b"]
+    assert [placed.pool for placed in run(snapshot, gang("s", gpus=2)).placed] == ["a"]
+    assert [placed.pool for placed in run(snapshot, gang("l", gpus=4)).placed] == ["b"]
 
 
 def test_of_several_pools_the_refusal_nearest_to_a_start_is_told() -> None:
@@ -188,7 +188,7 @@ def test_s18_a_gang_that_backs_off_says_why_and_lets_others_go() -> None:
 
 
 def test_s20_terminating_pods_hold_their_capacity() -> None:
-    nodes = [replace(one, used=Resources(gpus=1, pods=1)) for one in racks(count=1)]
+    nodes = [replace(rack, used=Resources(gpus=1, pods=1)) for rack in racks(count=1)]
     blocked = run(cluster(*nodes), gang("a", nodes=2, gpus=2)).blocked[0]
     assert (blocked.reason, blocked.blockers) == (
         BlockReason.INSUFFICIENT_GPUS,
@@ -205,7 +205,7 @@ def test_promised_places_are_taken_before_their_pods_exist() -> None:
 def test_an_overcommitted_node_is_only_full() -> None:
     over = replace(racks(count=1)[0], used=Resources(gpus=7, cpu_millis=999_000_000, pods=900))
     decisions = run(cluster(over, racks(count=1)[1]), gang("a", gpus=2), gang("b", at=1))
-    assert [one.assignment for one in decisions.placed] == [("n1",)]
+    assert [placed.assignment for placed in decisions.placed] == [("n1",)]
     assert decisions.blocked[0].available == 0
 
 

@@ -20,15 +20,15 @@ def runs(name: str, *places: str, limit: float | None, since: float = NOW) -> Ad
 def starts(
     snapshot: Snapshot, *pending: Gang, samples: int = 41, seed: int = 0
 ) -> dict[str, ExpectedStart]:
-    found = expected_starts(
+    result = expected_starts(
         snapshot=snapshot, pending=pending, policy=POLICY, now=NOW, samples=samples, seed=seed
     )
-    return {one.key.removeprefix("training/"): one for one in found}
+    return {each.key.removeprefix("training/"): each for each in result}
 
 
 def test_who_has_room_starts_now() -> None:
-    found = starts(cluster(*racks()), gang("a"))
-    assert (found["a"].p50_at, found["a"].p90_at) == (NOW, NOW)
+    result = starts(cluster(*racks()), gang("a"))
+    assert (result["a"].p50_at, result["a"].p90_at) == (NOW, NOW)
 
 
 def fleet(*parts: float) -> Snapshot:
@@ -43,42 +43,42 @@ def fleet(*parts: float) -> Snapshot:
 
 
 def test_of_one_limit_nobody_knows_whether_it_is_honest() -> None:
-    found = starts(fleet(0.0), gang("a", gpus=2))["a"]
-    assert NOW + 100 < found.p50_at < NOW + 300
-    assert found.p90_at == NOW + 300
+    result = starts(fleet(0.0), gang("a", gpus=2))["a"]
+    assert NOW + 100 < result.p50_at < NOW + 300
+    assert result.p90_at == NOW + 300
 
 
 def test_where_limits_are_used_up_they_are_honest() -> None:
-    found = starts(fleet(*(i / 20 for i in range(20))), gang("a", gpus=2), samples=9)["a"]
-    assert (found.p50_at, found.p90_at) == (NOW + 15, NOW + 15)
+    result = starts(fleet(*(i / 20 for i in range(20))), gang("a", gpus=2), samples=9)["a"]
+    assert (result.p50_at, result.p90_at) == (NOW + 15, NOW + 15)
 
 
 def test_where_none_is_half_used_it_starts_before_the_limit() -> None:
-    found = starts(fleet(*([0.1] * 20)), gang("a", nodes=20, gpus=2), samples=15)["a"]
-    assert NOW + 200 < found.p50_at < NOW + 270
+    result = starts(fleet(*([0.1] * 20)), gang("a", nodes=20, gpus=2), samples=15)["a"]
+    assert NOW + 200 < result.p50_at < NOW + 270
     short = starts(fleet(*([0.1] * 20)), gang("a", gpus=2), samples=15)["a"]
     assert NOW + 70 <= short.p50_at < short.p90_at < NOW + 130
 
 
 def test_of_unknown_length_as_long_again_is_the_median() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=None, since=0.0)])
-    found = starts(snapshot, gang("a", gpus=2), samples=201)["a"]
-    assert NOW + 700 < found.p50_at < NOW + 1400
-    assert found.p90_at > NOW + 4000
+    result = starts(snapshot, gang("a", gpus=2), samples=201)["a"]
+    assert NOW + 700 < result.p50_at < NOW + 1400
+    assert result.p90_at > NOW + 4000
 
 
 def test_the_line_is_served_one_after_the_other() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
     line = [replace(gang(f"w{i}", gpus=2, at=i), max_runtime_seconds=300.0) for i in range(3)]
-    found = starts(snapshot, *line)
-    moments = [found[f"w{i}"].p50_at for i in range(3)]
+    result = starts(snapshot, *line)
+    moments = [result[f"w{i}"].p50_at for i in range(3)]
     assert moments == sorted(moments)
     assert moments[2] - moments[0] > 200
 
 
 def test_who_never_fits_has_no_moment() -> None:
-    found = starts(cluster(*racks()), gang("a", nodes=99, gpus=2))
-    assert (found["a"].p50_at, found["a"].p90_at) == (None, None)
+    result = starts(cluster(*racks()), gang("a", nodes=99, gpus=2))
+    assert (result["a"].p50_at, result["a"].p90_at) == (None, None)
 
 
 def test_whoever_is_sent_away_first_is_waited_for() -> None:
@@ -87,9 +87,9 @@ def test_whoever_is_sent_away_first_is_waited_for() -> None:
         running=[runs("r", "n0", limit=None, since=0.0)],
         queues=(queue("research", 100),),
     )
-    found = starts(snapshot, gang("a", gpus=2, priority=5), gang("b", gpus=2, at=1))
-    assert found["a"].p50_at == NOW + 60
-    assert found["b"].p50_at > NOW + 60
+    result = starts(snapshot, gang("a", gpus=2, priority=5), gang("b", gpus=2, at=1))
+    assert result["a"].p50_at == NOW + 60
+    assert result["b"].p50_at > NOW + 60
 
 
 def test_pods_that_end_and_places_of_bound_pods_are_free_later() -> None:
@@ -113,11 +113,11 @@ def test_the_same_question_has_the_same_answer_in_any_order() -> None:
 def test_who_is_told_to_stop_looks_no_further() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
     answers = iter((True, False, False))
-    found = expected_starts(
+    result = expected_starts(
         snapshot=snapshot,
         pending=[gang("a", gpus=2)],
         policy=Policy(),
         now=NOW,
         go_on=lambda: next(answers),
     )
-    assert (found, list(answers)) == ((), [])
+    assert (result, list(answers)) == ((), [])

@@ -20,8 +20,8 @@ def move_violations(
     """Moves of gangs that may not be moved, and moves that free nothing."""
     running = {held.gang.uid: held for held in snapshot.admitted}
     runtimes = {queue.name: queue.min_runtime_seconds for queue in snapshot.queues}
-    victims = {victim.uid for one in decisions.preemptions for victim in one.victims}
-    found: list[str] = []
+    victims = {victim.uid for preemption in decisions.preemptions for victim in preemption.victims}
+    violations: list[str] = []
     for move in decisions.moves:
         held = running[move.uid]
         problems = {
@@ -31,7 +31,7 @@ def move_violations(
             "has not run long enough": now < held.admitted_at + runtimes.get(held.gang.queue, 0.0),
             "moves in part": len(move.assignment) != len(held.assignment),
         }
-        found += [f"{move.key} moves and {what}" for what, true in problems.items() if true]
+        violations += [f"{move.key} moves and {what}" for what, true in problems.items() if true]
     for pool in snapshot.pools:
         freeing = [
             move
@@ -39,8 +39,8 @@ def move_violations(
             if move.pool == pool.name and move.why is MoveReason.DEFRAGMENTATION
         ]
         if freeing:
-            found += _no_gain(pool, snapshot, pending, decisions, freeing)
-    return found
+            violations += _no_gain(pool, snapshot, pending, decisions, freeing)
+    return violations
 
 
 def _no_gain(
@@ -53,14 +53,14 @@ def _no_gain(
     """Whether the free domains of a pool are not more than before."""
     moved = {move.uid for move in moves}
     kept = stays(snapshot=snapshot, decisions=decisions)
-    before = [one for held in snapshot.admitted for one in _nodes(held, kept=None)]
-    after = [one for held in snapshot.admitted for one in _nodes(held, kept=kept[held.gang.uid])]
+    before = [node for held in snapshot.admitted for node in _nodes(held, kept=None)]
+    after = [node for held in snapshot.admitted for node in _nodes(held, kept=kept[held.gang.uid])]
     given = nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
-    after += [name for one in given for name in one.places.values()]
-    others = {name for one in decisions.placed for name in one.assignment}
-    others |= {name for one in decisions.resized for name in one.added} | _foreign(snapshot)
-    was = _free_domains(pool, snapshot, used={*before, *others})
-    will = _free_domains(pool, snapshot, used={*after, *others})
+    after += [name for each in given for name in each.places.values()]
+    rest = {name for placed in decisions.placed for name in placed.assignment}
+    rest |= {name for resized in decisions.resized for name in resized.added} | _foreign(snapshot)
+    was = _free_domains(pool, snapshot, used={*before, *rest})
+    will = _free_domains(pool, snapshot, used={*after, *rest})
     if not will > was:
         return [f"moves of {len(moved)} gangs in pool {pool.name} free nothing: {was} to {will}"]
     return []

@@ -32,27 +32,31 @@ def nominated_placements(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions
 ) -> list[NominatedPlacement]:
     """All places that are kept after this cycle."""
-    waits = {one.uid for one in decisions.blocked if one.reason is BlockReason.WAITING_FOR_VICTIMS}
-    fresh = {one.uid: one for one in decisions.preemptions}
+    waits = {
+        blocked.uid
+        for blocked in decisions.blocked
+        if blocked.reason is BlockReason.WAITING_FOR_VICTIMS
+    }
+    fresh = {preemption.uid: preemption for preemption in decisions.preemptions}
     running = {held.gang.uid: held for held in snapshot.admitted}
-    found: list[NominatedPlacement] = []
+    kept: list[NominatedPlacement] = []
     for gang in pending:
         if gang.uid in waits:
-            one = fresh.get(gang.uid)
-            nodes = one.assignment if one else gang.nominated
-            pool = one.pool if one else gang.nominated_pool
-            found.append(NominatedPlacement(gang=gang, pool=pool, places=dict(enumerate(nodes))))
+            new = fresh.get(gang.uid)
+            nodes = new.assignment if new else gang.nominated
+            pool = new.pool if new else gang.nominated_pool
+            kept.append(NominatedPlacement(gang=gang, pool=pool, places=dict(enumerate(nodes))))
     for uid in sorted(waits & running.keys()):
         held = running[uid]
         places = _replacements(fresh[uid]) if uid in fresh else held.nominated
-        found.append(NominatedPlacement(gang=held.gang, pool=held.pool, places=places))
+        kept.append(NominatedPlacement(gang=held.gang, pool=held.pool, places=places))
     for held in snapshot.admitted:
         if held.leaving and held.nominated and held.gang.uid not in decisions.stay:
             pool = held.nominated_pool or held.pool
-            found.append(
+            kept.append(
                 NominatedPlacement(gang=held.gang, pool=pool, places=held.nominated, moves=True)
             )
-    return found + _moves(snapshot=snapshot, decisions=decisions)
+    return kept + _moves(snapshot=snapshot, decisions=decisions)
 
 
 def broken_nominations(
@@ -66,29 +70,29 @@ def broken_nominations(
     ):
         taken[name] += gang.request_of(position)
     kept = nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
-    for one in kept:
-        for position, name in one.places.items():
-            taken[name] += one.gang.request_of(position)
-    found: list[str] = []
-    for one in kept:
-        nodes = one.places.values()
+    for each in kept:
+        for position, name in each.places.items():
+            taken[name] += each.gang.request_of(position)
+    violations: list[str] = []
+    for item in kept:
+        nodes = item.places.values()
         short = [name for name in nodes if name not in free or not taken[name].fits_in(free[name])]
         if short:
-            found.append(f"{one.gang.key} waits in vain for {short[0]}")
-    return found
+            violations.append(f"{item.gang.key} waits in vain for {short[0]}")
+    return violations
 
 
 def stays(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, frozenset[int]]:
     """By uid: positions that running gangs keep once all have left who were told to."""
-    found = {
+    violations = {
         held.gang.uid: frozenset[int]()
         if held.leaving and held.gang.uid not in decisions.stay
         else frozenset(range(len(held.assignment))) - held.giving_up
         for held in snapshot.admitted
     }
-    for one in decisions.preemptions:
-        found |= {victim.uid: frozenset(victim.kept) for victim in one.victims}
-    return found | {move.uid: frozenset[int]() for move in decisions.moves}
+    for preemption in decisions.preemptions:
+        violations |= {victim.uid: frozenset(victim.kept) for victim in preemption.victims}
+    return violations | {move.uid: frozenset[int]() for move in decisions.moves}
 
 
 def _free_then(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, Resources]:
@@ -109,16 +113,16 @@ def _free_then(*, snapshot: Snapshot, decisions: Decisions) -> dict[str, Resourc
     return free
 
 
-def _replacements(one: Preemption) -> dict[int, str]:
-    return {position: one.assignment[position] for position in one.replaced}
+def _replacements(preemption: Preemption) -> dict[int, str]:
+    return {i: preemption.assignment[i] for i in preemption.replaced}
 
 
 def _moves(*, snapshot: Snapshot, decisions: Decisions) -> list[NominatedPlacement]:
     """The places to which gangs move from now on."""
     running = {held.gang.uid: held.gang for held in snapshot.admitted}
     targets = [(move.uid, move.pool, move.assignment) for move in decisions.moves]
-    for one in decisions.preemptions:
-        targets += [(v.uid, v.moves_to_pool, v.moves_to) for v in one.victims if v.moves_to]
+    for preemption in decisions.preemptions:
+        targets += [(v.uid, v.moves_to_pool, v.moves_to) for v in preemption.victims if v.moves_to]
     return [
         NominatedPlacement(gang=running[uid], pool=pool, places=dict(enumerate(nodes)), moves=True)
         for uid, pool, nodes in targets

@@ -20,24 +20,24 @@ def capacity_violations(
 ) -> list[str]:
     """I2: nodes that are given more than they have, or to a gang they are closed to."""
     nodes = {node.name: node for node in snapshot.nodes}
-    found: list[str] = []
+    violations: list[str] = []
     added: dict[str, Resources] = defaultdict(lambda: NOTHING)
     for gang, pool, position, name in new_places(
         snapshot=snapshot, pending=pending, decisions=decisions
     ):
         node = nodes.get(name)
         if node is None or node.pool != pool:
-            found.append(f"{gang.key} is placed on {name}, which is no node of {pool}")
+            violations.append(f"{gang.key} is placed on {name}, which is no node of {pool}")
         elif node_filter_of(gang).ineligibility(node):
-            found.append(f"{gang.key} is placed on {name}, which is closed to it")
+            violations.append(f"{gang.key} is placed on {name}, which is closed to it")
         else:
             added[name] += gang.request_of(position)
     promised = promised_to(snapshot.admitted)
     for name, amounts in sorted(added.items()):
         free = nodes[name].allocatable - nodes[name].used - promised[name]
         if not amounts.fits_in(free):
-            found.append(f"node {name} is given {amounts.amounts()} but has {free.amounts()}")
-    return found
+            violations.append(f"node {name} is given {amounts.amounts()} but has {free.amounts()}")
+    return violations
 
 
 def gang_violations(
@@ -45,30 +45,38 @@ def gang_violations(
 ) -> list[str]:
     """I3 and I4: gangs that are answered twice or never, in part, or moved without need."""
     answers = (*decisions.placed, *decisions.blocked, *decisions.resized)
-    count = Counter(one.uid for one in answers)
+    count = Counter(answer.uid for answer in answers)
     running = {held.gang.uid: held for held in snapshot.admitted}
     broken = {uid for uid, held in running.items() if held.lost and not held.leaving}
     asked = {gang.uid for gang in pending} | broken
-    found = [f"{uid} is answered {count[uid]} times" for uid in sorted(asked) if count[uid] != 1]
-    grown = {one.uid for one in decisions.resized} - broken
-    found += [f"{uid} was not asked for" for uid in count if uid not in asked | grown]
-    found += [f"{uid} grows twice" for uid in sorted(grown) if count[uid] != 1]
-    told = Counter(one.uid for one in (*decisions.placed, *decisions.resized, *decisions.moves))
-    told.update(decisions.stay)
-    told.update(victim.uid for one in decisions.preemptions for victim in one.victims)
-    found += [f"{uid} is told {times} things" for uid, times in sorted(told.items()) if times > 1]
+    violations = [
+        f"{uid} is answered {count[uid]} times" for uid in sorted(asked) if count[uid] != 1
+    ]
+    grown = {resized.uid for resized in decisions.resized} - broken
+    violations += [f"{uid} was not asked for" for uid in count if uid not in asked | grown]
+    violations += [f"{uid} grows twice" for uid in sorted(grown) if count[uid] != 1]
+    entry = Counter(each.uid for each in (*decisions.placed, *decisions.resized, *decisions.moves))
+    entry.update(decisions.stay)
+    entry.update(
+        victim.uid for preemption in decisions.preemptions for victim in preemption.victims
+    )
+    violations += [
+        f"{uid} is told {times} things" for uid, times in sorted(entry.items()) if times > 1
+    ]
     gangs = {gang.uid: gang for gang in pending}
-    for one in decisions.placed:
-        found += _placed_problems(placed=one, gang=gangs.get(one.uid), held=running.get(one.uid))
-    for one in decisions.resized:
-        found += _resized_problems(resized=one, held=running[one.uid])
-    return found
+    for placed in decisions.placed:
+        violations += _placed_problems(
+            placed=placed, gang=gangs.get(placed.uid), held=running.get(placed.uid)
+        )
+    for item in decisions.resized:
+        violations += _resized_problems(resized=item, held=running[item.uid])
+    return violations
 
 
 def _placed_problems(*, placed: Placed, gang: Gang | None, held: Admitted | None) -> list[str]:
     sizes = (held.size,) if held else gang.legal_sizes if gang else ()
-    one = held.gang if held else gang
-    size = len(placed.assignment) - (one.extras if one else 0)
+    own = held.gang if held else gang
+    size = len(placed.assignment) - (own.extras if own else 0)
     if size not in sizes:
         return [f"{placed.key} gets {size} of {max(sizes, default=None)} places"]
     if held is not None and not _kept(held=held, placed=placed):
@@ -80,18 +88,18 @@ def _resized_problems(*, resized: Resized, held: Admitted) -> list[str]:
     extras = held.gang.extras
     size = len(resized.kept) + len(resized.added) - extras
     survivors = set(range(len(held.assignment))) - held.lost
-    found: list[str] = []
+    violations: list[str] = []
     if size not in held.gang.legal_sizes or size == held.size:
-        found.append(f"{resized.key} goes from {held.size} to {size} pods")
+        violations.append(f"{resized.key} goes from {held.size} to {size} pods")
     if not set(resized.kept) <= survivors or list(resized.kept) != sorted(set(resized.kept)):
-        found.append(f"{resized.key} keeps places that it had lost")
+        violations.append(f"{resized.key} keeps places that it had lost")
     if held.leaving or (size > held.size and held.lost):
-        found.append(f"{resized.key} grows while it leaves or is broken")
+        violations.append(f"{resized.key} grows while it leaves or is broken")
     if resized.kept[:extras] != tuple(range(extras)):
-        found.append(f"{resized.key} goes on without all pods of its roles")
+        violations.append(f"{resized.key} goes on without all pods of its roles")
     if size > held.size and len(resized.kept) != len(held.assignment):
-        found.append(f"{resized.key} gives places up to grow")
-    return found
+        violations.append(f"{resized.key} gives places up to grow")
+    return violations
 
 
 def topology_violations(
@@ -103,7 +111,7 @@ def topology_violations(
     """
     levels = {pool.name: pool.levels for pool in snapshot.pools}
     domains = {node.name: node.domains for node in snapshot.nodes}
-    found: list[str] = []
+    violations: list[str] = []
     for gang, pool, seats in _seats(snapshot=snapshot, pending=pending, decisions=decisions):
         known = levels.get(pool, ())
         for level, positions in _together(gang, seats):
@@ -114,10 +122,12 @@ def topology_violations(
             if path is None:
                 continue
             if not path or len(new) > 1 or len(path) < depth or not path[-1]:
-                found.append(f"{gang.key} requires one {level} and is spread over {sorted(new)}")
+                violations.append(
+                    f"{gang.key} requires one {level} and is spread over {sorted(new)}"
+                )
             elif old and path not in old:
-                found.append(f"{gang.key} requires one {level} and is repaired outside of it")
-    return found
+                violations.append(f"{gang.key} requires one {level} and is repaired outside of it")
+    return violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,22 +156,22 @@ def _seats(
     running = {held.gang.uid: held for held in snapshot.admitted}
     gangs = {gang.uid: gang for gang in pending}
     gangs |= {uid: held.gang for uid, held in running.items()}
-    for one in decisions.placed:
-        if one.uid in gangs:
-            new = set(one.replaced) or set(range(len(one.assignment)))
-            places = dict(enumerate(one.assignment))
+    for placed in decisions.placed:
+        if placed.uid in gangs:
+            new = set(placed.replaced) or set(range(len(placed.assignment)))
+            places = dict(enumerate(placed.assignment))
             seats = _Seats(
                 fresh={i: name for i, name in places.items() if i in new},
                 kept={i: name for i, name in places.items() if i not in new},
             )
-            yield gangs[one.uid], one.pool, seats
-    for one in decisions.resized:
-        held = running[one.uid]
+            yield gangs[placed.uid], placed.pool, seats
+    for resized in decisions.resized:
+        held = running[resized.uid]
         seats = _Seats(
-            fresh=dict(enumerate(one.added, start=len(one.kept))),
-            kept={new: held.assignment[old] for new, old in enumerate(one.kept)},
+            fresh=dict(enumerate(resized.added, start=len(resized.kept))),
+            kept={new: held.assignment[old] for new, old in enumerate(resized.kept)},
         )
-        yield held.gang, one.pool, seats
+        yield held.gang, resized.pool, seats
 
 
 def new_places(

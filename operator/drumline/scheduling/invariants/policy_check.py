@@ -63,16 +63,16 @@ def policy_violations(
         reclaimed=defaultdict(list),
         meetings=defaultdict(set),
     )
-    found: list[str] = []
+    violations: list[str] = []
     if asks.gpus and (problem := after.problem(gang.queue, before=without)):
-        found.append(f"{gang.key}: {problem}")
-    found += _cap(asks=asks, shares=shares, victims=victims)
+        violations.append(f"{gang.key}: {problem}")
+    violations += _cap(asks=asks, shares=shares, victims=victims)
     for victim in victims:
         if victim.gang.queue == gang.queue:
-            found += _not_below(case=case, victim=victim)
+            violations += _not_below(case=case, victim=victim)
         else:
-            found += _collect(case=case, asks=asks, victim=victim)
-    return found + _raised(case) + _not_borrowed(case) + _without_right(case)
+            violations += _collect(case=case, asks=asks, victim=victim)
+    return violations + _raised(case) + _not_borrowed(case) + _without_right(case)
 
 
 def potential(*, shares: QueueShares, running: Iterable[RunningGang]) -> Potential:
@@ -81,7 +81,7 @@ def potential(*, shares: QueueShares, running: Iterable[RunningGang]) -> Potenti
     for branch in shares.branches():
         by_depth[len(shares.upward(branch))].append(shares.heaviness(branch))
     levels = tuple(tuple(sorted(by_depth[depth], reverse=True)) for depth in sorted(by_depth))
-    return levels, tuple(sorted(-one.gang.priority for one in running if one.whole))
+    return levels, tuple(sorted(-held.gang.priority for held in running if held.whole))
 
 
 def _cap(*, asks: RunningGang, shares: QueueShares, victims: Sequence[RunningGang]) -> list[str]:
@@ -100,12 +100,12 @@ def _cap(*, asks: RunningGang, shares: QueueShares, victims: Sequence[RunningGan
 
 
 def _not_below(*, case: _PreemptionCase, victim: RunningGang) -> list[str]:
-    found: list[str] = []
+    violations: list[str] = []
     if case.rule.within_queue is WithinQueue.NEVER:
-        found.append(f"{case.gang.key}: its queue sends nobody away")
+        violations.append(f"{case.gang.key}: its queue sends nobody away")
     if victim.gang.priority >= case.gang.priority:
-        found.append(f"{case.gang.key}: {victim.gang.key} has no lower priority")
-    return found
+        violations.append(f"{case.gang.key}: {victim.gang.key} has no lower priority")
+    return violations
 
 
 def _collect(*, case: _PreemptionCase, asks: RunningGang, victim: RunningGang) -> list[str]:
@@ -124,7 +124,7 @@ def _raised(case: _PreemptionCase) -> list[str]:
     """Branches that others pay for although nothing was reclaimed below them."""
     fair = case.rule.reclaim is Reclaim.FAIR_SHARE
     shared = case.way[max(case.meetings, default=0) :] if fair else case.way
-    raised = [one for one in shared if case.after.borrowed(one) > case.before.borrowed(one)]
+    raised = [each for each in shared if case.after.borrowed(each) > case.before.borrowed(each)]
     return [f"{case.gang.key}: {raised} borrow more by a preemption"] if raised else []
 
 
@@ -139,23 +139,23 @@ def _not_borrowed(case: _PreemptionCase) -> list[str]:
 
 def _without_right(case: _PreemptionCase) -> list[str]:
     """Where the gang's side is not entitled to what was reclaimed."""
-    found: list[str] = []
+    violations: list[str] = []
     for place, tops in case.meetings.items():
         if case.rule.reclaim is Reclaim.ANY:
             over = [branch for branch in case.way[:place] if case.after.borrowed(branch)]
-            found += [f"{case.gang.key}: reclaims although {over} borrow"] if over else []
+            violations += [f"{case.gang.key}: reclaims although {over} borrow"] if over else []
         elif case.after.borrowed(side := case.way[place - 1]):
-            found += _unfair(case=case, side=side, tops=tops)
-    return found
+            violations += _unfair(case=case, side=side, tops=tops)
+    return violations
 
 
 def _unfair(*, case: _PreemptionCase, side: str, tops: set[str]) -> list[str]:
     mine = case.after.heaviness(side)
     lighter = [top for top in sorted(tops) if case.after.heaviness(top) < mine - _ROUNDING]
-    found = [f"{case.gang.key}: {top} has less than {side} afterwards" for top in lighter]
-    below = [one for one in case.reclaimed if tops & {one, *case.before.upward(one)}]
-    return found + [
-        f"{case.gang.key}: {one} falls below its quota for one that borrows"
-        for one in below
-        if sum(case.reclaimed[one]) > case.before.borrowed(one)
+    violations = [f"{case.gang.key}: {top} has less than {side} afterwards" for top in lighter]
+    below = [each for each in case.reclaimed if tops & {each, *case.before.upward(each)}]
+    return violations + [
+        f"{case.gang.key}: {each} falls below its quota for one that borrows"
+        for each in below
+        if sum(case.reclaimed[each]) > case.before.borrowed(each)
     ]

@@ -26,84 +26,90 @@ def preemption_violations(
     now: float,
 ) -> list[str]:
     """Preemptions that are unlawful, in vain, or do not lower the potential; wrong victims."""
-    found: list[str] = []
+    violations: list[str] = []
     running = {held.gang.uid: held for held in snapshot.admitted}
     gangs = {gang.uid: gang for gang in pending}
-    told: set[str] = set()
-    for one in decisions.preemptions:
-        for victim in one.victims:
-            found += _bad_victim(one, victim, held=running[victim.uid], told=told)
-            found += _hurried(one.key, running[victim.uid], snapshot=snapshot, now=now)
-            told.add(victim.uid)
-        gang = gangs[one.uid] if one.uid in gangs else running[one.uid].gang
-        before = _before(snapshot=snapshot, pending=pending, decisions=decisions, preemption=one)
-        found += _wrong(one, gang=gang, snapshot=snapshot, policy=policy, before=before)
-    return found + broken_nominations(snapshot=snapshot, pending=pending, decisions=decisions)
+    answer: set[str] = set()
+    for preemption in decisions.preemptions:
+        for victim in preemption.victims:
+            violations += _bad_victim(preemption, victim, held=running[victim.uid], uids=answer)
+            violations += _hurried(preemption.key, running[victim.uid], snapshot=snapshot, now=now)
+            answer.add(victim.uid)
+        gang = gangs[preemption.uid] if preemption.uid in gangs else running[preemption.uid].gang
+        before = _before(
+            snapshot=snapshot, pending=pending, decisions=decisions, preemption=preemption
+        )
+        violations += _wrong(preemption, gang=gang, snapshot=snapshot, policy=policy, before=before)
+    return violations + broken_nominations(snapshot=snapshot, pending=pending, decisions=decisions)
 
 
 def _wrong(
-    one: Preemption,
+    preemption: Preemption,
     *,
     gang: Gang,
     snapshot: Snapshot,
     policy: Policy,
     before: Sequence[RunningGang],
 ) -> list[str]:
-    """How a preemption breaks the law."""
+    """How a preemption violates the preemption policy."""
 
     def shares_with(running: Iterable[RunningGang]) -> QueueShares:
-        return _shares(snapshot=snapshot, policy=policy, pool=one.pool, running=running)
+        return _shares(snapshot=snapshot, policy=policy, pool=preemption.pool, running=running)
 
-    asks, shares = RunningGang(gang=gang, gpus=_asked(one, gang=gang)), shares_with(before)
-    sent = [victim for victim in one.victims if victim.why is not VictimReason.MOVED]
-    if one.victims and not sent:
+    asks, shares = RunningGang(gang=gang, gpus=_asked(preemption, gang=gang)), shares_with(before)
+    evicted = [victim for victim in preemption.victims if victim.why is not VictimReason.MOVED]
+    if preemption.victims and not evicted:
         problem = shares.holding(gang.queue, asks.gpus).problem(gang.queue, before=shares)
-        return [f"{one.key}: {problem}"] if problem and asks.gpus else []
+        return [f"{preemption.key}: {problem}"] if problem and asks.gpus else []
     gang_of = {run.gang.uid: run.gang for run in before}
-    victims = [RunningGang(gang=gang_of[v.uid], gpus=v.gpus) for v in sent if v.uid in gang_of]
-    found = policy_violations(shares=shares, asks=asks, victims=victims)
-    found += [
-        f"{one.key} gives a wrong reason for {victim.key}"
-        for victim in sent
+    victims = [RunningGang(gang=gang_of[v.uid], gpus=v.gpus) for v in evicted if v.uid in gang_of]
+    violations = policy_violations(shares=shares, asks=asks, victims=victims)
+    violations += [
+        f"{preemption.key} gives a wrong reason for {victim.key}"
+        for victim in evicted
         if (victim.why is VictimReason.LOWER_PRIORITY)
         != (victim.uid in gang_of and gang_of[victim.uid].queue == gang.queue)
     ]
-    after = _after(one, gang=gang, before=before)
+    after = _after(preemption, gang=gang, before=before)
     later = potential(shares=shares_with(after), running=after)
     if not later < potential(shares=shares, running=before):
-        found.append(f"{one.key} does not lower the potential")
-    return found
+        violations.append(f"{preemption.key} does not lower the potential")
+    return violations
 
 
-def _after(one: Preemption, *, gang: Gang, before: Sequence[RunningGang]) -> list[RunningGang]:
-    """Who runs once the victims are gone and the gang has its places."""
-    freed = {victim.uid: victim for victim in one.victims}
-    found: list[RunningGang] = []
+def _after(
+    preemption: Preemption, *, gang: Gang, before: Sequence[RunningGang]
+) -> list[RunningGang]:
+    """The running gangs once the victims are evicted and the gang has started."""
+    freed = {victim.uid: victim for victim in preemption.victims}
+    running: list[RunningGang] = []
     own = 0
     for run in before:
         victim = freed.get(run.gang.uid)
         if run.gang.uid == gang.uid:
             own = run.gpus
         elif victim is None:
-            found.append(run)
+            running.append(run)
         elif victim.kept:
-            found.append(replace(run, gpus=run.gpus - victim.gpus))
-    return [*found, RunningGang(gang=gang, gpus=own + _asked(one, gang=gang))]
+            running.append(replace(run, gpus=run.gpus - victim.gpus))
+    return [*running, RunningGang(gang=gang, gpus=own + _asked(preemption, gang=gang))]
 
 
-def _asked(one: Preemption, *, gang: Gang) -> int:
+def _asked(preemption: Preemption, *, gang: Gang) -> int:
     """GPUs that a preemption is about."""
-    positions = one.replaced or range(len(one.assignment))
+    positions = preemption.replaced or range(len(preemption.assignment))
     return sum(gang.request_of(position).gpus for position in positions)
 
 
-def _bad_victim(one: Preemption, victim: Victim, *, held: Admitted, told: set[str]) -> list[str]:
+def _bad_victim(
+    preemption: Preemption, victim: Victim, *, held: Admitted, uids: set[str]
+) -> list[str]:
     size = len(victim.kept) - held.gang.extras
     freed = held.gpus - (held.gang.gpus_at(size) if victim.kept else 0) - _given_up(held)
     problems = {
-        "leaves already": held.leaving or victim.uid in told,
+        "leaves already": held.leaving or victim.uid in uids,
         "may not be sent away": not held.preemptible,
-        "is in another pool": held.pool != one.pool,
+        "is in another pool": held.pool != preemption.pool,
         "does not free what is said": victim.gpus != freed,
         "goes on with a size it cannot have": bool(victim.kept)
         and not (held.gang.resizable and size in held.gang.sizes and size < held.size),
@@ -111,7 +117,7 @@ def _bad_victim(one: Preemption, victim: Victim, *, held: Admitted, told: set[st
         "moves in part": bool(victim.moves_to) and len(victim.moves_to) != len(held.assignment),
         "moves and is not told so": bool(victim.moves_to) != (victim.why is VictimReason.MOVED),
     }
-    return [f"{one.key}: {held.gang.key} {what}" for what, true in problems.items() if true]
+    return [f"{preemption.key}: {held.gang.key} {what}" for what, true in problems.items() if true]
 
 
 def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> list[str]:
@@ -133,30 +139,32 @@ def _before(
     turn = order.get(preemption.uid)
     earlier = decisions.preemptions[: decisions.preemptions.index(preemption)]
     given_up: Counter[str] = Counter()
-    for one in earlier:
-        given_up.update({v.uid: v.gpus for v in one.victims if not v.moves_to})
-    gone = {v.uid for one in earlier for v in one.victims if not (v.kept or v.moves_to)}
+    for item in earlier:
+        given_up.update({v.uid: v.gpus for v in item.victims if not v.moves_to})
+    gone = {v.uid for each in earlier for v in each.victims if not (v.kept or v.moves_to)}
     gone |= {held.gang.uid for held in snapshot.admitted if held.leaving} - {*decisions.stay}
-    found = [
+    violations = [
         _running(held, given_up=given_up[held.gang.uid], asks=held.gang.uid == preemption.uid)
         for held in snapshot.admitted
         if held.pool == preemption.pool and held.gang.uid not in gone
     ]
     seats = [
-        (one.gang, one.pool, len(one.places))
-        for one in nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
-        if one.gang.uid in gangs
+        (nominated_placement.gang, nominated_placement.pool, len(nominated_placement.places))
+        for nominated_placement in nominated_placements(
+            snapshot=snapshot, pending=pending, decisions=decisions
+        )
+        if nominated_placement.gang.uid in gangs
     ]
     seats += [
-        (gangs[one.uid], one.pool, len(one.assignment))
-        for one in decisions.placed
-        if one.uid in gangs
+        (gangs[placed.uid], placed.pool, len(placed.assignment))
+        for placed in decisions.placed
+        if placed.uid in gangs
     ]
     for gang, pool, pods in seats:
         first = gang.nominated if turn is None else order[gang.uid] < turn
         if pool == preemption.pool and gang.uid != preemption.uid and first:
-            found.append(RunningGang(gang=gang, gpus=gang.gpus_at(pods - gang.extras)))
-    return found
+            violations.append(RunningGang(gang=gang, gpus=gang.gpus_at(pods - gang.extras)))
+    return violations
 
 
 def _running(held: Admitted, *, given_up: int, asks: bool) -> RunningGang:
@@ -177,9 +185,9 @@ def _shares(
 ) -> QueueShares:
     own: Counter[str] = Counter()
     users: Counter[tuple[str, str]] = Counter()
-    for one in running:
-        own[one.gang.queue] += one.gpus
-        users[one.gang.queue, one.gang.user] += one.gpus
+    for held in running:
+        own[held.gang.queue] += held.gpus
+        users[held.gang.queue, held.gang.user] += held.gpus
     shares = shares_of(queues=snapshot.queues, pool=pool, own=own)
     past = past_gpus(snapshot=snapshot, policy=policy, pool=pool)
     return replace(shares, past=past, users=users)

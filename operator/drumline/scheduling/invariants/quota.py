@@ -166,17 +166,17 @@ def quota_violations(
 ) -> list[str]:
     """Queues and users that this cycle takes above what they may hold, and I10."""
     starts = _starts(snapshot=snapshot, pending=pending, decisions=decisions)
-    found: list[str] = []
-    for pool in sorted({one.pool for one in starts}):
-        here = [one for one in starts if one.pool == pool]
+    violations: list[str] = []
+    for pool in sorted({start.pool for start in starts}):
+        here = [start for start in starts if start.pool == pool]
         before = after = _held(snapshot=snapshot, pool=pool)
-        for one in here:
-            after = after.holding(one.gang.queue, one.gpus)
-        names = sorted({one.gang.queue for one in here if one.gpus})
-        found += [line for name in names if (line := after.problem(name, before=before))]
-        found += _caps(before=before, starts=here)
-        found += _denied(after=after, starts=here, pending=pending, decisions=decisions)
-    return found
+        for item in here:
+            after = after.holding(item.gang.queue, item.gpus)
+        names = sorted({each.gang.queue for each in here if each.gpus})
+        violations += [line for name in names if (line := after.problem(name, before=before))]
+        violations += _caps(before=before, starts=here)
+        violations += _denied(after=after, starts=here, pending=pending, decisions=decisions)
+    return violations
 
 
 def _held(*, snapshot: Snapshot, pool: str) -> QueueShares:
@@ -192,39 +192,39 @@ def _held(*, snapshot: Snapshot, pool: str) -> QueueShares:
 def _starts(*, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions) -> list[_Start]:
     gangs = {gang.uid: gang for gang in pending}
     running = {held.gang.uid: held for held in snapshot.admitted}
-    found: list[_Start] = []
-    for one in decisions.placed:
-        if not one.replaced:
-            gang = gangs[one.uid]
-            gpus = sum(gang.request_of(place).gpus for place in range(len(one.assignment)))
-            found.append(_Start(gang=gang, pool=one.pool, gpus=gpus))
-    for one in decisions.resized:
-        held = running[one.uid]
-        more = max(0, len(one.kept) + len(one.added) - len(held.assignment))
+    violations: list[_Start] = []
+    for placed in decisions.placed:
+        if not placed.replaced:
+            gang = gangs[placed.uid]
+            gpus = sum(gang.request_of(place).gpus for place in range(len(placed.assignment)))
+            violations.append(_Start(gang=gang, pool=placed.pool, gpus=gpus))
+    for resized in decisions.resized:
+        held = running[resized.uid]
+        more = max(0, len(resized.kept) + len(resized.added) - len(held.assignment))
         gpus = more * held.gang.per_pod.gpus
-        found.append(_Start(gang=held.gang, pool=one.pool, gpus=gpus))
-    for one in decisions.moves:
-        held = running[one.uid]
-        if one.pool != held.pool:
-            found.append(_Start(gang=held.gang, pool=one.pool, gpus=held.gpus))
-    return found
+        violations.append(_Start(gang=held.gang, pool=resized.pool, gpus=gpus))
+    for move in decisions.moves:
+        held = running[move.uid]
+        if move.pool != held.pool:
+            violations.append(_Start(gang=held.gang, pool=move.pool, gpus=held.gpus))
+    return violations
 
 
 def _caps(*, before: QueueShares, starts: Sequence[_Start]) -> list[str]:
     grown: Counter[tuple[str, str]] = Counter()
-    for one in starts:
-        grown[one.gang.queue, one.gang.user] += one.gpus
-    found: list[str] = []
+    for start in starts:
+        grown[start.gang.queue, start.gang.user] += start.gpus
+    violations: list[str] = []
     for (name, user), more in sorted(grown.items()):
         queue = before.queues.get(name)
         limit = queue and (queue.user_limit or {}).get(before.pool)
         held = before.users.get((name, user), 0)
         if limit is not None and more and held + more > limit:
-            found.append(
+            violations.append(
                 f"user {user!r} holds {held + more} GPUs of pool {before.pool} in queue {name},"
                 f" above the {limit} that each user may"
             )
-    return found
+    return violations
 
 
 def _denied(
@@ -241,16 +241,19 @@ def _denied(
     """
     if any(gang.nominated or gang.group for gang in pending) or decisions.preemptions:
         return []
-    gangs, placed = {gang.uid: gang for gang in pending}, {one.uid for one in decisions.placed}
-    reasons = {one.uid: one.reason for one in decisions.blocked}
-    found: list[str] = []
+    gangs, placed = (
+        {gang.uid: gang for gang in pending},
+        {placed.uid for placed in decisions.placed},
+    )
+    reasons = {blocked.uid: blocked.reason for blocked in decisions.blocked}
+    violations: list[str] = []
     behind: set[str] = set()
     for gang in (gangs[uid] for uid in decisions.order if uid not in placed):
         waits = reasons.get(gang.uid) is BlockReason.QUOTA_EXHAUSTED
         if waits and gang.queue not in behind and _may_use(gang=gang, shares=after):
-            found += _takers(gang=gang, after=after, starts=starts)
+            violations += _takers(gang=gang, after=after, starts=starts)
         behind.add(gang.queue)
-    return found
+    return violations
 
 
 def _may_use(*, gang: Gang, shares: QueueShares) -> bool:
@@ -264,12 +267,12 @@ def _takers(*, gang: Gang, after: QueueShares, starts: Sequence[_Start]) -> list
         return []
     if mine.problem(gang.queue, before=after) is None:
         return []
-    way, found = after.way(gang.queue), list[str]()
-    for one in starts:
-        off = [branch for branch in after.way(one.gang.queue) if branch not in way]
-        without = after.holding(one.gang.queue, -one.gpus)
+    way, violations = after.way(gang.queue), list[str]()
+    for start in starts:
+        off = [branch for branch in after.way(start.gang.queue) if branch not in way]
+        without = after.holding(start.gang.queue, -start.gpus)
         with_it = without.holding(gang.queue, gang.gpus)
         borrows = bool(off) and after.borrowed(off[-1]) > 0
-        if borrows and one.gpus and with_it.problem(gang.queue, before=without) is None:
-            found.append(f"{one.gang.key} borrows what {gang.key} is entitled to")
-    return found
+        if borrows and start.gpus and with_it.problem(gang.queue, before=without) is None:
+            violations.append(f"{start.gang.key} borrows what {gang.key} is entitled to")
+    return violations

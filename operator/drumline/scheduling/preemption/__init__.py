@@ -1,1 +1,1 @@
-"""Running gangs that give way, shrink, grow, move or are mended."""
+"""Preemption, resizing, moving and repair of running gangs."""

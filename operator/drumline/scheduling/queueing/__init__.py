@@ -1,1 +1,1 @@
-"""Those who cannot start yet: kinds, groups, reservations, what they are told and when."""
+"""Pending gangs: order, equivalence classes, groups, cached rejections and reservations."""

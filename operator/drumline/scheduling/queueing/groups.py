@@ -1,12 +1,12 @@
-"""Gangs that start together or not at all: who belongs to whom, and what they are told.
+"""Gang groups: gangs that start together or not at all.
 
-A group is known by its namespace and name. It starts when all its gangs are there, in one cycle;
-until then none of them holds anything. A gang of a group of which some run already (it comes late,
-or was sent away) starts alone. A group stands where the first of its gangs stands.
+A group is identified by namespace and name. It starts when all its gangs are pending, in one cycle;
+until then none of them holds slots. A gang of a group of which some gangs run already (it was
+created late or evicted) starts alone. A group has the position of its first gang in the order.
 
-Its gangs are seated one after the other, so the order of trying can decide whether all fit: every
-order of up to four gangs is tried, of more that of their turns, the biggest first and the smallest
-first. A place for all of a bigger group may be missed where only another order would find it.
+The gangs of a group are placed one after the other, so the order can decide whether all fit: up to
+four gangs are tried in every order, more gangs in scheduling order, by descending and by ascending
+GPUs. So slots for a larger group may be missed that only another order would find.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.rejections import Rejection, counted, named
 
 ALL_ORDERS: Final = 4
-"""Up to how many gangs every order of seating them is tried."""
+"""Up to this many gangs every order is tried."""
 
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangGroup:
-    """The gangs of a group that wait."""
+    """The pending gangs of a group."""
 
     members: tuple[Gang, ...]
-    """In the order of their turns."""
+    """In scheduling order."""
     running: int
-    """How many of the others have their places."""
+    """How many other gangs of the group run."""
 
     @property
     def name(self) -> str:
-        """As its jobs give it."""
+        """As given by its jobs."""
         return self.members[0].group
 
     @property
     def gangs(self) -> int:
-        """How many it has in all."""
+        """How many gangs it has in total."""
         return max(gang.group_gangs for gang in self.members)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it is there."""
+        """Whether all its gangs are pending or running."""
         return len(self.members) + self.running >= self.gangs
 
     def orders(self) -> Iterator[Sequence[Gang]]:
-        """In which orders they may be seated, their turns first."""
+        """The orders in which to place the gangs, scheduling order first."""
         if len(self.members) <= ALL_ORDERS:
             yield from permutations(self.members)
             return
@@ -61,7 +61,7 @@ class GangGroup:
         yield rising
 
     def incomplete(self) -> Rejection:
-        """What its gangs are told while some are missing."""
+        """The rejection of its gangs while some are missing."""
         here = len(self.members) + self.running
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
@@ -71,35 +71,35 @@ class GangGroup:
         )
 
     def without_own(self, rejection: Rejection) -> Rejection:
-        """A rejection that was made with others of the group in their places, as it is told."""
+        """A rejection without the group's own gangs as blockers: they are not started after all."""
         own = {gang.key for gang in self.members}
-        others = tuple(key for key in rejection.blockers if key not in own)
-        if others == rejection.blockers:
+        rest = tuple(key for key in rejection.blockers if key not in own)
+        if rest == rejection.blockers:
             return rejection
         return replace(
             rejection,
             message="needs more than what is left beside the rest of its group",
-            blockers=others,
+            blockers=rest,
             remedy=_TIME,
         )
 
     def held_up(self, rejected: Mapping[str, Rejection]) -> Rejection:
-        """What those are told that could start.
+        """The rejection of the gangs that could start.
 
         Args:
-            rejected: why others could not, by key.
+            rejected: why the other gangs could not start, by key.
         """
-        whom = [f"{key} ({rejected[key].reason})" for key in sorted(rejected)]
+        texts = [f"{key} ({rejected[key].reason})" for key in sorted(rejected)]
         return Rejection(
             reason=BlockReason.WAITING_FOR_GROUP,
-            message=f"group {self.name} starts together: waits for {named(whom)}",
+            message=f"group {self.name} starts together: waits for {named(texts)}",
             blockers=tuple(sorted(rejected)),
             remedy=_TIME,
         )
 
 
 class GangGroups:
-    """All groups of which somebody waits."""
+    """All groups with pending gangs."""
 
     def __init__(self, *, waiting: Iterable[Gang], admitted: Iterable[Admitted]) -> None:
         members: dict[tuple[str, str], list[Gang]] = {}

@@ -242,7 +242,7 @@ def test_one_who_starts_by_borrowing_what_another_is_entitled_to_is_named() -> N
     right = run(snapshot, *greedy, entitled)
     assert violations(snapshot=snapshot, pending=[*greedy, entitled], decisions=right) == ()
     alone = run(snapshot, *greedy)
-    peaceful = tuple(replace(one, preemption=PreemptionRule()) for one in COHORT)
+    peaceful = tuple(replace(each, preemption=PreemptionRule()) for each in COHORT)
     full = replace(after(snapshot, greedy, alone), queues=peaceful)
     refused = run(full, entitled).blocked
     wrong = replace(alone, blocked=refused, order=(*alone.order, entitled.uid))
@@ -272,4 +272,6 @@ def test_a_reclaim_by_fair_share_is_judged_by_what_both_have_then(
         queue("b", parent="org", preemption=FAIR, weight=weight),
     )
     sentences = reclaim(queues, 2)
-    assert not sentences if words is None else any(words in one for one in sentences), sentences
+    assert not sentences if words is None else any(words in sentence for sentence in sentences), (
+        sentences
+    )

@@ -33,7 +33,7 @@ def test_its_own_or_those_who_borrowed(within: WithinQueue, reclaim: Reclaim, vi
     )
     snapshot = cluster(*racks(count=1), running=running, queues=queues)
     (preemption,) = run(snapshot, gang("x", gpus=2, queue="a", priority=5)).preemptions
-    assert [one.key for one in preemption.victims] == [victim]
+    assert [victim.key for victim in preemption.victims] == [victim]
 
 
 def test_without_a_rule_nobody_is_sent_away() -> None:

@@ -42,8 +42,8 @@ def decided(snapshot: Snapshot, *pending: Gang, policy: Policy = MOVES) -> Decis
 def moves(decisions: Decisions) -> list[tuple[str, tuple[str, ...]]]:
     return [
         (victim.key, victim.moves_to)
-        for one in decisions.preemptions
-        for victim in one.victims
+        for preemption in decisions.preemptions
+        for victim in preemption.victims
         if victim.why is VictimReason.MOVED
     ]
 
@@ -58,24 +58,24 @@ def test_the_whole_story_ends_with_everybody_in_place() -> None:
     snapshot = scattered(a=5, b=1, c=9)
     first = decided(snapshot, WHOLE)
     (mover,) = first.preemptions[0].victims
-    told = after(snapshot, [WHOLE], first)
-    told = replace(
-        told,
+    answer = after(snapshot, [WHOLE], first)
+    answer = replace(
+        answer,
         admitted=tuple(
-            replace(one, nominated=dict(enumerate(mover.moves_to)), nominated_pool="h100")
-            if one.leaving
-            else one
-            for one in told.admitted
+            replace(held, nominated=dict(enumerate(mover.moves_to)), nominated_pool="h100")
+            if held.leaving
+            else held
+            for held in answer.admitted
         ),
     )
     left = still_waiting([WHOLE], first)
     greedy = gang("greedy", gpus=2, priority=9)
-    waits = decided(told, *left, greedy)
-    assert [one.key for one in waits.placed] == ["training/greedy"]
+    waits = decided(answer, *left, greedy)
+    assert [placed.key for placed in waits.placed] == ["training/greedy"]
     assert waits.placed[0].assignment == ("n2",)
     moved = replace(gang("b", gpus=2), nominated=mover.moves_to, nominated_pool="h100")
-    done = decided(without(told, "b"), *left, moved)
-    assert {one.key: one.assignment for one in done.placed} == {
+    done = decided(without(answer, "b"), *left, moved)
+    assert {placed.key: placed.assignment for placed in done.placed} == {
         "training/x": ("n1",),
         "training/b": ("n0",),
     }

@@ -38,14 +38,14 @@ def decided(snapshot: Snapshot, *pending: Gang, policy: Policy = MOVES) -> Decis
 
 
 def moves(decisions: Decisions) -> dict[str, tuple[str, ...]]:
-    return {one.key.removeprefix("training/"): one.assignment for one in decisions.moves}
+    return {move.key.removeprefix("training/"): move.assignment for move in decisions.moves}
 
 
 def test_all_gangs_end_in_one_rack_and_two_are_free() -> None:
     decisions = decided(scattered())
     assert moves(decisions) == {"a": ("n2",), "c": ("n3",)}
-    assert {one.domains_freed for one in decisions.moves} == {2}
-    assert [one.gpu_seconds_lost for one in decisions.moves] == [120.0, 120.0]
+    assert {move.domains_freed for move in decisions.moves} == {2}
+    assert [move.gpu_seconds_lost for move in decisions.moves] == [120.0, 120.0]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,16 @@ def test_nobody_moves_while_somebody_waits_for_capacity() -> None:
 
 def test_nobody_moves_while_others_are_on_their_way() -> None:
     snapshot = scattered()
-    first, *others = snapshot.admitted
-    assert decided(replace(snapshot, admitted=(replace(first, leaving=True), *others))).moves == ()
+    first, *rest = snapshot.admitted
+    assert decided(replace(snapshot, admitted=(replace(first, leaving=True), *rest))).moves == ()
 
 
 def test_a_rack_in_which_foreign_pods_hold_gpus_is_not_emptied() -> None:
     snapshot = scattered()
     foreign = Resources(gpus=1, pods=1)
     nodes = tuple(
-        replace(one, used=one.used + foreign) if one.name == "n1" else one for one in snapshot.nodes
+        replace(node, used=node.used + foreign) if node.name == "n1" else node
+        for node in snapshot.nodes
     )
     assert moves(decided(replace(snapshot, nodes=nodes))) == {"b": ("n0",), "c": ("n1",)}
 
@@ -127,7 +128,7 @@ class Churn:
     def cycle(self, *, ends: float, starts: int) -> Decisions:
         """Some jobs end, some come, one decision, carried out at once."""
         self.running = {
-            uid: one for uid, one in self.running.items() if self.random.random() >= ends
+            uid: each for uid, each in self.running.items() if self.random.random() >= ends
         }
         for _ in range(starts):
             self.waiting.append(gang(f"j{self.born:05}", at=float(self.born)))
@@ -138,17 +139,17 @@ class Churn:
         decisions = run(world, *self.waiting, policy=self.policy)
         assert violations(snapshot=world, pending=self.waiting, decisions=decisions) == ()
         for placed in decisions.placed:
-            one = next(one for one in self.waiting if one.uid == placed.uid)
+            one = next(gang for gang in self.waiting if gang.uid == placed.uid)
             self.running[one.uid] = admitted(one, *placed.assignment)
-        self.waiting = [one for one in self.waiting if one.uid not in self.running]
+        self.waiting = [gang for gang in self.waiting if gang.uid not in self.running]
         for move in decisions.moves:
             self.running[move.uid] = replace(self.running[move.uid], assignment=move.assignment)
         return decisions
 
     def used_racks(self) -> int:
         """Racks in which anybody runs."""
-        rack_of = {one.name: one.domains for one in self.snapshot.nodes}
-        return len({rack_of[name] for one in self.running.values() for name in one.assignment})
+        rack_of = {node.name: node.domains for node in self.snapshot.nodes}
+        return len({rack_of[name] for held in self.running.values() for name in held.assignment})
 
 
 def test_used_racks_stay_near_what_the_demand_needs_under_churn() -> None:

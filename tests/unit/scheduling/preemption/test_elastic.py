@@ -64,7 +64,7 @@ def test_below_its_smallest_size_it_waits_and_is_told_of_that_size() -> None:
 def test_what_runs_small_pays_for_what_it_has() -> None:
     snapshot = cluster(*racks(), running=[running("n0")], queues=(queue("research", 8),))
     decisions = run(snapshot, gang("b", nodes=3, gpus=2))
-    assert [one.key for one in decisions.placed] == ["training/b"]
+    assert [placed.key for placed in decisions.placed] == ["training/b"]
 
 
 def test_a_loss_is_replaced_at_the_present_size_where_there_is_a_spare() -> None:
@@ -160,7 +160,7 @@ def test_it_does_not_grow_in_front_of_one_that_waits_for_the_same_quota() -> Non
 def test_it_does_not_grow_while_it_leaves_or_is_broken(change: dict[str, object]) -> None:
     held = replace(running("n0", "n1"), **change)  # pyright: ignore[reportArgumentType]
     decisions = run(cluster(*racks(count=1, nodes=5), running=[held]))
-    assert all(len(one.added) + len(one.kept) <= 2 for one in decisions.resized)
+    assert all(len(resized.added) + len(resized.kept) <= 2 for resized in decisions.resized)
 
 
 def test_it_does_not_grow_when_it_has_just_been_told_to_leave() -> None:
@@ -168,7 +168,7 @@ def test_it_does_not_grow_when_it_has_just_been_told_to_leave() -> None:
     held = admitted(gang("e", nodes=2, sizes=(1, 2)), "n0")
     snapshot = cluster(*nodes, running=[held], queues=(queue("research", 100),))
     decisions = run(snapshot, gang("w", gpus=2, priority=5))
-    assert [one.key for one in decisions.preemptions[0].victims] == ["training/e"]
+    assert [victim.key for victim in decisions.preemptions[0].victims] == ["training/e"]
     assert decisions.resized == ()
 
 
@@ -182,7 +182,7 @@ def test_a_small_start_preempts_for_the_smallest_size_only() -> None:
     low = [admitted(gang(f"r{i}", gpus=2), f"n{i}") for i in range(2)]
     snapshot = cluster(*racks(count=1), running=low, queues=(queue("research", 100),))
     decisions = run(snapshot, elastic(sizes=(1, 2), priority=5))
-    assert [one.assignment for one in decisions.preemptions] == [("n0",)]
+    assert [preemption.assignment for preemption in decisions.preemptions] == [("n0",)]
 
 
 def test_under_the_strict_rule_it_stays_behind_as_any_other() -> None:
@@ -220,4 +220,4 @@ def test_it_does_not_grow_in_front_of_its_users_job_that_waits_for_the_same_cap(
 def test_it_grows_within_its_users_cap() -> None:
     capped = queue("research", 99, user_limit={"h100": 4})
     snapshot = cluster(*racks(), queues=(capped,), running=[running("n0", one=elastic(user="u"))])
-    assert [len(one.added) for one in run(snapshot).resized] == [1]
+    assert [len(resized.added) for resized in run(snapshot).resized] == [1]

@@ -45,8 +45,8 @@ def world(
 
 def moves(snapshot: Snapshot, *pending: Gang, policy: Policy = BACK) -> Decisions:
     decisions = run(snapshot, *pending, policy=policy, now=100.0)
-    found = violations(snapshot=snapshot, pending=pending, decisions=decisions, now=100.0)
-    assert found == ()
+    result = violations(snapshot=snapshot, pending=pending, decisions=decisions, now=100.0)
+    assert result == ()
     return decisions
 
 
@@ -66,7 +66,7 @@ def test_those_who_are_on_their_way_are_paid_from_the_same_budget() -> None:
 
     def moved(*, gangs: int, gpu_seconds: float) -> list[str]:
         budget = MoveBudget(gangs=gangs, gpu_seconds=gpu_seconds)
-        return [one.key for one in moves(snapshot, policy=replace(BACK, moves=budget)).moves]
+        return [move.key for move in moves(snapshot, policy=replace(BACK, moves=budget)).moves]
 
     assert moved(gangs=2, gpu_seconds=180.0) == ["training/y"]
     assert moved(gangs=1, gpu_seconds=180.0) == []
@@ -104,12 +104,12 @@ def test_it_stays_where_it_is(snapshot: Snapshot, policy: Policy) -> None:
 
 def test_it_does_not_move_in_front_of_one_who_waits() -> None:
     waits = gang("waits", nodes=3, gpus=2, pool="owned", queue="b")
-    others = (Queue(name="b", nominal={"owned": 8}),)
+    rest = (Queue(name="b", nominal={"owned": 8}),)
     busy = admitted(gang("busy", gpus=2, queue="b"), "o0", pool="owned")
-    snapshot = world(elsewhere(), busy, others=others, owned=3)
-    assert [one.key for one in moves(snapshot).moves] == ["training/x"]
+    snapshot = world(elsewhere(), busy, others=rest, owned=3)
+    assert [move.key for move in moves(snapshot).moves] == ["training/x"]
     decisions = moves(snapshot, waits)
-    assert [one.key for one in decisions.blocked] == ["training/waits"]
+    assert [blocked.key for blocked in decisions.blocked] == ["training/waits"]
     assert decisions.moves == ()
 
 
@@ -119,9 +119,9 @@ def test_who_may_go_first_takes_the_room_and_the_budget() -> None:
         admitted(low, "r0", "r0", pool="rented"),
         admitted(high, "r1", "r1", pool="rented"),
     ]
-    room = [replace(one, gang=replace(one.gang, per_pod=gang("p").per_pod)) for one in held]
+    room = [replace(each, gang=replace(each.gang, per_pod=gang("p").per_pod)) for each in held]
     both = moves(world(*room)).moves
-    assert [one.key for one in both] == ["training/high", "training/low"]
+    assert [each.key for each in both] == ["training/high", "training/low"]
     one = moves(world(*room), policy=replace(BACK, moves=MoveBudget(gangs=1))).moves
     assert [move.key for move in one] == ["training/high"]
 
@@ -130,10 +130,10 @@ def test_its_new_places_are_kept_until_it_starts_there() -> None:
     snapshot = world(elsewhere())
     (move,) = moves(snapshot).moves
     places = dict(enumerate(move.assignment))
-    told = elsewhere(leaving=True, nominated=places, nominated_pool="owned")
-    decisions = run(world(told), gang("thief", gpus=2, pool="owned"), policy=BACK, now=101.0)
+    answer = elsewhere(leaving=True, nominated=places, nominated_pool="owned")
+    decisions = run(world(answer), gang("thief", gpus=2, pool="owned"), policy=BACK, now=101.0)
     assert decisions.placed == ()
     assert decisions.moves == ()
     settled = replace(job(), nominated=move.assignment, nominated_pool="owned")
     again = run(world(), settled, gang("thief", gpus=2, pool="owned"), policy=BACK, now=102.0)
-    assert {one.key: one.pool for one in again.placed} == {"training/x": "owned"}
+    assert {placed.key: placed.pool for placed in again.placed} == {"training/x": "owned"}

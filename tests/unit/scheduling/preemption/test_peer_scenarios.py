@@ -33,16 +33,16 @@ def gone(snapshot: Snapshot, one: Admitted) -> Snapshot:
 
 def test_s1_reclaim_stays_inside_one_rack_and_leaves_the_borrower_its_quota() -> None:
     """178 nodes of 4 in racks of 18; `u` has 432 GPUs of its own and borrows the rest."""
-    nodes = [one for one in racks(count=10, nodes=18, gpus=4) if one.name not in {"n0", "n20"}]
+    nodes = [rack for rack in racks(count=10, nodes=18, gpus=4) if rack.name not in {"n0", "n20"}]
     queues = (queue("org"), queue("u", 432, parent="org"), queue("g", 288, parent="org"))
     running = [
-        admitted(gang(f"u{i:03}", gpus=4, queue="u"), one.name, gpu_seconds_at_risk=float(i % 7))
-        for i, one in enumerate(nodes)
+        admitted(gang(f"u{i:03}", gpus=4, queue="u"), each.name, gpu_seconds_at_risk=float(i % 7))
+        for i, each in enumerate(nodes)
     ]
     snapshot = cluster(*nodes, running=running, queues=queues)
     wants = gang("g", nodes=16, gpus=4, queue="g", required_level="rack")
     preemption = run(snapshot, wants).preemptions[0]
-    home = {one.name: one.domains for one in nodes}
+    home = {node.name: node.domains for node in nodes}
     gone_from = {home[h.assignment[0]] for h in running if h.gang.key in
                  {v.key for v in preemption.victims}}  # fmt: skip
     assert gone_from == {preemption.domain}
@@ -59,7 +59,7 @@ def test_s2_both_the_gpu_and_the_slot_blocker_leave() -> None:
     snapshot = cluster(big, running=running, queues=(queue("research", 100),))
     wants = gang("x", nodes=2, gpus=4, priority=5)
     victims = run(snapshot, wants).preemptions[0].victims
-    assert [one.key for one in victims] == ["training/cpu", "training/gpu"]
+    assert [victim.key for victim in victims] == ["training/cpu", "training/gpu"]
 
 
 def test_s3_nobody_leaves_for_a_gang_that_would_still_not_fit() -> None:
@@ -75,7 +75,9 @@ def test_s3_nobody_leaves_for_a_gang_that_would_still_not_fit() -> None:
     decisions = run(
         snapshot, gang("eight", gpus=8, priority=5), gang("one", gpus=1, priority=5, at=1)
     )
-    assert [(one.key, len(one.victims)) for one in decisions.preemptions] == [("training/one", 1)]
+    assert [(preemption.key, len(preemption.victims)) for preemption in decisions.preemptions] == [
+        ("training/one", 1)
+    ]
 
 
 def test_s4_one_victim_is_enough_where_one_is() -> None:
@@ -98,12 +100,14 @@ def test_s7_victims_that_leave_one_after_the_other_do_not_come_back_before_the_p
     for held in world.admitted:
         world = gone(world, held)
         back = [
-            one.gang for one in running if one.gang.uid not in {h.gang.uid for h in world.admitted}
+            held.gang
+            for held in running
+            if held.gang.uid not in {h.gang.uid for h in world.admitted}
         ]
         decisions = run(world, *waiting, *back)
         assert decisions.preemptions == ()
-        assert {one.key for one in decisions.placed} <= {"training/b"}
-    assert [one.key for one in decisions.placed] == ["training/b"]
+        assert {placed.key for placed in decisions.placed} <= {"training/b"}
+    assert [placed.key for placed in decisions.placed] == ["training/b"]
 
 
 def test_s8_two_queues_that_reclaim_at_once_send_each_borrower_away_once() -> None:
@@ -113,8 +117,8 @@ def test_s8_two_queues_that_reclaim_at_once_send_each_borrower_away_once() -> No
     snapshot = cluster(*racks(count=1, nodes=6), running=running, queues=queues)
     wants = [gang(name, nodes=2, gpus=2, queue=name) for name in "bc"]
     decisions = run(snapshot, *wants)
-    told = [victim.key for one in decisions.preemptions for victim in one.victims]
-    assert sorted(told) == ["training/a0", "training/a1"]
+    answer = [victim.key for preemption in decisions.preemptions for victim in preemption.victims]
+    assert sorted(answer) == ["training/a0", "training/a1"]
     left = still_waiting(wants, decisions)
     world = after(snapshot, wants, decisions)
     for held in world.admitted:
@@ -132,8 +136,8 @@ def test_s9_a_victim_that_a_later_choice_makes_needless_stays() -> None:
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 100),))
     one, two = (gang(name, nodes=k, gpus=2, priority=5) for name, k in (("one", 2), ("two", 1)))
     decisions = run(snapshot, one, two)
-    told = [victim.key for p in decisions.preemptions for victim in p.victims]
-    assert sorted(told) == ["training/x", "training/y"]
+    answer = [victim.key for p in decisions.preemptions for victim in p.victims]
+    assert sorted(answer) == ["training/x", "training/y"]
 
 
 def test_s13_a_gang_grows_by_a_whole_step_or_not_at_all_while_its_new_pods_are_not_bound() -> None:
@@ -142,9 +146,9 @@ def test_s13_a_gang_grows_by_a_whole_step_or_not_at_all_while_its_new_pods_are_n
     assert run(world).resized == ()
     larger = replace(world, nodes=(*world.nodes, *racks(count=1, nodes=4)[3:]))
     first = run(larger)
-    assert [one.added for one in first.resized] == [("n2", "n3")]
+    assert [resized.added for resized in first.resized] == [("n2", "n3")]
     grown = after(larger, [], first)
-    assert [one.reserved for one in grown.admitted] == [frozenset({2, 3})]
+    assert [held.reserved for held in grown.admitted] == [frozenset({2, 3})]
     again = run(grown, gang("other", gpus=2))
     assert (again.placed, again.resized) == ((), ())
 
@@ -155,22 +159,22 @@ def test_s15_an_idle_quota_is_lent_although_its_owner_waits_for_something_it_can
     stuck = gang("stuck", gpus=2, nodes=2, queue="a", selector={"zone": "moon"})
     borrower = gang("borrower", nodes=4, gpus=2, queue="b", at=1)
     decisions = run(snapshot, stuck, borrower)
-    assert [one.key for one in decisions.placed] == ["training/borrower"]
+    assert [placed.key for placed in decisions.placed] == ["training/borrower"]
 
 
 def test_s16_what_leaves_broken_holds_nothing_once_it_is_gone() -> None:
     """A gang is told to leave while some of its pods are lost and others not bound yet."""
     one = gang("v", nodes=3, gpus=2)
-    told = admitted(
+    answer = admitted(
         one, "n0", "n1", "n2", leaving=True, lost=frozenset({0}), reserved=frozenset({2})
     )
     nodes = racks(count=1, nodes=3)
     high = gang("high", nodes=3, gpus=2, priority=5)
     queues = (queue("research", 6),)
-    waits = run(cluster(*nodes, running=[told], queues=queues), high)
+    waits = run(cluster(*nodes, running=[answer], queues=queues), high)
     assert (waits.placed, waits.preemptions, waits.resized) == ((), (), ())
     assert {blocked.key for blocked in waits.blocked} == {"training/high"}
-    assert [one.key for one in run(cluster(*nodes, queues=queues), high).placed] == [high.key]
+    assert [placed.key for placed in run(cluster(*nodes, queues=queues), high).placed] == [high.key]
 
 
 def test_s17_same_queue_and_other_queue_victims_mixed_do_not_push_each_other_out() -> None:
@@ -194,7 +198,10 @@ def test_s17_same_queue_and_other_queue_victims_mixed_do_not_push_each_other_out
                 pending.append(held.gang)
                 world = gone(world, held)
     assert rounds < 20
-    assert sorted(one.gang.key for one in world.admitted) == ["training/a-high", "training/b-high"]
+    assert sorted(held.gang.key for held in world.admitted) == [
+        "training/a-high",
+        "training/b-high",
+    ]
     assert len(evictions) == len(set(evictions))
 
 
@@ -223,7 +230,7 @@ def test_s20_places_that_victims_pods_still_hold_are_given_to_nobody() -> None:
     world = gone(after(snapshot, [high, other], first), victim)
     ending = replace(
         world,
-        nodes=tuple(replace(one, used=going, terminating=going) for one in world.nodes),
+        nodes=tuple(replace(node, used=going, terminating=going) for node in world.nodes),
     )
     assert run(ending, *left).placed == ()
-    assert [one.key for one in run(world, *left).placed] == ["training/high"]
+    assert [placed.key for placed in run(world, *left).placed] == ["training/high"]

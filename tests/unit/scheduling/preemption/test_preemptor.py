@@ -40,8 +40,8 @@ COHORT = (queue("org"), queue("a", 4, parent="org"), queue("b", 4, parent="org")
 
 def victims(decisions: Decisions) -> list[list[str]]:
     return [
-        [victim.key.removeprefix("training/") for victim in one.victims]
-        for one in decisions.preemptions
+        [victim.key.removeprefix("training/") for victim in preemption.victims]
+        for preemption in decisions.preemptions
     ]
 
 
@@ -102,7 +102,7 @@ def test_a_higher_priority_sends_the_one_away_that_loses_least() -> None:
         (full(), replace(HIGH, selector={"zone": "b"})),
         (full(), replace(HIGH, retry_at=50.0)),
         (replace(full(), admitted=tuple(
-            replace(one, preemptible=False) for one in full().admitted)), HIGH),
+            replace(held, preemptible=False) for held in full().admitted)), HIGH),
     ],
     ids=["equal", "rule", "too big", "closed nodes", "backing off", "not preemptible"],
 )  # fmt: skip
@@ -114,14 +114,14 @@ def test_nobody_is_sent_away(snapshot: Snapshot, one: Gang) -> None:
 
 def test_the_answer_stays_the_same_while_victims_save_and_while_their_pods_end() -> None:
     snapshot, first = full(r0=1), run(full(r0=1), HIGH)
-    told, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
-    again = run(told, *left)
+    answer, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
+    again = run(answer, *left)
     assert (again.preemptions, again.blocked) == ((), first.blocked)
-    ending = without(told, "r1")
+    ending = without(answer, "r1")
     going = bound("n1", snapshot.admitted)
     nodes = tuple(
-        replace(one, used=going, terminating=going) if one.name == "n1" else one
-        for one in ending.nodes
+        replace(node, used=going, terminating=going) if node.name == "n1" else node
+        for node in ending.nodes
     )
     last = run(replace(ending, nodes=nodes), *left)
     assert last.preemptions == ()
@@ -140,11 +140,11 @@ def test_kept_places_are_nobody_elses_not_even_the_part_that_is_free_already() -
     assert first.placed == ()
     assert first.blocked[1].key == "training/small"
     assert first.blocked[1].blockers == ("training/pair",)
-    told, left = after(snapshot, [pair], first), still_waiting([pair], first)
+    answer, left = after(snapshot, [pair], first), still_waiting([pair], first)
     urgent = gang("urgent", priority=9)
-    second = run(told, *left, urgent)
+    second = run(answer, *left, urgent)
     assert (second.placed, second.preemptions) == ((), ())
-    assert run(without(told, "r0"), *left, urgent).placed[0].key == "training/pair"
+    assert run(without(answer, "r0"), *left, urgent).placed[0].key == "training/pair"
 
 
 def test_what_victims_leave_beyond_the_need_is_open_to_the_next_preemptor() -> None:
@@ -154,24 +154,24 @@ def test_what_victims_leave_beyond_the_need_is_open_to_the_next_preemptor() -> N
     first = run(snapshot, one, two)
     assert victims(first) == [["big"]]
     assert first.preemptions[0].key == "training/one"
-    told, left = after(snapshot, [one, two], first), still_waiting([one, two], first)
-    assert run(told, *left).preemptions == ()
-    assert len(run(without(told, "big"), *left).placed) == 2
+    answer, left = after(snapshot, [one, two], first), still_waiting([one, two], first)
+    assert run(answer, *left).preemptions == ()
+    assert len(run(without(answer, "big"), *left).placed) == 2
 
 
 def test_a_nominated_gang_starts_elsewhere_as_soon_as_it_can_and_gives_its_places_back() -> None:
     snapshot, first = full(r1=9), run(full(r1=9), HIGH)
     assert victims(first) == [["r0"]]
-    told, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
-    decisions = run(without(told, "r1"), *left)
-    assert [one.assignment for one in decisions.placed] == [("n1",)]
+    answer, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
+    decisions = run(without(answer, "r1"), *left)
+    assert [placed.assignment for placed in decisions.placed] == [("n1",)]
 
 
 def test_a_nomination_whose_node_died_is_decided_anew() -> None:
     snapshot, first = full(r1=9), run(full(r1=9), HIGH)
-    told, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
-    dead = tuple(replace(one, ready=one.name != "n0") for one in told.nodes)
-    decisions = run(replace(told, nodes=dead), *left)
+    answer, left = after(snapshot, [HIGH], first), still_waiting([HIGH], first)
+    dead = tuple(replace(node, ready=node.name != "n0") for node in answer.nodes)
+    decisions = run(replace(answer, nodes=dead), *left)
     assert victims(decisions) == [["r1"]]
     assert decisions.preemptions[0].assignment == ("n1",)
 
@@ -185,7 +185,7 @@ def test_a_crash_between_nomination_and_notice_asks_for_the_same_victims_again()
 def test_who_leaves_already_is_no_victim_again() -> None:
     snapshot = full()
     leaving = tuple(
-        replace(one, leaving=one.gang.key == "training/r0") for one in snapshot.admitted
+        replace(held, leaving=held.gang.key == "training/r0") for held in snapshot.admitted
     )
     decisions = run(replace(snapshot, admitted=leaving), HIGH)
     assert (decisions.preemptions, decisions.placed) == ((), ())
@@ -195,10 +195,10 @@ def test_places_that_come_free_of_themselves_are_waited_for() -> None:
     snapshot = full()
     held = bound("n0", snapshot.admitted)
     nodes = tuple(
-        replace(one, terminating=held) if one.name == "n0" else one
-        for one in without(snapshot, "r0").nodes
+        replace(node, terminating=held) if node.name == "n0" else node
+        for node in without(snapshot, "r0").nodes
     )
-    used = tuple(replace(one, used=held) for one in nodes)
+    used = tuple(replace(node, used=held) for node in nodes)
     left = without(snapshot, "r0").admitted
     assert run(replace(snapshot, nodes=used, admitted=left), HIGH).preemptions == ()
 
@@ -209,7 +209,7 @@ def test_a_minimum_runtime_protects_until_it_ends(now: float, names: list[list[s
     snapshot = replace(
         snapshot,
         queues=(queue("research", 100, min_runtime_seconds=90.0),),
-        admitted=tuple(replace(one, admitted_at=10.0) for one in snapshot.admitted),
+        admitted=tuple(replace(held, admitted_at=10.0) for held in snapshot.admitted),
     )
     decisions = run(snapshot, HIGH, now=now)
     assert victims(decisions) == names
@@ -219,8 +219,8 @@ def test_a_minimum_runtime_protects_until_it_ends(now: float, names: list[list[s
 def test_the_lowest_priority_goes_where_all_else_is_equal() -> None:
     snapshot = full()
     low = tuple(
-        replace(one, gang=replace(one.gang, priority=int(one.gang.key == "training/r0")))
-        for one in snapshot.admitted
+        replace(held, gang=replace(held.gang, priority=int(held.gang.key == "training/r0")))
+        for held in snapshot.admitted
     )
     assert victims(run(replace(snapshot, admitted=low), HIGH)) == [["r1"]]
 

@@ -19,7 +19,7 @@ def test_of_several_pools_that_one_is_chosen_in_which_the_least_is_lost() -> Non
     for order in (POOLS, POOLS[::-1]):
         asks = gang("x", gpus=2, priority=5, pools=order)
         (preemption,) = run(snapshot, asks).preemptions
-        assert (preemption.pool, [one.key for one in preemption.victims]) == (
+        assert (preemption.pool, [victim.key for victim in preemption.victims]) == (
             "h100",
             ["training/cheap"],
         )
@@ -35,5 +35,5 @@ def test_a_borrower_is_repaired_with_what_its_victim_had_borrowed() -> None:
     queues = (queue("org", 6), queue("a", 0, parent="org"))
     snapshot = cluster(*racks(count=1), running=running, queues=queues)
     (preemption,) = run(snapshot, policy=Policy(repairs_preempt=True)).preemptions
-    assert [one.key for one in preemption.victims] == ["training/low"]
+    assert [victim.key for victim in preemption.victims] == ["training/low"]
     assert preemption.assignment == ("n0", "n1")

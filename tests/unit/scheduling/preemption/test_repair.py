@@ -45,18 +45,20 @@ def test_s10_what_cannot_be_repaired_does_not_keep_another_from_its_repair() -> 
     pinned = {"nodes": 2, "gpus": 2, "required_level": "rack"}
     stuck = admitted(gang("a", **pinned), "n0", "gone-0", lost=LOST_1)
     lucky = admitted(gang("b", **pinned), "n2", "gone-1", lost=LOST_1)
-    nodes = [one for one in racks() if one.name != "n1"]
+    nodes = [rack for rack in racks() if rack.name != "n1"]
     decisions = run(cluster(*nodes, running=[stuck, lucky]))
-    assert [(one.key, one.assignment) for one in decisions.placed] == [("training/b", ("n2", "n3"))]
-    assert [one.key for one in decisions.blocked] == ["training/a"]
+    assert [(placed.key, placed.assignment) for placed in decisions.placed] == [
+        ("training/b", ("n2", "n3"))
+    ]
+    assert [blocked.key for blocked in decisions.blocked] == ["training/a"]
 
 
 def test_s11_one_spare_node_goes_to_one_of_two_broken_gangs() -> None:
     first = admitted(gang("a", nodes=2, gpus=2), "n0", "gone-0", lost=LOST_1)
     second = admitted(gang("b", nodes=2, gpus=2), "n1", "gone-1", lost=LOST_1)
     decisions = run(cluster(*racks()[:3], running=[second, first]))
-    assert [one.assignment for one in decisions.placed] == [("n0", "n2")]
-    assert [one.key for one in decisions.blocked] == ["training/b"]
+    assert [placed.assignment for placed in decisions.placed] == [("n0", "n2")]
+    assert [blocked.key for blocked in decisions.blocked] == ["training/b"]
 
 
 def test_s12_the_returned_node_goes_to_the_broken_gang_and_not_to_a_fresh_one() -> None:
@@ -82,8 +84,8 @@ def test_several_lost_places_are_filled_in_one_decision_nearest_first() -> None:
     broken = admitted(
         gang("a", nodes=4, gpus=2), "n0", "gone-0", "n3", "gone-1", lost=frozenset({1, 3})
     )
-    others = [admitted(gang(f"r-{name}", gpus=2), name) for name in gone]
-    placed = run(cluster(*nodes, running=[broken, *others])).placed[0]
+    rest = [admitted(gang(f"r-{name}", gpus=2), name) for name in gone]
+    placed = run(cluster(*nodes, running=[broken, *rest])).placed[0]
     assert placed.assignment == ("n0", "n1", "n3", "n4")
 
 

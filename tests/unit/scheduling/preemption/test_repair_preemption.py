@@ -45,7 +45,7 @@ def test_the_cheapest_gang_leaves_and_the_other_places_stay() -> None:
 def test_nobody_leaves(snapshot: Snapshot, policy: Policy) -> None:
     decisions = decided(snapshot, policy=policy)
     assert decisions.preemptions == ()
-    assert [one.reason for one in decisions.blocked] == [BlockReason.INSUFFICIENT_GPUS]
+    assert [blocked.reason for blocked in decisions.blocked] == [BlockReason.INSUFFICIENT_GPUS]
 
 
 def test_its_own_quota_does_not_keep_a_whole_queue_from_a_repair() -> None:
@@ -57,31 +57,33 @@ def test_its_own_quota_does_not_keep_a_whole_queue_from_a_repair() -> None:
 
 def test_its_place_is_kept_from_others_until_it_is_free() -> None:
     snapshot = world(nominated={1: "n1"})
-    told = replace(
+    answer = replace(
         snapshot,
         admitted=tuple(
-            replace(one, leaving=one.gang.key == "training/cheap") for one in snapshot.admitted
+            replace(held, leaving=held.gang.key == "training/cheap") for held in snapshot.admitted
         ),
     )
-    again = decided(told, gang("late", gpus=4))
+    again = decided(answer, gang("late", gpus=4))
     assert (again.preemptions, again.placed) == ((), ())
     assert again.blocked[0].reason is BlockReason.WAITING_FOR_VICTIMS
-    after = decided(without(told, "cheap"), gang("late", gpus=4))
-    assert [(one.key, one.assignment) for one in after.placed] == [("training/b", ("n0", "n1"))]
+    after = decided(without(answer, "cheap"), gang("late", gpus=4))
+    assert [(placed.key, placed.assignment) for placed in after.placed] == [
+        ("training/b", ("n0", "n1"))
+    ]
 
 
 def test_a_node_that_comes_back_is_taken_and_the_kept_one_is_free_again() -> None:
     snapshot = world(nominated={1: "n1"})
     spare = racks(count=1, nodes=4, gpus=4)[3]
-    told = replace(
+    answer = replace(
         snapshot,
         nodes=(*snapshot.nodes, spare),
         admitted=tuple(
-            replace(one, leaving=one.gang.key == "training/cheap") for one in snapshot.admitted
+            replace(held, leaving=held.gang.key == "training/cheap") for held in snapshot.admitted
         ),
     )
-    decisions = decided(told)
-    assert [one.assignment for one in decisions.placed] == [("n0", "n3")]
+    decisions = decided(answer)
+    assert [placed.assignment for placed in decisions.placed] == [("n0", "n3")]
 
 
 def test_an_elastic_gang_goes_on_smaller_before_anybody_leaves() -> None:
@@ -93,7 +95,7 @@ def test_an_elastic_gang_goes_on_smaller_before_anybody_leaves() -> None:
     snapshot = cluster(*racks(count=1, nodes=2, gpus=4), running=running, queues=ALONE)
     decisions = decided(snapshot)
     assert decisions.preemptions == ()
-    assert [one.kept for one in decisions.resized] == [(0,)]
+    assert [resized.kept for resized in decisions.resized] == [(0,)]
 
 
 def test_one_that_cannot_be_repaired_starves_no_other() -> None:
@@ -122,7 +124,9 @@ def test_a_gang_that_lost_everything_asks_for_its_quota_too() -> None:
 def test_one_that_waits_for_its_repair_is_nobodys_victim() -> None:
     """The waiting gang has the higher priority, and finds others to send away."""
     decisions = decided(world(), gang("top", gpus=4, priority=9))
-    assert {victim.key for one in decisions.preemptions for victim in one.victims} == {
+    assert {
+        victim.key for preemption in decisions.preemptions for victim in preemption.victims
+    } == {
         "training/cheap",
         "training/dear",
     }

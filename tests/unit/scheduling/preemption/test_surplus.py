@@ -31,7 +31,7 @@ def decided(snapshot: Snapshot, *pending: Gang, policy: Policy = SURPLUS) -> Dec
 
 
 def victims(decisions: Decisions) -> tuple[Victim, ...]:
-    return tuple(victim for one in decisions.preemptions for victim in one.victims)
+    return tuple(victim for preemption in decisions.preemptions for victim in preemption.victims)
 
 
 def test_a_running_gang_gives_up_as_many_pods_as_are_needed_and_goes_on() -> None:
@@ -52,48 +52,48 @@ def test_a_running_gang_gives_up_as_many_pods_as_are_needed_and_goes_on() -> Non
 
 def test_without_the_owners_leave_all_of_it_goes() -> None:
     decisions = decided(full(), gang("x", gpus=4, priority=5), policy=Policy())
-    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(12, ())]
+    assert [(victim.gpus, victim.kept) for victim in victims(decisions)] == [(12, ())]
 
 
 def test_below_its_smallest_size_all_of_it_goes() -> None:
     decisions = decided(full(), gang("x", nodes=5, gpus=2, priority=5))
-    assert [(one.gpus, one.gpu_seconds_lost, one.kept) for one in victims(decisions)] == [
-        (12, 100.0, ())
-    ]
+    assert [
+        (victim.gpus, victim.gpu_seconds_lost, victim.kept) for victim in victims(decisions)
+    ] == [(12, 100.0, ())]
 
 
 def test_a_size_that_was_chosen_at_the_start_stays() -> None:
     decisions = decided(full(replace(ELASTIC, resizable=False)), gang("x", gpus=4, priority=5))
-    assert [one.kept for one in victims(decisions)] == [()]
+    assert [victim.kept for victim in victims(decisions)] == [()]
 
 
 def test_pods_that_are_still_to_come_leave_as_others_do() -> None:
     held = admitted(ELASTIC, *SEATS, reserved=frozenset(range(6)))
     snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=[held], queues=ALONE)
     decisions = decided(snapshot, gang("x", gpus=4, priority=5))
-    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(4, (0, 1, 2, 3))]
+    assert [(victim.gpus, victim.kept) for victim in victims(decisions)] == [(4, (0, 1, 2, 3))]
 
 
 def test_what_a_gang_gives_up_already_is_not_asked_of_it_again() -> None:
     held = admitted(ELASTIC, *SEATS, giving_up=frozenset({4, 5}))
-    closed, *others = reversed(racks(count=1, nodes=3, gpus=4))
-    nodes = (replace(closed, unschedulable=True), *others)
+    closed, *rest = reversed(racks(count=1, nodes=3, gpus=4))
+    nodes = (replace(closed, unschedulable=True), *rest)
     snapshot = cluster(*nodes, running=[held], queues=ALONE)
     decisions = decided(snapshot, gang("x", gpus=4, priority=5, nominated=("n2",)))
-    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(8, ())]
+    assert [(victim.gpus, victim.kept) for victim in victims(decisions)] == [(8, ())]
 
 
 def test_only_whole_slices_leave() -> None:
     sliced = replace(ELASTIC, sizes=(2, 4, 6), slices=(Slice(level="rack", pods=2),))
     decisions = decided(full(sliced), gang("x", gpus=2, priority=5))
-    assert [(one.gpus, one.kept) for one in victims(decisions)] == [(4, (0, 1, 2, 3))]
+    assert [(victim.gpus, victim.kept) for victim in victims(decisions)] == [(4, (0, 1, 2, 3))]
 
 
 def test_pods_of_roles_are_no_surplus() -> None:
     led = replace(ELASTIC, roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),))
     snapshot = full(led, seats=("n2", *SEATS))
     decisions = decided(snapshot, gang("x", gpus=4, priority=5))
-    assert [one.kept for one in victims(decisions)] == [(0, 1, 2, 3, 4)]
+    assert [victim.kept for victim in victims(decisions)] == [(0, 1, 2, 3, 4)]
 
 
 def test_surplus_goes_before_a_gang_that_loses_its_work() -> None:
@@ -104,7 +104,7 @@ def test_surplus_goes_before_a_gang_that_loses_its_work() -> None:
     ]
     snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=running, queues=ALONE)
     decisions = decided(snapshot, gang("x", gpus=4, priority=5))
-    assert [(one.key, one.kept) for one in victims(decisions)] == [("training/e", (0, 1))]
+    assert [(victim.key, victim.kept) for victim in victims(decisions)] == [("training/e", (0, 1))]
 
 
 def test_surplus_and_whole_gangs_leave_together() -> None:
@@ -115,7 +115,7 @@ def test_surplus_and_whole_gangs_leave_together() -> None:
     ]
     snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=running, queues=ALONE)
     decisions = decided(snapshot, gang("x", nodes=2, gpus=4, priority=5))
-    assert [(one.key, one.kept) for one in victims(decisions)] == [
+    assert [(victim.key, victim.kept) for victim in victims(decisions)] == [
         ("training/e", (0, 1)),
         ("training/rigid", ()),
     ]
@@ -127,7 +127,7 @@ def test_only_what_was_borrowed_is_reclaimed() -> None:
     held = admitted(borrower, *SEATS)
     snapshot = cluster(*racks(count=1, nodes=3, gpus=4), running=[held], queues=COHORT)
     decisions = decided(snapshot, gang("x", nodes=2, gpus=4, queue="b"))
-    assert [(one.why, one.gpus, one.kept) for one in victims(decisions)] == [
+    assert [(victim.why, victim.gpus, victim.kept) for victim in victims(decisions)] == [
         (VictimReason.BORROWED, 8, (0, 1))
     ]
 
@@ -136,17 +136,17 @@ def test_only_what_was_borrowed_is_reclaimed() -> None:
 def test_places_are_kept_until_the_pods_are_gone(*, gone: bool) -> None:
     snapshot, wants = full(), gang("x", gpus=4, priority=5)
     first = decided(snapshot, wants)
-    told = replace(snapshot.admitted[0], giving_up=frozenset({4, 5}))
+    answer = replace(snapshot.admitted[0], giving_up=frozenset({4, 5}))
     kept = replace(wants, nominated=first.preemptions[0].assignment, nominated_pool="h100")
     if gone:
         smaller = admitted(ELASTIC, "n0", "n0", "n1", "n1")
         nodes = racks(count=1, nodes=3, gpus=4)
         done = decided(cluster(*nodes, running=[smaller], queues=ALONE), kept)
-        assert [one.assignment for one in done.placed] == [("n2",)]
+        assert [placed.assignment for placed in done.placed] == [("n2",)]
         assert done.resized == ()
         return
     other = gang("other", gpus=1, at=1.0)
-    again = decided(replace(snapshot, admitted=(told,)), kept, other)
+    again = decided(replace(snapshot, admitted=(answer,)), kept, other)
     assert again.preemptions == ()
     assert again.placed == ()
     assert again.blocked[0] == first.blocked[0]

@@ -15,7 +15,7 @@ def test_the_pods_leave_first_whose_room_helps() -> None:
     snapshot = cluster(*nodes, running=[elastic], queues=(queue("research", 100),))
     asks = gang("x", gpus=2, priority=5, required_level="rack", selector={"zone": "a"})
     (preemption,) = run(snapshot, asks, policy=SURPLUS).preemptions
-    assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", (1,))]
+    assert [(victim.key, victim.kept) for victim in preemption.victims] == [("training/e", (1,))]
     assert preemption.assignment == ("n0",)
 
 
@@ -29,7 +29,7 @@ def test_all_of_an_elastic_gang_goes_where_that_costs_less_than_a_rigid_one() ->
     nodes = [node(f"n{i}", "rack-0", gpus=4) for i in range(3)]
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 7),))
     (preemption,) = run(snapshot, gang("x", gpus=3, priority=5), policy=SURPLUS).preemptions
-    assert [(one.key, one.kept) for one in preemption.victims] == [("training/e", ())]
+    assert [(victim.key, victim.kept) for victim in preemption.victims] == [("training/e", ())]
 
 
 def test_each_gpu_of_the_pods_that_leave_costs_its_restart() -> None:
@@ -41,11 +41,11 @@ def test_each_gpu_of_the_pods_that_leave_costs_its_restart() -> None:
     nodes = (*(node(f"n{i}", "rack-0") for i in range(2)), node("n2", "rack-0", gpus=1))
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 100),))
     (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
-    assert [one.key for one in preemption.victims] == ["training/r"]
+    assert [victim.key for victim in preemption.victims] == ["training/r"]
 
 
 def test_of_equal_pods_the_last_leaves_first() -> None:
     elastic = admitted(gang("e", nodes=2, sizes=(1, 2)), "n0", "n0")
     snapshot = cluster(node("n0", "rack-0"), running=[elastic], queues=(queue("research", 100),))
     (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
-    assert [one.kept for one in preemption.victims] == [(0,)]
+    assert [victim.kept for victim in preemption.victims] == [(0,)]

@@ -27,7 +27,9 @@ def dear(count: int, *, gpus: int) -> tuple[list[Node], list[Admitted]]:
 
 def sent_away(snapshot: Snapshot, one: Gang) -> set[str]:
     preemptions = run(snapshot, one, policy=ONLY_WORK).preemptions
-    return {v.key.removeprefix("training/") for found in preemptions for v in found.victims}
+    return {
+        v.key.removeprefix("training/") for preemption in preemptions for v in preemption.victims
+    }
 
 
 def short_of_quota(*held: tuple[str, int, float], quota: int, others: int) -> Snapshot:
@@ -64,27 +66,27 @@ def test_of_few_candidates_all_sets_are_tried() -> None:
 
 def test_what_leaves_a_node_without_need_does_not_count_for_its_price() -> None:
     """The cheapest first, `a` and `b` would go with `c`, for 6; without `b` it is 4, so not 5."""
-    nodes, others = dear(MANY, gpus=4)
+    nodes, rest = dear(MANY, gpus=4)
     running = [
         job("a", "n0", gpus=1, cost=1),
         job("b", "n0", gpus=1, cost=2),
         job("c", "n0", gpus=2, cost=3),
         job("d", "n1", gpus=4, cost=5),
     ]
-    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *others], queues=ALONE)
+    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *rest], queues=ALONE)
     assert sent_away(snapshot, gang("x", gpus=3, priority=5)) == {"a", "c"}
 
 
 def test_the_cheaper_node_is_found_though_another_has_the_cheapest_gang() -> None:
     """On n0 the first GPU costs next to nothing, the other three more than all of n1."""
-    nodes, others = dear(MANY, gpus=4)
+    nodes, rest = dear(MANY, gpus=4)
     running = [
         job("bait", "n0", gpus=1, cost=1),
         job("hook", "n0", gpus=3, cost=60),
         job("p", "n1", gpus=2, cost=15),
         job("q", "n1", gpus=2, cost=15),
     ]
-    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *others], queues=ALONE)
+    snapshot = cluster(*racks(count=1, gpus=4), *nodes, running=[*running, *rest], queues=ALONE)
     asks = gang("x", per_pod=pod(4, cpu=1), priority=5)
     assert sent_away(snapshot, asks) == {"p", "q"}
 
@@ -137,11 +139,11 @@ def test_whom_the_law_protects_stays_though_it_would_be_cheaper() -> None:
 
 def test_gangs_that_only_together_free_their_nodes_are_found() -> None:
     """Each of three shares its two nodes with the others: a node costs 8, all three of them 12."""
-    nodes, others = dear(MANY, gpus=2)
+    nodes, rest = dear(MANY, gpus=2)
     ring = [job(f"r{i}", f"n{i}", f"n{(i + 1) % 3}", gpus=1, cost=4) for i in range(3)]
     alone = [job(f"s{i}", f"n{i}", gpus=2, cost=5) for i in range(3, 6)]
     snapshot = cluster(
-        *racks(count=1, nodes=6), *nodes, running=[*ring, *alone, *others], queues=ALONE
+        *racks(count=1, nodes=6), *nodes, running=[*ring, *alone, *rest], queues=ALONE
     )
     assert sent_away(snapshot, gang("x", nodes=3, gpus=2, priority=5)) == {"r0", "r1", "r2"}
 
@@ -166,14 +168,14 @@ def test_a_gang_that_may_not_be_taken_does_not_keep_those_behind_it(others: int)
 
 def test_room_beyond_the_need_is_worth_nothing() -> None:
     """`big` would make room for four pods, for 2.5 each; one is to come, and 5 is enough."""
-    nodes, others = dear(MANY, gpus=2)
+    nodes, rest = dear(MANY, gpus=2)
     running = [
         job("big", "n0", gpus=8, cost=10),
         job("p", "n1", gpus=1, cost=2.5),
         job("q", "n1", gpus=1, cost=2.5),
     ]
     full = (node("n0", "rack-0", gpus=8), node("n1", "rack-0"))
-    snapshot = cluster(*full, *nodes, running=[*running, *others], queues=ALONE)
+    snapshot = cluster(*full, *nodes, running=[*running, *rest], queues=ALONE)
     assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"p", "q"}
 
 

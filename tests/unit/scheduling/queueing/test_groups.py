@@ -17,16 +17,16 @@ def pair(group: str, *names: str, **changes: object) -> list[Gang]:
 
 
 def told(decisions: Decisions) -> dict[str, BlockReason]:
-    return {one.key.removeprefix("training/"): one.reason for one in decisions.blocked}
+    return {blocked.key.removeprefix("training/"): blocked.reason for blocked in decisions.blocked}
 
 
 def started(decisions: Decisions) -> list[str]:
-    return [one.key.removeprefix("training/") for one in decisions.placed]
+    return [placed.key.removeprefix("training/") for placed in decisions.placed]
 
 
 def test_s6_of_two_groups_that_came_mixed_one_whole_group_runs() -> None:
     (a, b), (c, d) = pair("one", "a", "b"), pair("two", "c", "d")
-    waiting = [replace(one, queued_at=i) for i, one in enumerate([a, c, b, d])]
+    waiting = [replace(each, queued_at=i) for i, each in enumerate([a, c, b, d])]
     decisions = run(cluster(*racks(count=1)), *waiting)
     assert started(decisions) == ["a", "b"]
     assert told(decisions) == {
@@ -84,7 +84,7 @@ def test_what_only_fits_in_another_order_is_found() -> None:
     nodes = [node("n0", "rack-0", gpus=3), node("n1", "rack-1", gpus=2), node("n2", "rack-1")]
     small = replace(gang("small", nodes=1, gpus=2, at=0), required_level="rack")
     big = replace(gang("big", nodes=1, gpus=3, at=1), required_level="rack")
-    tight = [replace(one, group="g", group_gangs=2) for one in (small, big)]
+    tight = [replace(each, group="g", group_gangs=2) for each in (small, big)]
     nodes[1] = replace(nodes[1], unschedulable=True)
     decisions = run(cluster(*nodes), *tight)
     assert sorted(started(decisions)) == ["big", "small"]

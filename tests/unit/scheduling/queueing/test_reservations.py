@@ -35,15 +35,20 @@ def small(name: str, *, seconds: float | None, at: float = 9, **changes: object)
 
 
 def started(decisions: Decisions) -> list[str]:
-    return [one.key.removeprefix("training/") for one in decisions.placed]
+    return [placed.key.removeprefix("training/") for placed in decisions.placed]
 
 
 def why(decisions: Decisions, name: str) -> BlockReason:
-    return next(one.reason for one in decisions.blocked if one.key == f"training/{name}")
+    return next(
+        blocked.reason for blocked in decisions.blocked if blocked.key == f"training/{name}"
+    )
 
 
 def starts(decisions: Decisions) -> dict[str, float]:
-    return {one.key.removeprefix("training/"): one.start_at for one in decisions.reservations}
+    return {
+        reservation.key.removeprefix("training/"): reservation.start_at
+        for reservation in decisions.reservations
+    }
 
 
 def test_the_head_gets_its_places_at_the_moment_the_last_of_them_is_left() -> None:
@@ -95,7 +100,9 @@ def test_an_endless_gang_starts_where_nobody_needs_the_places() -> None:
     snapshot = cluster(*nodes, running=[runs("a", "n0", left=90)])
     head = gang("big", nodes=2, gpus=2, required_level="rack", excluded_nodes=frozenset({"n2"}))
     decisions = run(snapshot, head, small("s", seconds=None), policy=BACKFILL, now=NOW)
-    assert [(one.key, one.assignment) for one in decisions.placed] == [("training/s", ("n2",))]
+    assert [(placed.key, placed.assignment) for placed in decisions.placed] == [
+        ("training/s", ("n2",))
+    ]
 
 
 def test_it_may_take_reserved_places_if_the_head_finds_others_as_early() -> None:
