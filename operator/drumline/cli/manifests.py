@@ -34,7 +34,7 @@ class _Loader(yaml.CSafeLoader):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class ManifestDocument:
     """One object, and the file it was read from."""
 
     file: str
@@ -67,7 +67,7 @@ class Manifest:
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
 
 
-def read_manifests(names: Sequence[str]) -> list[Manifest]:
+def read_manifests(names: Sequence[str]) -> list[ManifestDocument]:
     """All objects of these files; `-` is standard input.
 
     Raises:
@@ -114,7 +114,7 @@ def display_name(name: str) -> str:
     return "standard input" if name == STANDARD_INPUT else name
 
 
-def _read(name: str) -> Iterator[Manifest]:
+def _read(name: str) -> Iterator[ManifestDocument]:
     text, as_of = read_text(name)
     file = display_name(name)
     for number, value in enumerate(_values(text, file=file)):
@@ -127,14 +127,14 @@ def _read(name: str) -> Iterator[Manifest]:
         raw = cast("Json", value)
         items: object = raw.get("items")
         if not isinstance(items, list):
-            yield Manifest(file=file, raw=raw, find=find, as_of=as_of)
+            yield ManifestDocument(file=file, raw=raw, find=find, as_of=as_of)
             continue
         for index, item in enumerate(cast("list[Any]", items)):
             find = partial(_node, text, number, index)
             if not isinstance(item, dict):
                 line = find().start_mark.line + 1
                 raise BadInput(f"{file}, line {line}: items: each must be an object")
-            yield Manifest(file=file, raw=cast("Json", item), find=find, as_of=as_of)
+            yield ManifestDocument(file=file, raw=cast("Json", item), find=find, as_of=as_of)
 
 
 def _values(text: str, *, file: str) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
-from drumline.kube.line_splitter import LineSplitter
+from drumline.kube.line_splitter import WatchLineSplitter
 from drumline.kube.reads import PAGE_LIMIT, list_pages
 from drumline.kube.request import Request, Verb
 from drumline.kube.resources import Resource
@@ -231,7 +231,7 @@ class Informer(Generic[V]):
             },
         )
         self.reconnects_total += 1
-        splitter = LineSplitter()
+        splitter = WatchLineSplitter()
         heard = False
         async with self._client.stream(
             request, silence_seconds=self._timing.silence_seconds

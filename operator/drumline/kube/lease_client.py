@@ -36,7 +36,7 @@ class LeaseRecord:
     resource_version: str
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _LeaseMetadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
 
@@ -52,7 +52,7 @@ _BLANK: Final = _Spec()
 
 
 class _Lease(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: _LeaseMetadata
     spec: _Spec = _BLANK
 
 

@@ -24,7 +24,7 @@ class Oversized:
     size_bytes: int
 
 
-class LineSplitter:
+class WatchLineSplitter:
     """Feed it chunks; it gives back the lines that have ended.
 
     Args:

@@ -31,13 +31,13 @@ class Written(NamedTuple):
     resource_version: str
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class _WrittenMetadata(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     resource_version: str = ""
 
 
 class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+    metadata: _WrittenMetadata
 
 
 _decode_written = msgspec.json.Decoder(_Object).decode

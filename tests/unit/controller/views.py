@@ -62,7 +62,7 @@ def pod_view(
 
 
 def foreign_pod(name: str, *, node: str = "node-0", gpus: int = 1, **rest: Any) -> PodView:
-    """A pod of somebody else."""
+    """A pod of another owner."""
     return PodView(
         namespace="other",
         name=name,

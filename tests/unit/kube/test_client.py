@@ -108,7 +108,7 @@ async def test_a_refused_write_is_not_tried_again(serve: Serve) -> None:
     assert len(seen) == 1
 
 
-async def test_nobody_listening_is_unreachable(serve: Serve, unused_tcp_port: int) -> None:
+async def test_a_closed_port_is_unreachable(serve: Serve, unused_tcp_port: int) -> None:
     del serve
     credentials = _credentials(f"http://127.0.0.1:{unused_tcp_port}")
     async with KubeClient(credentials, retry=ONCE) as client:
@@ -132,7 +132,7 @@ async def test_a_server_that_does_not_answer_meets_the_deadline(serve: Serve) ->
     answered.set()
 
 
-async def test_the_server_is_told_the_deadline_of_a_write(serve: Serve) -> None:
+async def test_the_server_gets_the_deadline_of_a_write(serve: Serve) -> None:
     seen: list[web.Request] = []
     credentials = await serve(_scripted([_ok(), _ok()], seen))
     async with KubeClient(credentials) as client:

@@ -195,7 +195,7 @@ def test_a_node_is_ready_only_when_it_says_so(status: str) -> None:
     assert not codec.node(_raw(document)).ready
 
 
-def test_of_a_nodes_conditions_only_the_bad_ones_are_kept() -> None:
+def test_of_a_nodes_conditions_only_bad_conditions_are_kept() -> None:
     since = "2026-01-01T00:00:00Z"
     conditions = [
         {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "m" * 300},
@@ -219,9 +219,9 @@ def test_what_announces_a_nodes_end_is_kept() -> None:
         "metadata": {"name": "n1", "annotations": {end: "2026-01-01T00:02:00Z", "other": "text"}},
         "spec": {"taints": [{"key": "going", "effect": "NoExecute", "timeAdded": added}]},
     }
-    found = codec.node(_raw(document))
-    assert found.annotations == {end: "2026-01-01T00:02:00Z"}
-    assert found.taints == (TaintView(key="going", effect="NoExecute", added_time=added),)
+    view = codec.node(_raw(document))
+    assert view.annotations == {end: "2026-01-01T00:02:00Z"}
+    assert view.taints == (TaintView(key="going", effect="NoExecute", added_time=added),)
 
 
 def test_a_priority_class() -> None:

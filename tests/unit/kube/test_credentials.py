@@ -1,4 +1,4 @@
-"""Who we are: read from files, as fresh as they are."""
+"""Credentials: read from files, as fresh as they are."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def account(tmp_path: Path) -> Path:
 
 
 async def test_a_pod_is_its_service_account(account: Path) -> None:
-    found = credentials.from_service_account(host="10.96.0.1", port="443", folder=account)
-    assert await found.connection_fields() == {
+    loaded = credentials.from_service_account(host="10.96.0.1", port="443", folder=account)
+    assert await loaded.connection_fields() == {
         "server": "https://10.96.0.1:443",
         "ca_path": str(account / "ca.crt"),
         "insecure": False,
@@ -36,8 +36,8 @@ async def test_a_pod_is_its_service_account(account: Path) -> None:
 
 
 async def test_kopf_takes_the_same_login(account: Path) -> None:
-    found = credentials.from_service_account(host="fd00::1", port="6443", folder=account)
-    login = kopf.ConnectionInfo(**await found.connection_fields())
+    loaded = credentials.from_service_account(host="fd00::1", port="6443", folder=account)
+    login = kopf.ConnectionInfo(**await loaded.connection_fields())
     assert login.server == "https://[fd00::1]:6443"
     assert login.as_http_headers() == {"Authorization": "Bearer first"}
 
@@ -86,8 +86,8 @@ def _kubeconfig(folder: Path, *, user: dict[str, Any], server: str = "https://h:
 
 async def test_a_kubeconfig_with_a_token(tmp_path: Path) -> None:
     path = _kubeconfig(tmp_path, user={"token": "secret"})
-    found = credentials.from_kubeconfig(path)
-    assert await found.connection_fields() == {
+    loaded = credentials.from_kubeconfig(path)
+    assert await loaded.connection_fields() == {
         "server": "https://h:6443",
         "ca_path": None,
         "insecure": True,
@@ -103,9 +103,10 @@ async def test_a_kubeconfig_with_a_client_certificate(tmp_path: Path) -> None:
     for name in ("crt", "key"):
         (tmp_path / name).write_text(name)
     user = {"client-certificate": str(tmp_path / "crt"), "client-key": str(tmp_path / "key")}
-    found = credentials.from_kubeconfig(_kubeconfig(tmp_path, user=user))
-    assert (found.certificate_path, found.private_key_path) == (tmp_path / "crt", tmp_path / "key")
-    assert await found.token.current() is None
+    loaded = credentials.from_kubeconfig(_kubeconfig(tmp_path, user=user))
+    assert loaded.certificate_path == tmp_path / "crt"
+    assert loaded.private_key_path == tmp_path / "key"
+    assert await loaded.token.current() is None
 
 
 async def test_a_kubeconfig_with_an_exec_plugin(tmp_path: Path) -> None:
@@ -120,8 +121,8 @@ async def test_a_kubeconfig_with_an_exec_plugin(tmp_path: Path) -> None:
         "args": ["-c", f"print({json.dumps(answer)!r})"],
         "interactiveMode": "Never",
     }
-    found = credentials.from_kubeconfig(_kubeconfig(tmp_path, user={"exec": plugin}))
-    assert await found.token.current() == "from a plugin"
+    loaded = credentials.from_kubeconfig(_kubeconfig(tmp_path, user={"exec": plugin}))
+    assert await loaded.token.current() == "from a plugin"
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ async def test_garbage_is_quarantined_and_the_stream_goes_on(serve: Serve) -> No
         assert informer.quarantined_total == 3
 
 
-async def test_one_document_beyond_the_bound_is_skipped(serve: Serve) -> None:
+async def test_a_document_beyond_the_bound_is_skipped(serve: Serve) -> None:
     noted: list[Quarantined] = []
     giant = _line("ADDED", _pod("giant", 11, nodeName="x" * MAX_LINE_BYTES))
     stage = _Stage(lists=[[]], watches=[[giant, _line("ADDED", _pod("small", 12)), None]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.kube.line_splitter import LineSplitter, Oversized
+from drumline.kube.line_splitter import Oversized, WatchLineSplitter
 
 
 def _cut(stream: bytes, sizes: list[int]) -> list[bytes]:
@@ -21,7 +21,7 @@ def _cut(stream: bytes, sizes: list[int]) -> list[bytes]:
     sizes=st.lists(st.integers(0, 30), max_size=20),
 )
 def test_any_chunking_gives_the_same_lines(lines: list[bytes], sizes: list[int]) -> None:
-    splitter = LineSplitter(max_line_bytes=25)
+    splitter = WatchLineSplitter(max_line_bytes=25)
     stream = b"".join(line + b"\n" for line in lines)
     got = [line for chunk in _cut(stream, sizes) for line in splitter.feed(chunk)]
     assert got == [
@@ -30,13 +30,13 @@ def test_any_chunking_gives_the_same_lines(lines: list[bytes], sizes: list[int])
 
 
 def test_a_line_that_has_not_ended_is_kept_back() -> None:
-    splitter = LineSplitter()
+    splitter = WatchLineSplitter()
     assert splitter.feed(b'{"half":') == []
     assert splitter.feed(b"1}\n") == [b'{"half":1}']
 
 
 def test_an_endless_line_is_not_kept_in_memory() -> None:
-    splitter = LineSplitter(max_line_bytes=100)
+    splitter = WatchLineSplitter(max_line_bytes=100)
     for _ in range(1000):
         assert splitter.feed(b"x" * 50) == []
     assert sum(map(len, splitter._parts)) <= 100

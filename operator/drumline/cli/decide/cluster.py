@@ -18,7 +18,7 @@ from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
 from drumline.cli.errors import BadInput
-from drumline.cli.manifests import Json, Manifest
+from drumline.cli.manifests import Json, ManifestDocument
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
@@ -53,7 +53,7 @@ class ClusterInput:
     """Waiting jobs that no cycle considers, with the reason."""
 
 
-def read(manifests: Sequence[Manifest]) -> ClusterInput:
+def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     """The cluster that these objects make.
 
     Raises:
@@ -106,7 +106,7 @@ def _progress(job: Job) -> Progress | None:
     )
 
 
-def _job(state: ClusterCache, manifest: Manifest) -> None:
+def _job(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.custom_object)
     try:
         job_of(view)
@@ -118,31 +118,31 @@ def _job(state: ClusterCache, manifest: Manifest) -> None:
     state.on_job(None, view)
 
 
-def _queue(state: ClusterCache, manifest: Manifest) -> None:
+def _queue(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.custom_object)
     _check(manifest, TrainingQueueSpec, view.spec)
     state.on_queue(None, view)
 
 
-def _pool(state: ClusterCache, manifest: Manifest) -> None:
+def _pool(state: ClusterCache, manifest: ManifestDocument) -> None:
     view = _decoded(manifest, codec.custom_object)
     _check(manifest, GpuPoolSpec, view.spec)
     state.on_pool(None, view)
 
 
-def _node(state: ClusterCache, manifest: Manifest) -> None:
+def _node(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.nodes.on_node(None, _decoded(manifest, codec.node))
 
 
-def _pod(state: ClusterCache, manifest: Manifest) -> None:
+def _pod(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_pod(None, _decoded(manifest, codec.pod))
 
 
-def _priority_class(state: ClusterCache, manifest: Manifest) -> None:
+def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
-_TAKE: Final[Mapping[str, Callable[[ClusterCache, Manifest], None]]] = {
+_TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     "Node": _node,
     "Pod": _pod,
     "PriorityClass": _priority_class,
@@ -152,14 +152,14 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, Manifest], None]]] = {
 }
 
 
-def _check(manifest: Manifest, model: type[ApiModel], spec: Mapping[str, Any]) -> None:
+def _check(manifest: ManifestDocument, model: type[ApiModel], spec: Mapping[str, Any]) -> None:
     try:
         parse(model, spec, at="spec")
     except ApiError as error:
         raise manifest.blame(error.path, str(error)) from None
 
 
-def _decoded(manifest: Manifest, decode: Callable[[bytes], T]) -> T:
+def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(json.dumps(_completed(manifest)).encode())
     except codec.Undecodable as error:
@@ -168,7 +168,7 @@ def _decoded(manifest: Manifest, decode: Callable[[bytes], T]) -> T:
         raise manifest.blame(path, f"{path}: {problem}" if separator else str(error)) from None
 
 
-def _completed(manifest: Manifest) -> Json:
+def _completed(manifest: ManifestDocument) -> Json:
     """The object with what the API server would have added."""
     metadata: object = manifest.raw.get("metadata")
     if not isinstance(metadata, dict):

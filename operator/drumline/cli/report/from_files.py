@@ -8,7 +8,7 @@ from drumline.api.base import GROUP
 from drumline.api.load import ApiError
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.errors import BadInput
-from drumline.cli.manifests import Manifest, read_manifests
+from drumline.cli.manifests import ManifestDocument, read_manifests
 from drumline.cli.report.job_input import JobInput, job_input
 
 
@@ -33,8 +33,12 @@ def read(names: Sequence[str], *, job: str | None, namespace: str | None) -> Job
 
 
 def _only(
-    manifests: list[Manifest], *, names: Sequence[str], job: str | None, namespace: str | None
-) -> Manifest:
+    manifests: list[ManifestDocument],
+    *,
+    names: Sequence[str],
+    job: str | None,
+    namespace: str | None,
+) -> ManifestDocument:
     where = ", ".join(names)
     jobs = {manifest.namespaced_name: manifest for manifest in manifests if _is_job(manifest)}
     if not jobs:
@@ -53,5 +57,5 @@ def _only(
     raise BadInput(f"{where}: no such job in it, but {held}")
 
 
-def _is_job(manifest: Manifest) -> bool:
+def _is_job(manifest: ManifestDocument) -> bool:
     return manifest.kind == TrainingJob.KIND and manifest.group == GROUP

@@ -17,7 +17,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.jobs import platform_tolerations
 from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.executor import Executor
@@ -68,7 +68,7 @@ class Term:
     metrics: Metrics
 
 
-class Leader:
+class LeaderComponents:
     """All components of a leader, wired.
 
     Args:
@@ -118,7 +118,7 @@ class Leader:
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start scheduler, workers and reporter in `group`, on caches that are filled."""
         policy = policy_of(self._term.settings.scheduling)
-        usage = UsageHistory(half_life=policy.history_seconds)
+        usage = QueueUsageHistory(half_life=policy.history_seconds)
         statuses = {queue.name: queue.status for queue in self.informers.queues.values()}
         usage.restore(statuses, now=time.time())
         forecasts = Forecasts(
@@ -190,7 +190,7 @@ class Leader:
             enqueue=self._queue.add,
         )
 
-    def _wire_reporter(self, usage: UsageHistory) -> UsageReporter:
+    def _wire_reporter(self, usage: QueueUsageHistory) -> UsageReporter:
         return UsageReporter(
             client=self._term.client,
             state=self._state,

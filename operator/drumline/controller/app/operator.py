@@ -17,7 +17,7 @@ from contextlib import suppress
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app.kopf_thread import watch_jobs
-from drumline.controller.app.leader import Leader, Term
+from drumline.controller.app.leader import LeaderComponents, Term
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
@@ -58,7 +58,7 @@ class Operator:
         self._credentials = discover_credentials()
         self._metrics = Metrics()
         self._leading = False
-        self._leader: Leader | None = None
+        self._leader: LeaderComponents | None = None
         """Set once its caches are filled."""
         self._stop = asyncio.Event()
 
@@ -134,7 +134,7 @@ class Operator:
             AgentWatch(agents=agents, enqueue=queue.add, clock=time.monotonic) as watch,
             asyncio.TaskGroup() as group,
         ):
-            leader = Leader(term, queue=queue, agents=agents, watch=watch)
+            leader = LeaderComponents(term, queue=queue, agents=agents, watch=watch)
             await leader.fill_caches(group)
             self._leader = leader
             leader.start(group)

@@ -20,7 +20,7 @@ WRITE_SECONDS = 600.0
 Json = Mapping[str, Any]
 
 
-class UsageHistory:
+class QueueUsageHistory:
     """The decayed use of every queue. For one event loop.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
@@ -43,7 +43,7 @@ class Forecasts:
         self,
         *,
         state: ClusterCache,
-        usage: UsageHistory,
+        usage: QueueUsageHistory,
         policy: Policy,
         clock: Callable[[], float],
         wake: Callable[[], None],

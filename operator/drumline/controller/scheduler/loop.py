@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
@@ -44,7 +44,7 @@ class SchedulerLoop:
     Args:
         state: the caches.
         committer: carries decisions out.
-        messages: tells waiting jobs why they wait.
+        messages: writes why jobs wait.
         metrics: where cycles are timed and jobs counted.
         clock: seconds since the epoch.
         wake: set when something may have changed.
@@ -63,7 +63,7 @@ class SchedulerLoop:
         clock: Callable[[], float],
         wake: asyncio.Event,
         policy: Policy,
-        usage: UsageHistory,
+        usage: QueueUsageHistory,
         captures: CycleCaptures,
     ) -> None:
         self._state = state
@@ -143,7 +143,7 @@ class SchedulerLoop:
         return min(looks) if looks else None
 
     def _explain_waiting(self, decisions: Decisions) -> None:
-        """Hand on why each waiting job waits; a nomination has told its own job already."""
+        """Hand on why each waiting job waits; a nominated job already has a message."""
         waiting: set[str] = set()
         nominated = {preemption.uid for preemption in decisions.preemptions}
         for blocked in decisions.blocked:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
@@ -40,7 +40,7 @@ class UsageReporter:
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
-        usage: what queues have had; told what they hold.
+        usage: the usage history of the queues; it observes what they hold.
         clock: seconds since the epoch.
     """
 
@@ -52,7 +52,7 @@ class UsageReporter:
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
-        usage: UsageHistory,
+        usage: QueueUsageHistory,
         clock: Callable[[], float],
     ) -> None:
         self._client = client

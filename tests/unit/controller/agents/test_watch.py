@@ -1,4 +1,4 @@
-"""The eye on gangs: agents that answer, fall silent, die, and are somebody else's."""
+"""The watch of gangs: agents that answer, fall silent, die, or belong to another pod."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ def gang(agents: list[FakeAgent], *, lost_after: float = 5.0) -> WatchedGang:
     )
 
 
-def with_member(found: WatchedGang, index: int, **changes: object) -> WatchedGang:
-    members = [replace(m, **changes) if m.index == index else m for m in found.members]
-    return replace(found, members=tuple(members))
+def with_member(report: WatchedGang, index: int, **changes: object) -> WatchedGang:
+    members = [replace(m, **changes) if m.index == index else m for m in report.members]
+    return replace(report, members=tuple(members))
 
 
 INCIDENT = Incident(
@@ -105,7 +105,7 @@ async def test_a_fault_that_was_mended_in_place_wakes_the_job(
     await eye.until(lambda heard: heard.status.incidents == (INCIDENT,))
 
 
-async def test_progress_is_kept_and_wakes_nobody(eye: Eye, agents: list[FakeAgent]) -> None:
+async def test_progress_is_kept_and_wakes_no_job(eye: Eye, agents: list[FakeAgent]) -> None:
     eye.watch.follow(gang(agents))
     await eye.until(lambda heard: heard.status.progress.step == 0)
     agents[0].change(progress=Progress(step=7, total_steps=10))
@@ -140,7 +140,7 @@ async def test_a_member_that_answers_us_is_lost_only_when_its_peers_go_on_not_to
     assert time.monotonic() - started > 0.6
 
 
-async def test_a_leader_that_hears_none_of_those_who_answer_us_is_the_one_that_is_lost(
+async def test_a_leader_that_hears_no_member_that_answers_us_is_itself_lost(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     eye.watch.follow(gang(agents, lost_after=0.1))
@@ -152,7 +152,7 @@ async def test_a_leader_that_hears_none_of_those_who_answer_us_is_the_one_that_i
     assert heard.lost == {"pod-0"}
 
 
-async def test_a_leader_that_was_frozen_itself_condemns_nobody_when_it_wakes_up(
+async def test_a_leader_that_was_frozen_itself_loses_no_member_when_it_resumes(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     eye.watch.follow(gang(agents))
@@ -190,7 +190,7 @@ async def test_a_leader_that_only_we_do_not_hear_is_not_lost(
     assert heard.lost == frozenset()
 
 
-async def test_where_nobody_answers_only_members_on_unheard_nodes_are_lost(
+async def test_where_no_member_answers_only_members_on_nodes_not_ready_are_lost(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     eye.watch.follow(gang(agents, lost_after=0.05))
@@ -202,7 +202,9 @@ async def test_where_nobody_answers_only_members_on_unheard_nodes_are_lost(
     assert heard.lost == {"pod-1"}
 
 
-async def test_an_agent_of_another_pod_speaks_for_nobody(eye: Eye, agents: list[FakeAgent]) -> None:
+async def test_an_agent_of_another_pod_speaks_for_no_gang(
+    eye: Eye, agents: list[FakeAgent]
+) -> None:
     eye.watch.follow(with_member(gang(agents), 0, pod_uid="pod-new"))
     heard = await eye.until(lambda _: True)
     assert heard.status.pod_uid == "pod-1"
@@ -231,7 +233,7 @@ async def test_a_pod_that_came_while_we_watched_cannot_have_been_silent_before(
     assert heard.lost == frozenset()
 
 
-async def test_nobody_is_asked_about_a_gang_that_is_watched_no_more(
+async def test_a_gang_that_is_not_watched_any_more_is_not_asked(
     eye: Eye, agents: list[FakeAgent]
 ) -> None:
     eye.watch.follow(gang(agents))

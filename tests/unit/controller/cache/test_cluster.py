@@ -140,9 +140,9 @@ def test_what_the_watch_overtook_is_not_assumed(state: ClusterCache) -> None:
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(version=7))
     state.jobs.assume(ours)
-    found = state.jobs.get(KEY)
-    assert found is not None
-    assert found.resource_version == "7"
+    job = state.jobs.get(KEY)
+    assert job is not None
+    assert job.resource_version == "7"
 
 
 def test_nothing_is_assumed_of_a_namesake(state: ClusterCache) -> None:
@@ -150,12 +150,12 @@ def test_nothing_is_assumed_of_a_namesake(state: ClusterCache) -> None:
     ours = written(state, version=5, step=3)
     state.on_job(None, job_view(uid="job-2", version=3))
     state.jobs.assume(ours)
-    found = state.jobs.get(KEY)
-    assert found is not None
-    assert (found.uid, found.resource_version) == ("job-2", "3")
+    job = state.jobs.get(KEY)
+    assert job is not None
+    assert (job.uid, job.resource_version) == ("job-2", "3")
 
 
-def test_a_deleted_job_is_told_once_with_all_that_was_known_forgotten(state: ClusterCache) -> None:
+def test_a_deleted_job_is_reported_once_and_forgotten(state: ClusterCache) -> None:
     view = job_view()
     state.on_job(None, view)
     state.scheduling.backoffs["job-1"] = Backoff(until=9.0, cause="quota", count=2)
@@ -170,9 +170,9 @@ def test_a_replaced_job_counts_as_deleted(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     state.on_job(None, job_view(uid="job-2"))
     assert state.jobs.take_deleted(KEY) == {"job-1"}
-    found = state.jobs.get(KEY)
-    assert found is not None
-    assert found.uid == "job-2"
+    job = state.jobs.get(KEY)
+    assert job is not None
+    assert job.uid == "job-2"
 
 
 def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: ClusterCache) -> None:
@@ -180,9 +180,9 @@ def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: Cluster
     problem = state.on_job(None, job_view(version=2, nodes="many"))
     assert problem is not None
     assert "nodes" in problem
-    found = state.jobs.get(KEY)
-    assert found is not None
-    assert found.resource_version == "1"
+    job = state.jobs.get(KEY)
+    assert job is not None
+    assert job.resource_version == "1"
 
 
 def test_unreadable_pools_and_queues_are_named(state: ClusterCache) -> None:
@@ -229,7 +229,7 @@ def test_priorities_come_from_their_classes(state: ClusterCache) -> None:
     assert [gang.priority for gang in state.scheduling.pending()] == [5]
 
 
-def test_a_job_that_names_no_class_has_the_default_one(state: ClusterCache) -> None:
+def test_a_job_that_names_no_class_has_the_default_class(state: ClusterCache) -> None:
     state.on_job(None, job_view())
     assert [gang.priority for gang in state.scheduling.pending()] == [0]
     usual = priority_view("usual", 7, default=True)
@@ -247,7 +247,7 @@ def test_a_backoff_reaches_the_scheduler(state: ClusterCache) -> None:
     assert (gang.retry_at, gang.retry_cause) == (99.0, "quota")
 
 
-def test_who_waits_and_who_holds(state: ClusterCache) -> None:
+def test_waiting_and_admitted_jobs(state: ClusterCache) -> None:
     state.on_job(None, job_view("waits", uid="a"))
     state.on_job(None, job_view("holds", uid="b", status=assignment("node-0", "node-1")))
     state.on_job(None, job_view("paused", uid="c", suspend=True))
@@ -393,11 +393,11 @@ def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None
 
 
 def test_a_checkpoint_that_agents_tell_of_counts_at_once() -> None:
-    told: dict[str, Progress] = {}
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), progress=told.get)
+    reported: dict[str, Progress] = {}
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), progress=reported.get)
     status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 600)}
     state.on_job(None, job_view(status=status))
     (before,) = state.scheduling.snapshot(now=NOW).admitted
-    told["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
+    reported["job-1"] = Progress(step=100, checkpoint_step=99, tokens_per_second=1e5)
     (after,) = state.scheduling.snapshot(now=NOW).admitted
     assert after.gpu_seconds_at_risk < before.gpu_seconds_at_risk

@@ -1,4 +1,4 @@
-"""Nodes: what they schedulable, what is announced about them, and whom a change concerns."""
+"""Nodes: their capacity, announced disruptions, and the jobs that a change concerns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def nodes(clock: Clock) -> NodeCache:
-    """One node with a member of team/llama and somebody else's pod."""
+    """A node with a member of team/llama and a pod of another owner."""
     nodes = NodeCache(clock=clock)
     nodes.on_node(None, node_view())
     nodes.on_pod(None, pod_view())
@@ -55,7 +55,7 @@ def only(nodes: NodeCache) -> Node:
     return node
 
 
-def test_a_heartbeat_concerns_nobody(nodes: NodeCache) -> None:
+def test_a_heartbeat_concerns_no_job(nodes: NodeCache) -> None:
     assert update(nodes, addresses={"InternalIP": "10.0.0.1"}) == NodeChange()
 
 
@@ -74,7 +74,7 @@ def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
     assert only(nodes).closed == f"SpotReclaim ({SPOT})"
 
 
-def test_an_end_that_is_likely_closes_and_one_that_is_possible_does_nothing(
+def test_an_end_that_is_likely_closes_and_a_possible_end_does_nothing(
     nodes: NodeCache,
 ) -> None:
     likely = update(nodes, **marked("aws-node-termination-handler/rebalance-recommendation"))
@@ -120,7 +120,7 @@ def test_a_node_is_gone_with_its_object_or_by_somebodys_word(nodes: NodeCache) -
     assert nodes.is_gone("node-0")
 
 
-def test_who_hears_a_node_concerns_its_jobs(nodes: NodeCache) -> None:
+def test_readiness_of_a_node_concerns_its_jobs(nodes: NodeCache) -> None:
     quiet = ConditionView(type="Ready", status="Unknown")
     assert update(nodes, ready=False, conditions=(quiet,)).jobs == JOB
     assert (nodes.is_ready("node-0"), nodes.is_ready("elsewhere")) == (False, False)
@@ -135,7 +135,7 @@ def test_pods_that_are_to_go_are_counted_apart_and_still_hold_their_room(nodes: 
     assert only(nodes).terminating.gpus == 1
 
 
-def test_a_node_of_no_pool_is_offered_to_nobody(nodes: NodeCache) -> None:
+def test_a_node_of_no_pool_is_offered_to_no_pool(nodes: NodeCache) -> None:
     other: NodeView = node_view("other", labels={"gpu": "none"})
     nodes.on_node(None, other)
     assert [node.name for node in nodes.in_pools(POOLS, is_leaving=lambda _: False)] == ["node-0"]

@@ -6,7 +6,7 @@ from math import log
 
 import pytest
 
-from drumline.controller.cache.usage_history import WRITE_SECONDS, UsageHistory
+from drumline.controller.cache.usage_history import WRITE_SECONDS, QueueUsageHistory
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Snapshot
 from tests.builders import T0
@@ -27,11 +27,11 @@ def empty() -> Snapshot:
 
 
 def test_nothing_is_known_before_the_first_look() -> None:
-    assert UsageHistory(half_life=HALF_LIFE).at(T0) == {}
+    assert QueueUsageHistory(half_life=HALF_LIFE).at(T0) == {}
 
 
 def test_what_is_held_counts_from_look_to_look_and_decays_afterwards() -> None:
-    past = UsageHistory(half_life=HALF_LIFE)
+    past = QueueUsageHistory(half_life=HALF_LIFE)
     past.observe(half_held(), now=T0)
     assert past.at(T0) == {}
     full = past.at(T0 + HALF_LIFE)
@@ -43,7 +43,7 @@ def test_what_is_held_counts_from_look_to_look_and_decays_afterwards() -> None:
 
 
 def test_a_new_leader_reads_it_from_the_queues() -> None:
-    past = UsageHistory(half_life=HALF_LIFE)
+    past = QueueUsageHistory(half_life=HALF_LIFE)
     past.restore(
         {
             "research": {"shareSeconds": 400, "shareSecondsAt": timestamp(T0 - HALF_LIFE)},
@@ -57,7 +57,7 @@ def test_a_new_leader_reads_it_from_the_queues() -> None:
 
 
 def test_a_status_is_refreshed_rarely_by_itself_and_with_whatever_else_is_written() -> None:
-    past = UsageHistory(half_life=HALF_LIFE)
+    past = QueueUsageHistory(half_life=HALF_LIFE)
     past.restore({"q": {"shareSeconds": 400, "shareSecondsAt": timestamp(T0)}}, now=T0)
     before = {"shareSeconds": 400, "shareSecondsAt": timestamp(T0), "gpus": "0/4"}
     same = {"shareSeconds": 400, "shareSecondsAt": timestamp(T0)}
@@ -71,7 +71,7 @@ def test_a_status_is_refreshed_rarely_by_itself_and_with_whatever_else_is_writte
 
 
 def test_a_queue_that_never_held_anything_says_nothing() -> None:
-    past = UsageHistory(half_life=HALF_LIFE)
+    past = QueueUsageHistory(half_life=HALF_LIFE)
     past.observe(empty(), now=T0)
     assert past.status_fields("q", before={}, changed=True, now=T0 + WRITE_SECONDS) == {}
     gone = {"shareSeconds": 1, "shareSecondsAt": timestamp(T0 - WRITE_SECONDS)}

@@ -68,8 +68,8 @@ def test_a_lost_place_is_neither_reserved_nor_held() -> None:
             status={"generation": 1, "assignment": lost},
         )
     )
-    found = seen(job, member(0))
-    assert (found.lost, found.reserved, found.size) == ({1}, {2}, 3)
+    admitted = seen(job, member(0))
+    assert (admitted.lost, admitted.reserved, admitted.size) == ({1}, {2}, 3)
     places = positions_of(job)
     assert [places.has_member(index, 1) for index in range(4)] == [True, False, False, True]
     assert not places.has_member(0, 2)
@@ -84,11 +84,11 @@ def test_only_a_job_that_goes_on_has_places_kept_for_it() -> None:
             "requestedAt": timestamp(NOW),
         },
     )  # fmt: skip
-    found = seen(moves)
-    assert (found.nominated, found.nominated_pool) == ({0: "a", 1: "b"}, "spare")
+    admitted = seen(moves)
+    assert (admitted.nominated, admitted.nominated_pool) == ({0: "a", 1: "b"}, "spare")
     for over in (replace(moves, deleting=True), with_spec(moves, suspend=True)):
-        found = seen(over)
-        assert (found.leaving, found.nominated, found.nominated_pool) == (True, {}, "")
+        admitted = seen(over)
+        assert (admitted.leaving, admitted.nominated, admitted.nominated_pool) == (True, {}, "")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_only_a_job_that_goes_on_has_places_kept_for_it() -> None:
         ({"disruption": "Drain"}, False),
     ],
 )
-def test_who_is_on_the_way_out(fields: dict[str, Any], leaves: bool) -> None:
+def test_jobs_that_are_leaving(fields: dict[str, Any], leaves: bool) -> None:
     status: dict[str, Any] = {}
     if kind := fields.get("disruption"):
         at = timestamp(NOW)
@@ -172,20 +172,20 @@ def preemption(**rest: Any) -> dict[str, Any]:
 
 
 def test_a_gang_that_gives_some_members_up_stays_and_is_smaller_soon() -> None:
-    found = seen(elastic(disruption=preemption(indices=[2, 3])))
-    assert (found.leaving, found.giving_up) == (False, {1, 2})
+    admitted = seen(elastic(disruption=preemption(indices=[2, 3])))
+    assert (admitted.leaving, admitted.giving_up) == (False, {1, 2})
     node = seen(elastic(disruption={**preemption(indices=[2, 3]), "kind": "Drain"}))
     assert (node.leaving, node.giving_up) == (False, frozenset())
 
 
 def test_a_gang_that_moves_leaves_and_its_new_places_are_kept() -> None:
     new = {"gpuPool": "a100", "prefix": "new-", "nodes": ["1", "2"]}
-    found = seen(held(nominated=new, disruption=preemption()))
-    assert (found.leaving, found.giving_up) == (True, frozenset())
-    assert (found.nominated, found.nominated_pool) == ({0: "new-1", 1: "new-2"}, "a100")
+    admitted = seen(held(nominated=new, disruption=preemption()))
+    assert (admitted.leaving, admitted.giving_up) == (True, frozenset())
+    assert (admitted.nominated, admitted.nominated_pool) == ({0: "new-1", 1: "new-2"}, "a100")
 
 
 def test_of_a_broken_gang_only_the_new_places_are_kept() -> None:
     kept = {"gpuPool": "h100", "nodes": ["a", "x", "c"]}
-    found = seen(elastic(assignment={"lost": [2, 3]}, nominated=kept))
-    assert (found.lost, found.nominated, found.nominated_pool) == ({1, 2}, {1: "x"}, "")
+    admitted = seen(elastic(assignment={"lost": [2, 3]}, nominated=kept))
+    assert (admitted.lost, admitted.nominated, admitted.nominated_pool) == ({1, 2}, {1: "x"}, "")

@@ -40,7 +40,7 @@ def test_a_job_that_breaks_the_api_is_named() -> None:
         job_of(job_view(nodes=0))
 
 
-def test_a_gang_that_may_shrink_and_one_that_is_promised_places() -> None:
+def test_a_gang_that_may_shrink_and_a_nominated_gang() -> None:
     checkpoint = {"claimName": "c"}
     elastic = job_of(job_view(nodes=4, minNodes=1, gpusPerNode=1, checkpoint=checkpoint))
     assert gang_of(elastic, priority=0).sizes == (1, 2, 4)

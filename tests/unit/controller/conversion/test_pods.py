@@ -18,9 +18,9 @@ def container(**state: Any) -> ContainerView:
 
 
 def facts(pod: PodView) -> PodFacts:
-    found = facts_of(pod)
-    assert found is not None
-    return found
+    converted = facts_of(pod)
+    assert converted is not None
+    return converted
 
 
 def test_a_running_member() -> None:
@@ -50,9 +50,9 @@ def test_joining_is_the_time_its_container_runs(state: dict[str, Any], joining: 
 
 
 def test_the_first_container_that_waits_says_why() -> None:
-    waits = container(waiting_reason="ImagePullBackOff", waiting_message="not found " * 50)
+    waits = container(waiting_reason="ImagePullBackOff", waiting_message="not converted " * 50)
     text = facts(pod_view(containers=(waits,))).waiting
-    assert text.startswith("ImagePullBackOff: not found")
+    assert text.startswith("ImagePullBackOff: not converted")
     assert len(text) < 250
 
 

@@ -1,4 +1,4 @@
-"""Whom a gang's operator asks: the agents that know each other, whatever their indices."""
+"""The agents that the operator asks: the members that know each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _addresses = itertools.count(start=2)
 
 
 def a_gang_that_grows_at_its_lowest_index() -> Job:
-    """Members 1 and 2 train since generation 2; the new member 0 stands and knows nobody."""
+    """Members 1 and 2 train since generation 2; the new member 0 is ready and knows no member."""
     job = running(admitted(a_job(**SPEC), nodes=("a", "b", "c")))
     job = with_status(job, transitions.resized(job, kept=[1, 2], added=(), epoch=EPOCH, now=T0 + 1))
     job = running(job)
@@ -133,18 +133,18 @@ async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
             index=member.index, generation=member.pod_generation, job_uid=JOB.uid, **place
         )
         state.on_pod(None, pod)
-    found = Operator(port=agents[0].port, state=state)
-    async with found.agents, found.watch:
-        yield found
+    notices = Operator(port=agents[0].port, state=state)
+    async with notices.agents, notices.watch:
+        yield notices
 
 
-async def test_a_notice_goes_to_the_gang_that_trains_not_to_who_will_lead_it(
+async def test_a_notice_goes_to_the_gang_that_trains_not_to_its_next_leader(
     operator: Operator, agents: list[FakeAgent]
 ) -> None:
     await operator.reconcile()
     assert [agent.notices for agent in agents] == [[], [], []]
     await operator.reconcile_on_news()
-    assert [[one.id for one in agent.notices] for agent in agents] == [
+    assert [[notice.id for notice in agent.notices] for agent in agents] == [
         [],
         [growth_notice_id(JOB)],
         [],
@@ -159,7 +159,7 @@ async def test_once_its_agents_know_the_new_members_the_lowest_is_asked(
         agent.change(generation=3)
     await operator.reconcile()
     await operator.reconcile_on_news()
-    assert [[one.id for one in agent.notices] for agent in agents] == [
+    assert [[notice.id for notice in agent.notices] for agent in agents] == [
         [growth_notice_id(JOB)],
         [],
         [],

@@ -33,7 +33,7 @@ VICTIM = running(admitted(a_job(name="victim")))
 OTHER = replace(a_job(name="other"), uid="uid-other")
 
 
-def told_to_leave(*, by: Job) -> Job:
+def asked_to_leave(*, by: Job) -> Job:
     """The victim with its notice."""
     status = transitions.disrupted(
         VICTIM,
@@ -107,8 +107,8 @@ async def site() -> AsyncIterator[Site]:
         yield Site(committer, written)
 
 
-async def test_who_leaves_for_a_broken_gang_goes_on_leaving_while_that_waits(site: Site) -> None:
-    assert await site.committer.withdraw([told_to_leave(by=PREEMPTOR), PREEMPTOR], now=NOW)
+async def test_a_victim_of_a_broken_gang_keeps_leaving_while_that_waits(site: Site) -> None:
+    assert await site.committer.withdraw([asked_to_leave(by=PREEMPTOR), PREEMPTOR], now=NOW)
     assert site.written == {}
 
 
@@ -123,14 +123,14 @@ FINISHED = {"finished_at": timestamp(NOW - 10)}
     ],
     ids=["finished", "being deleted"],
 )
-async def test_nobody_leaves_for_a_job_that_is_over(site: Site, over: Job) -> None:
-    assert await site.committer.withdraw([told_to_leave(by=over), over], now=NOW)
+async def test_no_job_leaves_for_a_job_that_is_over(site: Site, over: Job) -> None:
+    assert await site.committer.withdraw([asked_to_leave(by=over), over], now=NOW)
     assert site.written.keys() == {"victim"}
     assert "disruption" not in site.written["victim"]
 
 
 async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
-    job = told_to_leave(by=VICTIM)
+    job = asked_to_leave(by=VICTIM)
     job = with_status(
         job, transitions.nominated_for_move(job.status, pool="h100", nodes=("node-x", "node-y"))
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.usage_history import UsageHistory
+from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Policy
@@ -42,11 +42,11 @@ def a_full_node() -> ClusterCache:
     return state
 
 
-async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
+async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> None:
     state, woken = a_full_node(), []
     forecasts = Forecasts(
         state=state,
-        usage=UsageHistory(half_life=3600.0),
+        usage=QueueUsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: woken.append(True),
@@ -61,11 +61,11 @@ async def test_a_waiting_job_is_expected_to_start_when_others_end() -> None:
     assert (forecasts.of("1"), woken) == (None, [True])
 
 
-async def test_what_was_expected_is_forgotten_when_nobody_waits() -> None:
+async def test_what_was_expected_is_forgotten_when_no_job_waits() -> None:
     state = a_full_node()
     forecasts = Forecasts(
         state=state,
-        usage=UsageHistory(half_life=3600.0),
+        usage=QueueUsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
@@ -90,7 +90,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
 
     forecasts = Forecasts(
         state=a_full_node(),
-        usage=UsageHistory(half_life=3600.0),
+        usage=QueueUsageHistory(half_life=3600.0),
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
