@@ -32,13 +32,8 @@ from typing import Self
 from drumline_trainer.agent.processes.local_ranks import QUIESCE_SECONDS
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import (
-    Heartbeat,
-    Phase,
-    Quiesced,
-    RankMessage,
-    parse_rank_message,
-)
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage, parse_rank_message
 from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on

@@ -9,7 +9,8 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, RankMessage
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+from drumline_trainer.rank_protocol.messages import NoticeSaved, RankMessage
 from drumline_trainer.rank_protocol.orders import SaveNotice, Withdraw
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

@@ -13,7 +13,8 @@ import pytest
 
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, RankMessage
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter

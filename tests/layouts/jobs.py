@@ -12,7 +12,7 @@ from torch import Tensor
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank import run_rank
-from drumline_trainer.rank_protocol.heartbeat import RankMessage
+from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 
 

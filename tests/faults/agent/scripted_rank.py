@@ -28,14 +28,15 @@ from typing import TYPE_CHECKING, Any
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.control import InterruptedByAgentError
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved, Phase, Quiesced
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import NoticeSaved, Quiesced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drumline_trainer.config import TrainerConfig
     from drumline_trainer.rank_protocol.control import Control
-    from drumline_trainer.rank_protocol.heartbeat import RankMessage
+    from drumline_trainer.rank_protocol.messages import RankMessage
     from drumline_trainer.rank_protocol.orders import SaveNotice
     from drumline_trainer.rank_protocol.placement import Placement
 

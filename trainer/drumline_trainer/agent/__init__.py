@@ -1,22 +1,20 @@
-"""The agent: PID 1 of a pod of a TrainingJob. Standard library only; torch lives in its children.
+"""The agent: PID 1 of a pod of a TrainingJob. Standard library only; its children import torch.
 
-The pieces, from the outside in:
+The rooms, from the top of the layers to the bottom:
 
-    http_message, http_server, http_client, streams   a small strict HTTP/1.1, and files over it
-    api, gang_routes                      routes and their signatures
-    record_book, fanout                   the newest generation record, and how it reaches everyone
-    zygote, rank_main, zygote_client      one process imports torch, ranks are forked from it
-    rank_process, gang, rank_faults       this pod's ranks over all attempts: rest, resume, end
-    snapshots, transfers                  the ranks' snapshots, copies for another pod, fetching
-    member, uplink                        a pod's part: obeys the leader, beats, reports faults
-    leader, rounds, roster, watchman      the leader's part: rounds, who is silent, who hangs
-    faults, culprits, hangs, incidents    what to make of it: classes, budgets, blame, the log
-    notices, termination                  saving on request, and before the pod has to go
-    output, board, metrics                what ranks print, how far they are
-    run, join                             the two programs (`python -m drumline_trainer.agent`)
+    programs    run (trainer pods) and join (pods with a custom template); the pod's exit
+    leader      rounds, hang detection, root causes, restart budgets, restore plans
+    member      obeys the leader, reports heartbeats and faults, saves on SIGTERM
+    processes   zygote, ranks, their output, the rendezvous store
+    snapshots   the ranks' snapshots, copies for a peer, fetching
+    api         routes and their signatures, metrics, delivery of records, departures
+    state       the agent's status, its record, incidents, notices
+    protocol    messages between the agents of a gang
+    http        a small strict HTTP/1.1
+    base        settings, events, outcomes
 
 Invariants: ranks start only with a record signed with the job's token that names this pod's uid, in
-an attempt that all its members answered; a lower or equal membership never replaces a higher one;
-no rank outlives its agent; the leader, and with it the store, ends as the last of its gang. Only a
-new generation tells that a member is lost: silence is shown, never acted on.
+an attempt that all its members have prepared; a lower or equal membership never replaces a higher
+one; no rank outlives its agent; the leader, and with it the store, ends as the last of its gang.
+Only a new generation says that a member is lost: silence is shown, never acted on.
 """

@@ -98,6 +98,18 @@ def integer(raw: dict[str, Any], key: str, *, low: int = 0, high: int = 1 << 53)
     return value
 
 
+def integers(raw: dict[str, Any], key: str) -> list[int]:
+    """A list of integers; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, list):
+        raise ContractError(f"{key}: must be a list of integers")
+    items = cast("list[object]", value)
+    numbers = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
+    if len(numbers) != len(items):
+        raise ContractError(f"{key}: must be a list of integers")
+    return numbers
+
+
 def optional_integer(raw: dict[str, Any], key: str) -> int | None:
     """An integer, or None where it is absent."""
     return None if raw.get(key) is None else integer(raw, key)

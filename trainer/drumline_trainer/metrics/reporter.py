@@ -26,7 +26,8 @@ from drumline_trainer.metrics.memory import MemoryUsage
 from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, RankMessage
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 
 

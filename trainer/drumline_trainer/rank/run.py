@@ -35,7 +35,7 @@ from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import Quiesced, RankMessage
+from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
 from drumline_trainer.recovery.rendezvous import backend_of, join

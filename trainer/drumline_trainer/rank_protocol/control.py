@@ -1,10 +1,10 @@
 """The rank's end of the control pipe. Standard library only.
 
-A thread reads the orders one by one and keeps what is in force; the training thread looks at it
-between steps, or waits for a new placement. Where it has to leave a membership, the reading thread
-makes what it waits in fail (`on_interrupt`), again and again until it has left: it may have been
-about to wait. Only then is the next order read, so an interrupt never hits the collectives of a
-placement that was sent after it.
+A thread reads the orders in sequence and keeps those in force; the training thread looks at them
+between steps, or waits for a new placement. When the training thread has to leave a membership, the
+reading thread makes the collective fail that it waits in (`on_interrupt`), repeatedly until it has
+left, as it may have been about to wait. Only then is the next order read, so an interrupt never
+hits the collectives of a placement that was sent after it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class InterruptedByAgentError(ConnectionError):
 
 
 class Control:
-    """What the agent wants of this rank by now."""
+    """The orders of the agent that are in force for this rank."""
 
     def __init__(
         self, descriptor: int, *, on_interrupt: Callable[[float], None] = lambda _: None
     ) -> None:
-        """Read orders from `descriptor`, which is ours from now on, until its writers are gone.
+        """Read orders from `descriptor`, which is closed here, until its writers are gone.
 
         Args:
             descriptor: the reading end of a pipe.
-            on_interrupt: told for how many seconds the training thread should have left by now.
+            on_interrupt: called with the seconds since the training thread was ordered to leave.
         """
         self.on_interrupt = on_interrupt
         self._changed = threading.Condition()
@@ -63,7 +63,7 @@ class Control:
 
     @property
     def replicated(self) -> Replicated | None:
-        """The newest snapshot that a peer has."""
+        """The newest snapshot that a peer holds."""
         with self._changed:
             return self._replicated
 
@@ -85,7 +85,7 @@ class Control:
             raise InterruptedByAgentError("interrupted by the agent")
 
     def wait_for_placement(self) -> Placement:
-        """Having left: block until the agent sends a placement of a higher membership.
+        """After leaving a membership: wait until the agent sends a placement of a higher one.
 
         Raises:
             ConnectionError: the agent is gone, so none will come.

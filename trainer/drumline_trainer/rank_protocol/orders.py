@@ -1,10 +1,10 @@
-"""What the agent tells a rank, line by line on the control pipe. Standard library only."""
+"""Orders of the agent to a rank: lines of JSON on the control pipe. Standard library only."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -39,7 +39,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveNotice:
-    """Save at the next step boundary that all ranks agree on, and say `NoticeSaved`."""
+    """Save at the next step boundary that all ranks agree on, and answer with `NoticeSaved`."""
 
     id: str
     leave: bool
@@ -52,7 +52,7 @@ class SaveNotice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Forget the notice with this id, unless the ranks have agreed on it already."""
+    """Drop the notice with this id, unless the ranks have agreed on it already."""
 
     id: str
 
@@ -79,17 +79,20 @@ RankOrder = Resume | Interrupt | SaveNotice | Withdraw | Replicated
 
 def parse_rank_order(line: str | bytes) -> RankOrder:
     """Read any `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
-    raw: dict[str, Any] = json.loads(line)
-    match raw:
-        case {"resume": dict(placement)}:
+    raw: object = json.loads(line)
+    if not isinstance(raw, dict):
+        raise TypeError(f"not an order: {line[:80]!r}")
+    whole = cast("dict[str, Any]", raw)
+    match whole:
+        case {"resume": placement}:
             return Resume(placement=Placement.from_json(json.dumps(placement)))
-        case {"interrupt": dict(fields)}:
+        case {"interrupt": fields}:
             return Interrupt(**fields)
-        case {"notice": dict(fields)}:
+        case {"notice": fields}:
             return SaveNotice(**fields)
-        case {"withdraw": dict(fields)}:
+        case {"withdraw": fields}:
             return Withdraw(**fields)
-        case {"replicated": dict(fields)}:
+        case {"replicated": fields}:
             return Replicated(**fields)
         case _:
-            raise ValueError(f"no order: {line[:80]!r}")
+            raise ValueError(f"not an order: {line[:80]!r}")

@@ -1,4 +1,4 @@
-"""Where one rank process stands: which rank of which attempt, and where it meets the others.
+"""The placement of a rank process: which rank of which attempt it is, and where the store is.
 
 Standard library only: the agent makes a `Placement` and hands it to the forked rank process.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 _FOLDERS = ("checkpoint_folder", "snapshot_folder")
 
@@ -28,7 +28,7 @@ class Placement:
     owner: str = ""
     """Uid of the job: sets its memberships apart from those of others. Empty: no job."""
     generation: int = 0
-    """Raised by the operator alone, from 1; 0 is a run that nobody coordinates."""
+    """Raised by the operator alone, from 1; 0 is a run without an operator."""
     attempt: int = 0
     """Restart in place within the generation; (generation, attempt) orders a job's memberships."""
     checkpoint_folder: Path | None = None
@@ -60,7 +60,7 @@ class Placement:
     def membership(self) -> tuple[int, int]:
         """(generation, attempt), compared lexicographically: lower ones are stale.
 
-        Where nobody coordinates, each launch counts its attempts anew, so they order nothing.
+        Without an operator each launch counts its own attempts, so they order nothing.
         """
         return (self.generation, self.attempt) if self.generation else (0, 0)
 
@@ -74,7 +74,10 @@ class Placement:
     @classmethod
     def from_json(cls, text: str) -> Placement:
         """Read `to_json`'s line. Raises TypeError or ValueError for anything else."""
-        raw: dict[str, Any] = json.loads(text)
+        decoded: object = json.loads(text)
+        if not isinstance(decoded, dict):
+            raise TypeError(f"not a placement: {type(decoded).__name__}")
+        raw = cast("dict[str, Any]", decoded)
         for name in _FOLDERS:
             raw[name] = None if raw.get(name) is None else Path(raw[name])
         return cls(**raw)

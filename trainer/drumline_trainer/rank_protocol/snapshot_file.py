@@ -1,10 +1,10 @@
-"""Snapshot files: names, format, and how to tell that one is intact. Standard library only.
+"""Snapshot files: their names, format and integrity check. Standard library only.
 
     <snapshot folder>/rank-00003/step-00000042.snapshot
 
 A file is 8 bytes (little-endian length of the header), 32 bytes (SHA-256 of the header), the header
 as JSON, and the body: one rank's shards as safetensors. The header carries the body's digest, so
-one changed bit anywhere is seen. A file of such a name is complete: it was renamed to it.
+any changed bit is detected. A file of such a name is complete: it was renamed to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import mmap
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -27,7 +27,7 @@ _NAME = re.compile(r"step-(\d{8,})\.snapshot")
 
 
 class SnapshotError(RuntimeError):
-    """The file cannot be used: damaged, or of something else."""
+    """The file cannot be used: it is damaged, or another snapshot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class SnapshotHeader:
 
 
 def rank_folder(folder: Path, rank: int) -> Path:
-    """Where the snapshots of a rank lie."""
+    """Folder of the snapshots of a rank."""
     return folder / f"rank-{rank:05d}"
 
 
@@ -69,8 +69,8 @@ def snapshot_steps(folder: Path, *, rank: int) -> list[int]:
         entries = list(rank_folder(folder, rank).iterdir())
     except FileNotFoundError:
         return []
-    found = (_NAME.fullmatch(entry.name) for entry in entries)
-    return sorted((int(match[1]) for match in found if match), reverse=True)
+    matches = (_NAME.fullmatch(entry.name) for entry in entries)
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
 
 
 def write_snapshot(folder: Path, header: SnapshotHeader, body: Sequence[memoryview]) -> int:
@@ -103,7 +103,7 @@ def keep_newest(folder: Path, *, rank: int) -> None:
 
 
 def read_header(path: Path) -> SnapshotHeader:
-    """The header, checked against its own digest; the body is not looked at.
+    """The header, checked against its own digest; the body is not read.
 
     Raises:
         SnapshotError: missing, cut short, damaged, or not a snapshot.
@@ -116,8 +116,8 @@ def read_header(path: Path) -> SnapshotHeader:
 
 
 @contextmanager
-def open_snapshot(path: Path) -> Iterator[tuple[SnapshotHeader, memoryview]]:
-    """The header and the body in memory, every bit of them as it was written.
+def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview]]:
+    """The header and the body in memory, both checked against their digests.
 
     Writing to the body changes a private copy. Raises SnapshotError.
     """

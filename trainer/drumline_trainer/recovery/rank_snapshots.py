@@ -24,7 +24,7 @@ import torch
 from drumline_trainer.checkpoint.background_save import run_in_thread
 from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
+from drumline_trainer.rank_protocol.messages import SnapshotTaken
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import (
     SnapshotError,

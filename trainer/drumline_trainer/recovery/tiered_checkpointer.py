@@ -33,7 +33,8 @@ from drumline_trainer.config import Offload, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.heartbeat import NoticeSaved, Phase
+from drumline_trainer.rank_protocol.heartbeat import Phase
+from drumline_trainer.rank_protocol.messages import NoticeSaved
 from drumline_trainer.rank_protocol.orders import SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots

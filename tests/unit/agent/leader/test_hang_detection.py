@@ -9,10 +9,8 @@ from drumline_trainer.agent.leader.hang_detection import (
     Moving,
     Stalled,
     detect_hang,
-    patience_seconds,
 )
 from drumline_trainer.agent.protocol.member_reports import RankView
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 
 DATA, FORWARD = (7, 0, 4), (7, 0, 5)
 
@@ -60,28 +58,3 @@ CASES = {
 @pytest.mark.parametrize(("views", "verdict"), CASES.values(), ids=CASES)
 def test_who_hangs(views: list[RankView], verdict: object) -> None:
     assert detect_hang(views) == verdict
-
-
-@pytest.mark.parametrize(
-    ("phase", "step_seconds", "patience"),
-    [
-        (Phase.FORWARD, 0.1, 2.0),
-        (Phase.DATA, 3.0, 12.0),
-        (Phase.CHECKPOINT, 0.1, 30.0),
-        (Phase.CHECKPOINT, 5.0, 50.0),
-        (Phase.RESTORING, 0.1, 30.0),
-        (Phase.SNAPSHOT, 0.1, 30.0),
-        (Phase.FORWARD, None, 30.0),
-    ],
-)
-def test_how_long_a_silence_is_nothing_unusual(
-    phase: Phase, step_seconds: float | None, patience: float
-) -> None:
-    beat = Heartbeat(
-        generation=1, attempt=0, rank=0, step=1, total_steps=9, phase=phase, time_seconds=0.0
-    )
-    assert patience_seconds(beat, step_seconds=step_seconds) == patience
-
-
-def test_a_rank_that_has_not_spoken_yet_has_long() -> None:
-    assert patience_seconds(None, step_seconds=0.1) == 30.0

@@ -1,4 +1,4 @@
-"""The leader's eyes, with a member on the other side of the wire that the test plays."""
+"""The hang monitor, with a member on the other side of the wire that the test plays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.leader import hang_monitor, member_heartbeats, rounds
+from drumline_trainer.agent.leader import hang_monitor, order_sender
 from drumline_trainer.agent.leader.hang_monitor import HangMonitor
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
-from drumline_trainer.agent.leader.rounds import OrderSender
-from drumline_trainer.agent.member.member import MemberAgent as OwnMember
+from drumline_trainer.agent.leader.order_sender import OrderSender
+from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.processes.local_ranks import LocalRanks, RankListener
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
+from drumline_trainer.agent.protocol import member_reports
 from drumline_trainer.agent.protocol.leader_orders import Kill, parse_leader_order
 from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat, RankView
 from drumline_trainer.agent.state.rank_status import RankStatusStore
@@ -37,19 +38,19 @@ class Gang:
             for i in range(2)
         )
         self.record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=members)
-        self.board = RankStatusStore(settings)
+        self.status = RankStatusStore(settings)
         self.heartbeats = MemberHeartbeats(self.record, own_index=0)
-        self.orders = OrderSender(self.record, own=cast("OwnMember", None), settings=settings)
+        self.orders = OrderSender(self.record, own=cast("MemberAgent", None), settings=settings)
         self.faults: asyncio.Queue[Fault] = asyncio.Queue()
         self.heard: asyncio.Queue[object] = asyncio.Queue()
         self.monitor = HangMonitor(
             record=self.record,
-            roster=self.heartbeats,
-            board=self.board,
-            gang=LocalRanks(
+            heartbeats=self.heartbeats,
+            status=self.status,
+            ranks=LocalRanks(
                 settings=settings,
                 zygote=cast("ZygoteClient", None),
-                board=self.board,
+                status=self.status,
                 listener=cast("RankListener", None),
             ),
             orders=self.orders,
@@ -58,11 +59,11 @@ class Gang:
         )
         self.monitor.membership = (1, 0)
         self.server = HttpServer(self._answer, address=address, port=settings.port)
-        self.status = 200
+        self.answer_status = 200
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         self.heard.put_nowait(parse_leader_order(request.body))
-        return HttpResponse(status=self.status, body=b"{}")
+        return HttpResponse(status=self.answer_status, body=b"{}")
 
     def beat(self) -> None:
         views = tuple(
@@ -82,12 +83,12 @@ def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
     """All intervals are short; `kill` has its usual patience."""
     monkeypatch.setattr(hang_monitor, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(hang_monitor, "VERIFY_SECONDS", 0.05)
-    monkeypatch.setattr(member_heartbeats, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(member_reports, "HEARTBEAT_SECONDS", 0.1)
     return Gang()
 
 
 async def test_a_member_that_has_moved_on_is_asked_once(gang: Gang) -> None:
-    gang.status = 409
+    gang.answer_status = 409
     async with gang.server, asyncio.timeout(4):
         assert await gang.orders.kill(KILL, gang.record.members[1]) is False
     assert gang.heard.qsize() == 1
@@ -96,19 +97,19 @@ async def test_a_member_that_has_moved_on_is_asked_once(gang: Gang) -> None:
 async def test_whoever_is_dead_when_its_rank_is_to_be_killed_is_still_seen_to_be_silent(
     gang: Gang, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "KILL_SECONDS", 0.1)
-    monkeypatch.setattr(rounds, "RETRY_SECONDS", 0.01)
-    gang.status = 503
+    monkeypatch.setattr(order_sender, "KILL_SECONDS", 0.1)
+    monkeypatch.setattr(order_sender, "RETRY_SECONDS", 0.01)
+    gang.answer_status = 503
     watching = asyncio.create_task(gang.monitor.run())
     beating = asyncio.create_task(gang.beat_for_ever())
     async with asyncio.timeout(10):
         async with gang.server:
             await gang.heard.get()
             beating.cancel()
-        while not gang.board.silent_members:
-            await gang.board.wait_for_other_version(gang.board.version)
+        while not gang.status.silent_members:
+            await gang.status.wait_for_other_version(gang.status.version)
     watching.cancel()
-    assert [one.index for one in gang.board.silent_members] == [1]
+    assert [member.index for member in gang.status.silent_members] == [1]
     assert gang.monitor.membership == (1, 0), "nobody was killed: it is looked at again"
 
 

@@ -1,4 +1,4 @@
-"""What a member says is not lost on a leader that is too busy to listen, or does not lead yet."""
+"""Reports reach a leader that is too busy to answer at first, or does not lead yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
 from drumline_trainer.agent.member.leader_reporter import LeaderReporter
-from drumline_trainer.agent.member.member import MemberAgent as OwnMember
+from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.protocol.member_reports import Fault, parse_fault
 from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import FaultClass, GenerationRecord, Member
@@ -53,17 +53,17 @@ class Peer:
 
 
 @pytest.mark.parametrize("status", [503, 409])
-async def test_a_fault_is_told_until_the_leader_has_it(status: int) -> None:
+async def test_a_fault_is_reported_until_the_leader_has_it(status: int) -> None:
     peer = Peer(status, 200)
     record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=(peer.member,))
-    uplink = LeaderReporter(
+    reporter = LeaderReporter(
         service=cast("Service", SimpleNamespace(settings=SETTINGS)),
-        member=cast("OwnMember", None),
+        member=cast("MemberAgent", None),
         signed=SignedRecord(record=record, body=b"", signature=""),
     )
-    uplink.report(FAULT)
+    reporter.report(FAULT)
     async with peer.server, asyncio.timeout(10):
-        reporting = asyncio.create_task(uplink.report_all())
+        reporting = asyncio.create_task(reporter.report_all())
         await peer.heard.wait()
         reporting.cancel()
     assert [parse_fault(body) for body in peer.bodies] == [FAULT, FAULT]

@@ -11,13 +11,13 @@ from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.protocol.leader_orders import Go, Prepare, SnapshotSource
 from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.state.incident_log import IncidentLog
 from drumline_trainer.agent.state.notices import SaveNotices
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.agent.state.record_store import RecordStore
-from drumline_trainer.contract import GenerationRecord, sign
-from drumline_trainer.contract import Member as Peer
+from drumline_trainer.contract import GenerationRecord, Member, sign
 from tests.unit.agent.settings_builder import agent_settings
 
 SETTINGS = agent_settings()
@@ -26,15 +26,15 @@ RECORD = GenerationRecord(
     generation=1,
     epoch=1,
     members=(
-        Peer(index=0, pod_uid=SETTINGS.pod_uid, address="127.0.0.1", host="h", ranks=1, node="a"),
+        Member(index=0, pod_uid=SETTINGS.pod_uid, address="127.0.0.1", host="h", ranks=1, node="a"),
     ),
 )
 SHARD = SnapshotInfo(rank=0, step=9, generation=1, attempt=0, world_size=1, bytes=3, sha256="d")
 
 
 async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) -> None:
-    board, (settings, body) = RankStatusStore(SETTINGS), (SETTINGS, RECORD.encode())
-    book = RecordStore(
+    status, (settings, body) = RankStatusStore(SETTINGS), (SETTINGS, RECORD.encode())
+    records = RecordStore(
         token=settings.token,
         job_uid=settings.job_uid,
         pod_uid=settings.pod_uid,
@@ -44,11 +44,11 @@ async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) 
     departures = Departures()
     service = Service(
         settings=settings,
-        status=board,
-        records=book,
+        status=status,
+        records=records,
         departures=departures,
-        notices=SaveNotices(board),
-        api=Api(token=settings.token, book=book, board=board, departures=departures),
+        notices=SaveNotices(status),
+        api=Api(token=settings.token, records=records, status=status, departures=departures),
         stop=asyncio.Event(),
     )
     in_the_way = tmp_path / "file"
@@ -57,11 +57,11 @@ async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) 
         service=service,
         zygote=cast("ZygoteClient", None),
         snapshots=SnapshotCatalog(in_the_way),
-        incidents=IncidentLog(board),
+        incidents=IncidentLog(status),
     )
     faults: list[Fault] = []
     member.report = faults.append
-    book.offer(body, signature=sign(settings.token, b"record", body))
+    records.offer(body, signature=sign(settings.token, b"record", body))
 
     await member.obey(Prepare(generation=1, attempt=0))
     go = Go(

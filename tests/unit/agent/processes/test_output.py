@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_trainer.agent.processes.output import CUT, MAX_LINE_BYTES, LineSplitter
+from drumline_trainer.agent.processes.output import CUT, MAX_LINE_BYTES, PipeLineSplitter
 
 TEXT = st.lists(
     st.one_of(
@@ -17,7 +17,7 @@ TEXT = st.lists(
 
 
 def split(chunks: list[bytes]) -> list[bytes]:
-    splitter = LineSplitter()
+    splitter = PipeLineSplitter()
     lines = [line for chunk in chunks for line in splitter.feed(chunk)]
     return lines + splitter.finish()
 
@@ -37,7 +37,7 @@ def test_lines_do_not_depend_on_how_the_pipe_chops_them(text: bytes, cuts: list[
 
 
 def test_a_line_that_never_ends_is_printed_once_and_not_kept() -> None:
-    splitter = LineSplitter()
+    splitter = PipeLineSplitter()
     first = splitter.feed(b"z" * (MAX_LINE_BYTES + 1))
     later = [line for _ in range(100) for line in splitter.feed(b"z" * 1000)]
 

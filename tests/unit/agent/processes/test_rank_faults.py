@@ -25,7 +25,7 @@ def a_rank(number: int, *, attempt: int) -> RankProcess:
         attempt=attempt,
         address="127.0.0.1",
     )
-    facts = SimpleNamespace(placement=placement, kill_reason="", error="", last_words="")
+    facts = SimpleNamespace(placement=placement, kill_reason=None, error="", last_words="")
     return cast("RankProcess", facts)
 
 
@@ -34,11 +34,11 @@ def test_all_that_is_killed_in_an_attempt_short_of_memory_was_killed_for_memory(
 ) -> None:
     counts = tmp_path / "memory.events"
     counts.write_text("oom_kill 3\n")
-    told = RankFaults(board=RankStatusStore(agent_settings()), index=0, cgroup=tmp_path)
-    assert told.process_ended(a_rank(0, attempt=0), -9).fault_class is FaultClass.APPLICATION
+    faults = RankFaults(status=RankStatusStore(agent_settings()), index=0, cgroup=tmp_path)
+    assert faults.process_ended(a_rank(0, attempt=0), -9).fault_class is FaultClass.APPLICATION
 
     counts.write_text("oom_kill 5\n")
-    both = [told.process_ended(a_rank(number, attempt=1), -9).fault_class for number in (0, 1)]
+    both = [faults.process_ended(a_rank(number, attempt=1), -9).fault_class for number in (0, 1)]
     assert both == [FaultClass.OUT_OF_MEMORY] * 2
-    assert told.process_ended(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
-    assert told.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.APPLICATION
+    assert faults.process_ended(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
+    assert faults.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.APPLICATION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -13,9 +14,11 @@ import pytest
 from drumline_trainer.agent.http.client import PeerUnreachableError, download, upload
 from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
-from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import (
     SHARD_HEADER,
+    FetchError,
     SnapshotServer,
     fetch_snapshot,
     path_of,
@@ -150,11 +153,15 @@ async def test_only_what_was_asked_for_is_fetched(
     member = Member(index=1, pod_uid="p", address=holder.address, host="h", ranks=1, node="n")
     mine = SnapshotCatalog(tmp_path / "mine")
 
-    reason = await fetch_snapshot(
-        asked, holder=member, snapshots=mine, settings=agent_settings(port=PORT)
-    )
-
     right = asked == SHARD
-    assert ("another snapshot has arrived" in reason) != right
+    fetched = (
+        contextlib.nullcontext()
+        if right
+        else pytest.raises(FetchError, match="another snapshot has arrived")
+    )
+    with fetched:
+        await fetch_snapshot(
+            asked, holder=member, snapshots=mine, settings=agent_settings(port=PORT)
+        )
     assert mine.all == ((SHARD,) if right else ())
     assert mine.path(3, 42).exists() == right

@@ -3,7 +3,7 @@ from __future__ import annotations
 from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX, SaveNotices
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import Notice, NoticeAnswer
-from drumline_trainer.rank_protocol.heartbeat import NoticeSaved
+from drumline_trainer.rank_protocol.messages import NoticeSaved
 from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from tests.unit.agent.settings_builder import agent_settings
 
@@ -107,5 +107,5 @@ def test_what_a_pod_asked_for_that_is_gone_is_forgotten() -> None:
 def test_the_ranks_of_a_pod_that_ends_stop_where_they_saved() -> None:
     pod = Pod()
     notice = Notice(job_uid="job", id=f"{POD_NOTICE_PREFIX}a", deadline=2e9, leave=False)
-    pod.notices.accept(notice, ours=True)
+    pod.notices.accept(notice, own=True)
     assert pod.told == [f"save {POD_NOTICE_PREFIX}a and leave"]

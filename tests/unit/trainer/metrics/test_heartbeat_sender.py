@@ -4,7 +4,8 @@ import queue
 import time
 
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, Quiesced, RankMessage
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
 
 HOURS = 3600.0
 

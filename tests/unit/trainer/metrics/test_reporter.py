@@ -14,7 +14,8 @@ from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase, parse_rank_message
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import parse_rank_message
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.trainer.metrics.test_step_timer import Clock
 

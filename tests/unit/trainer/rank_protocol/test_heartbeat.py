@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from drumline_trainer.contract import RestoreTier
-from drumline_trainer.rank_protocol.heartbeat import (
-    Heartbeat,
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import (
     NoticeSaved,
-    Phase,
     Quiesced,
     RankError,
     RankMessage,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.heartbeat import SnapshotTaken
+from drumline_trainer.rank_protocol.messages import SnapshotTaken
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.rank_protocol.snapshot_file import (
     KEPT_SNAPSHOTS,

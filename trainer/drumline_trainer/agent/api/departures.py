@@ -1,25 +1,26 @@
-"""Who has left the gang: how the store's agent knows when nobody needs the store any more.
+"""Departures of members: how the store's agent knows when no member needs the store any more.
 
-An agent whose ranks ended tells the store's agent its exit code before it exits. The store's agent
-stays until each other member has said so, or has answered nobody for `peer_lost_seconds`.
+An agent whose ranks have ended reports its exit code to the store's agent before it exits. The
+store's agent stays until every other member has reported, or has been unreachable for
+`peer_lost_seconds`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
 from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, Member, sign
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from drumline_trainer.contract import json_fields as read
 
 PATH = "/v1/departures"
 SIGNED_AS = b"departure"
@@ -29,7 +30,7 @@ PROBE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """The last word of one member in one attempt."""
+    """The end of a member in one attempt."""
 
     index: int
     generation: int
@@ -43,43 +44,41 @@ class Departure:
     @classmethod
     def parse(cls, body: bytes) -> Departure:
         """Read `encode`'s bytes. Raises ContractError."""
-        try:
-            raw: Any = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise ContractError(f"not JSON: {error}") from None
-        names = ("index", "generation", "attempt", "exit_code")
-        if not isinstance(raw, dict) or any(type(raw.get(name)) is not int for name in names):
-            raise ContractError(f"must be an object with the integers {', '.join(names)}")
-        return cls(**{name: raw[name] for name in names})
+        raw = read.json_object(body, MAX_MESSAGE_BYTES)
+        return cls(
+            index=_integer(raw, "index"),
+            generation=_integer(raw, "generation"),
+            attempt=_integer(raw, "attempt"),
+            exit_code=_integer(raw, "exit_code"),
+        )
 
 
 class Departures:
-    """Departures heard of, by membership."""
+    """The departures reported so far, by membership."""
 
     def __init__(self) -> None:
         self._codes: dict[tuple[int, int], dict[int, int]] = {}
-        self._bell = ChangeNotifier()
+        self._notifier = ChangeNotifier()
 
     def record(self, departure: Departure) -> None:
-        """Write one down; hearing it twice is the same as once."""
+        """Record a departure; a second report of it changes nothing."""
         codes = self._codes.setdefault((departure.generation, departure.attempt), {})
         if departure.index not in codes:
             log(AgentEvent.MEMBER_DEPARTED, **asdict(departure))
         codes[departure.index] = departure.exit_code
-        self._bell.notify()
+        self._notifier.notify()
 
     async def wait_for_exit_code(self, index: int, membership: tuple[int, int]) -> int:
-        """Exit code of one member, once it has left."""
-        return await self._bell.wait_for(lambda: self._codes.get(membership, {}).get(index))
+        """Wait until a member has departed. Returns its exit code."""
+        return await self._notifier.wait_for(lambda: self._codes.get(membership, {}).get(index))
 
 
 async def report_departure(
     departure: Departure, *, to: Member, port: int, token: bytes, for_seconds: float
 ) -> bool:
-    """Tell the store's agent; False if it could not be reached for `for_seconds`.
+    """Report to the store's agent; False if it was unreachable for `for_seconds`.
 
-    Not reaching it is no failure of ours: it went away before us, or after it had heard us and its
-    answer was lost.
+    That is no failure: the store's agent has ended before, or its answer was lost.
     """
     body = departure.encode()
     request = HttpRequest(
@@ -109,11 +108,11 @@ async def wait_for_departures(
     port: int,
     lost_seconds: float,
 ) -> None:
-    """Return once every member has left or has been unreachable for `lost_seconds`."""
+    """Wait until every member has departed or has been unreachable for `lost_seconds`."""
     async with asyncio.TaskGroup() as group:
         for member in members:
             group.create_task(
-                _departed(
+                _wait_for_departure(
                     departures,
                     member=member,
                     membership=membership,
@@ -123,7 +122,7 @@ async def wait_for_departures(
             )
 
 
-async def _departed(
+async def _wait_for_departure(
     departures: Departures,
     *,
     member: Member,
@@ -151,3 +150,10 @@ async def _answers(member: Member, *, port: int) -> bool:
     except PeerUnreachableError:
         return False
     return True
+
+
+def _integer(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ContractError(f"{name}: must be an integer")
+    return value

@@ -5,14 +5,10 @@ Labels for namespace, pod and job come from the scrape configuration, not from h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.metrics.bottleneck import diagnose
 from drumline_trainer.metrics.step_record import MFU_FORMULA
-
-if TYPE_CHECKING:
-    from drumline_trainer.agent.state.rank_status import RankStatusStore
-    from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "first_step")
@@ -20,19 +16,19 @@ STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "fir
 MFU_HELP = f"Model FLOP utilization: {MFU_FORMULA}."
 
 
-def render(board: RankStatusStore) -> bytes:
+def render(status: RankStatusStore) -> bytes:
     """All metrics of one pod; a gauge whose value is not known yet is left out."""
     lines = [
-        *_gauge("generation", "Generation of the ranks' membership.", board.generation),
-        *_gauge("attempt", "Restart in place within the generation.", board.attempt),
-        *([] if board.heartbeat is None else _training(board.heartbeat)),
-        *_restarts(board),
-        *_recovery(board),
+        *_gauge("generation", "Generation of the ranks' membership.", status.generation),
+        *_gauge("attempt", "Restart in place within the generation.", status.attempt),
+        *([] if status.heartbeat is None else _training(status.heartbeat)),
+        *_restarts(status),
+        *_recovery(status),
         "# HELP drumline_trainer_rank_up Whether the rank's process runs.",
         "# TYPE drumline_trainer_rank_up gauge",
         *(
             f'drumline_trainer_rank_up{{rank="{rank}"}} {int(up)}'
-            for rank, up in sorted(board.ranks_up.items())
+            for rank, up in sorted(status.ranks_up.items())
         ),
     ]
     return ("\n".join(lines) + "\n").encode()
@@ -111,26 +107,26 @@ def _verdict(newest: Heartbeat) -> list[str]:
     ]
 
 
-def _restarts(board: RankStatusStore) -> list[str]:
-    """Only of the leader, which counts them; no lines in the other pods."""
-    if not board.restarts:
+def _restarts(status: RankStatusStore) -> list[str]:
+    """Only the leader counts restarts: other pods export no lines."""
+    if not status.restarts:
         return []
     return [
         "# HELP drumline_trainer_restarts_total Attempts begun in place, by the fault before.",
         "# TYPE drumline_trainer_restarts_total counter",
         *(
             f'drumline_trainer_restarts_total{{class="{fault_class}"}} {count}'
-            for fault_class, count in sorted(board.restarts.items())
+            for fault_class, count in sorted(status.restarts.items())
         ),
     ]
 
 
-def _recovery(board: RankStatusStore) -> list[str]:
-    """Of the newest recovery that is over: where its seconds went."""
-    over = [one for one in board.incidents if one.first_step_at is not None]
-    if not over:
+def _recovery(status: RankStatusStore) -> list[str]:
+    """Of the newest complete recovery: the seconds of each stage."""
+    complete = [incident for incident in status.incidents if incident.first_step_at is not None]
+    if not complete:
         return []
-    times = [getattr(over[-1], f"{name}_at") for name in STAGES]
+    times = [getattr(complete[-1], f"{name}_at") for name in STAGES]
     seconds = [
         (name, later - earlier)
         for name, earlier, later in zip(STAGES[1:], times, times[1:], strict=False)

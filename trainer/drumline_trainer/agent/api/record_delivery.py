@@ -1,8 +1,8 @@
-"""How a record reaches every agent: the store's agent pushes it, the others ask for newer ones.
+"""Delivery of a record to every agent: the store's agent pushes it, the others pull newer ones.
 
-The operator pushes a record once, to the store's agent. That one repeats it to each other member
-until it is acknowledged. An agent that hears of a newer generation (`uplink`) asks for its record,
-so a lost push heals.
+The operator pushes a record once, to the store's agent, which repeats it to every other member
+until it is acknowledged. An agent that learns of a newer generation (`member.leader_reporter`)
+fetches its record, so a lost push does no harm.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
 from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.state.record_store import RecordStore, SignedRecord
 from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
-
-if TYPE_CHECKING:
-    from drumline_trainer.agent.state.record_store import RecordStore, SignedRecord
 
 RECORD_PATH = "/v1/record"
 CONCURRENCY = 32
@@ -36,7 +33,7 @@ async def deliver_to_all(signed: SignedRecord, *, port: int) -> None:
 
 
 async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.Semaphore) -> None:
-    """Push a record to one member until it has answered, whatever that be."""
+    """Push a record to a member until it has answered, with whatever status."""
     request = HttpRequest(
         method="PUT",
         path=RECORD_PATH,
@@ -54,7 +51,7 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
             log(AgentEvent.RECORD_DELIVERED, index=to.index, generation=signed.generation)
             return
         if answer is not None and answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            # It knows better, or we do not belong together: only the operator can change that.
+            # It has a newer record or is of another job: only the operator can change that.
             reason = answer.body[:256].decode(errors="replace")
             log(
                 AgentEvent.RECORD_UNDELIVERABLE, index=to.index, status=answer.status, reason=reason
@@ -65,7 +62,7 @@ async def deliver(signed: SignedRecord, *, to: Member, port: int, gate: asyncio.
 
 
 async def send_until_answered(request: HttpRequest, *, to: Member, port: int) -> None:
-    """Send a request to a member until it has taken or refused it, which a busy one does not."""
+    """Send a request until the member accepts or rejects it; 5xx is sent again."""
     while True:
         with suppress(PeerUnreachableError):
             answer = await fetch(request, address=to.address, port=port)
@@ -75,9 +72,9 @@ async def send_until_answered(request: HttpRequest, *, to: Member, port: int) ->
 
 
 async def fetch_newer_record(
-    book: RecordStore, signed: SignedRecord, *, token: bytes, port: int
+    records: RecordStore, signed: SignedRecord, *, token: bytes, port: int
 ) -> None:
-    """Offer the book whatever newer record the agent of this record's store has.
+    """Offer to `records` the newer record that the agent of this record's store has, if any.
 
     Raises:
         Unreachable: it does not answer.
@@ -93,4 +90,4 @@ async def fetch_newer_record(
     store = signed.record.store_member
     answer = await fetch(request, address=store.address, port=port)
     if answer.status == HTTPStatus.OK:
-        book.offer(answer.body, signature=answer.headers.get(SIGNATURE_HEADER.lower(), ""))
+        records.offer(answer.body, signature=answer.headers.get(SIGNATURE_HEADER.lower(), ""))

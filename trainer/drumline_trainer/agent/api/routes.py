@@ -1,32 +1,33 @@
-"""Routes of the agent's HTTP API, and who may call them.
+"""Routes of the agent's HTTP API, and the signature that each requires.
 
-GET  /healthz        the event loop turns (liveness); anyone
-GET  /readyz         ranks can start at once (readiness); anyone
-GET  /metrics        Prometheus; anyone
+GET  /healthz        the event loop runs (liveness); no signature
+GET  /readyz         ranks can start at once (readiness); no signature
+GET  /metrics        Prometheus; no signature
 PUT  /v1/record      a generation record, signed by the operator over ("record", body)
-GET  /v1/record      the current one, with its signature; signed over ("get", path)
+GET  /v1/record      the current record, with its signature; signed over ("get", path)
 GET  /v1/status      `contract.AgentStatus`; signed over ("get", path)
-PUT  /v1/departures  another member has ended; signed over ("departure", body)
+PUT  /v1/departures  another member has departed; signed over ("departure", body)
 
-`GET /v1/status?since=VERSION&wait=SECONDS` answers when the version is another one, or after that
-time. A trainer's pod has more routes, those between agents (`gang_words`) and those for notices and
-snapshots: see `gang_routes`.
+`GET /v1/status?since=VERSION&wait=SECONDS` answers once the version differs, at the latest after
+that time. A trainer's pod has more routes, between agents and for notices and snapshots: see
+`programs.gang_routes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from drumline_trainer.agent.api import departures, prometheus
 from drumline_trainer.agent.api.departures import Departure, Departures
 from drumline_trainer.agent.api.record_delivery import RECORD_PATH
 from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
-from drumline_trainer.agent.state.record_store import RecordRejected
+from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.agent.state.record_store import RecordRejected, RecordStore
 from drumline_trainer.contract import (
     MAX_WAIT_SECONDS,
     SIGNATURE_HEADER,
@@ -34,18 +35,12 @@ from drumline_trainer.contract import (
     verify,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from drumline_trainer.agent.state.rank_status import RankStatusStore
-    from drumline_trainer.agent.state.record_store import RecordStore
-
 STATUS_PATH = "/v1/status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who answers below a path, and what its callers sign."""
+    """The handler of a path, and what its callers sign."""
 
     signed_as: bytes
     """First part of what is signed; the second is the body, or the path of a GET."""
@@ -53,23 +48,23 @@ class Route:
 
 
 class Api:
-    """Answers requests from what the agent knows."""
+    """Answers requests from the state of the agent."""
 
     def __init__(
-        self, *, token: bytes, book: RecordStore, board: RankStatusStore, departures: Departures
+        self, *, token: bytes, records: RecordStore, status: RankStatusStore, departures: Departures
     ) -> None:
         self._token = token
-        self._book = book
-        self._board = board
+        self._records = records
+        self._status = status
         self._departures = departures
         self.routes: dict[tuple[str, str], Route] = {}
-        """By method and path, or start of the path up to a slash: what a program adds."""
+        """Added by a program; by method and path, or prefix of the path up to a slash."""
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Route one request.
 
         Raises:
-            HttpError: 401, 404, 405 and whatever a route refuses.
+            HttpError: 401, 404, 405 and any status of a route.
         """
         path, _, query = request.path.partition("?")
         match request.method, path:
@@ -80,13 +75,13 @@ class Api:
             case "GET", "/metrics":
                 return HttpResponse(
                     status=200,
-                    body=prometheus.render(self._board),
+                    body=prometheus.render(self._status),
                     content_type=prometheus.CONTENT_TYPE,
                 )
             case "GET", str(path) if path == STATUS_PATH:
                 self._check(request, b"get", STATUS_PATH.encode())
-                await self._await_news(query)
-                return HttpResponse(status=200, body=self._board.status.encode())
+                await self._wait_for_other_version(query)
+                return HttpResponse(status=200, body=self._status.status.encode())
             case "GET", str(path) if path == RECORD_PATH:
                 self._check(request, b"get", RECORD_PATH.encode())
                 return self._current_record(request)
@@ -94,7 +89,7 @@ class Api:
                 return self._offer(request)
             case "PUT", departures.PATH:
                 self._check(request, departures.SIGNED_AS, request.body)
-                return self._note(request.body)
+                return self._record_departure(request.body)
             case _:
                 return await self._answer_route(request)
 
@@ -110,16 +105,16 @@ class Api:
                     raise HttpError(HTTPStatus.BAD_REQUEST, str(error)) from None
         raise HttpError(HTTPStatus.NOT_FOUND, f"no {request.method} {request.path}")
 
-    async def _await_news(self, query: str) -> None:
-        """Hold a status request open until there is another version than the caller has."""
+    async def _wait_for_other_version(self, query: str) -> None:
+        """Hold a status request open until the version differs from the caller's."""
         since, wait = _long_poll(query)
         if since is None:
             return
         try:
             async with asyncio.timeout(wait):
-                await self._board.wait_for_other_version(since)
+                await self._status.wait_for_other_version(since)
         except TimeoutError:
-            pass  # nothing new: the figures are fresh all the same
+            pass  # no other version: progress is reported all the same
 
     def _check(self, request: HttpRequest, *parts: bytes) -> None:
         signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
@@ -127,12 +122,12 @@ class Api:
             raise HttpError(HTTPStatus.UNAUTHORIZED, "wrong signature")
 
     def _readiness(self) -> HttpResponse:
-        if self._board.ready:
+        if self._status.ready:
             return _text("ready")
         return _text("starting", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _current_record(self, request: HttpRequest) -> HttpResponse:
-        current = self._book.current
+        current = self._records.current
         if current is None:
             raise HttpError(HTTPStatus.NOT_FOUND, "no record yet")
         if request.headers.get("if-none-match") == f'"{current.generation}"':
@@ -143,13 +138,13 @@ class Api:
 
     def _offer(self, request: HttpRequest) -> HttpResponse:
         signature = request.headers.get(SIGNATURE_HEADER.lower(), "")
-        verdict = self._book.offer(request.body, signature=signature)
-        state: dict[str, object] = {"generation": self._book.generation}
-        if isinstance(verdict, RecordRejected):
-            return _json({**state, "error": verdict.reason}, status=verdict.status)
+        answer = self._records.offer(request.body, signature=signature)
+        state: dict[str, object] = {"generation": self._records.generation}
+        if isinstance(answer, RecordRejected):
+            return _json({**state, "error": answer.reason}, status=answer.status)
         return _json(state)
 
-    def _note(self, body: bytes) -> HttpResponse:
+    def _record_departure(self, body: bytes) -> HttpResponse:
         try:
             self._departures.record(Departure.parse(body))
         except ContractError as error:

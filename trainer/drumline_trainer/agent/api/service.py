@@ -1,35 +1,29 @@
-"""What both programs of the agent stand on: its state, its HTTP API, and the wish to stop."""
+"""What both programs of the agent run on: its state, its HTTP API, and signal handling."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from drumline_trainer.agent.api import departures
 from drumline_trainer.agent.api.departures import Departure, Departures, wait_for_departures
 from drumline_trainer.agent.api.routes import Api
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.outcome import StopRequested
+from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.http.server import HttpServer, UploadHandler
 from drumline_trainer.agent.state.notices import SaveNotices
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.agent.state.record_store import RecordStore
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
-
-    from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.contract import GenerationRecord
-
-T = TypeVar("T")
+from drumline_trainer.contract import GenerationRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """The running agent, without what it runs."""
+    """The running agent: its state and API, without ranks."""
 
     settings: AgentSettings
     status: RankStatusStore
@@ -47,7 +41,7 @@ class Service:
     async def report_departure(
         self, record: GenerationRecord, *, attempt: int, exit_code: int, for_seconds: float
     ) -> None:
-        """Tell the store's agent that this pod has ended its attempt."""
+        """Report to the store's agent that this pod has ended its attempt."""
         departure = Departure(
             index=self.settings.index,
             generation=record.generation,
@@ -63,11 +57,11 @@ class Service:
         )
 
     async def wait_for_departures(self, record: GenerationRecord, *, attempt: int) -> None:
-        """Wait until no other member is left that could need this agent."""
-        others = [member for member in record.members if member.index != self.settings.index]
+        """Wait until no other member needs this agent any more."""
+        followers = [member for member in record.members if member.index != self.settings.index]
         await wait_for_departures(
             self.departures,
-            members=others,
+            members=followers,
             membership=(record.generation, attempt),
             port=self.settings.port,
             lost_seconds=self.settings.peer_lost_seconds,
@@ -77,21 +71,21 @@ class Service:
 @asynccontextmanager
 async def serving(
     settings: AgentSettings, *, uploads: UploadHandler | None = None
-) -> AsyncIterator[Service]:
-    """A service whose HTTP API answers inside the context. Raises OSError if it cannot bind."""
+) -> AsyncGenerator[Service]:
+    """A service whose HTTP API answers within the context. Raises OSError if it cannot bind."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    board = RankStatusStore(settings)
+    status = RankStatusStore(settings)
     departures = Departures()
-    book = RecordStore(
+    records = RecordStore(
         token=settings.token,
         job_uid=settings.job_uid,
         pod_uid=settings.pod_uid,
         index=settings.index,
         lowest_generation=settings.generation,
     )
-    api = Api(token=settings.token, book=book, board=board, departures=departures)
+    api = Api(token=settings.token, records=records, status=status, departures=departures)
     server = HttpServer(api.answer, address=settings.address, port=settings.port, uploads=uploads)
     async with server:
         log(
@@ -103,22 +97,10 @@ async def serving(
         )
         yield Service(
             settings=settings,
-            status=board,
-            records=book,
+            status=status,
+            records=records,
             departures=departures,
-            notices=SaveNotices(board),
+            notices=SaveNotices(status),
             api=api,
             stop=stop,
         )
-
-
-async def first_completed(*racers: Coroutine[Any, Any, T]) -> T:
-    """Result of whichever ends first (of several: the foremost); the rest are cancelled."""
-    tasks = [asyncio.create_task(racer) for racer in racers]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task.done()).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)

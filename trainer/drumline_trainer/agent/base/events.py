@@ -1,6 +1,6 @@
-"""The agent's own log: one JSON object a line, on the same stream as its ranks' lines.
+"""The agent's own log: one JSON object per line, on the same stream as the output of its ranks.
 
-One stream keeps the order in `kubectl logs`: what a rank said, then what the agent did about it.
+One stream keeps the order in `kubectl logs`: what a rank printed, then what the agent did about it.
 """
 
 from __future__ import annotations

@@ -1,26 +1,23 @@
-"""Everything the agent reads from its environment, read once; no other file of the room does.
+"""Everything the agent reads from its environment, read once and nowhere else.
 
-The words of `contract.Env` come from the operator. Those of `AgentEnv` have defaults that are right
-in a pod; they exist for images that bring another trainer and for running agents outside of pods.
+The variables of `contract.Env` come from the operator. Those of `AgentEnv` have defaults that are
+right in a pod; they exist for images with another trainer and for running agents outside of pods.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drumline_trainer.contract import AGENT_PORT, GANG_FOLDER, STORE_PORT, TOKEN_FILE, Env
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SNAPSHOT_ROOT = "/dev/shm/drumline"  # noqa: S108 - memory of the pod, or of a user's machine
 
 
 class AgentSettingsError(ValueError):
-    """The environment is not one an agent can start in; names the variable."""
+    """The agent cannot start with this environment; names the variable."""
 
 
 class AgentEnv(StrEnum):
@@ -38,13 +35,13 @@ class AgentEnv(StrEnum):
     GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
     """The pod's terminationGracePeriodSeconds."""
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
-    """An agent that answers nobody for so long need not be waited for at the end."""
+    """At the end an agent stops waiting for a member that answers no request for so long."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
-    """How long a rank may take to exit once it has said that it is done."""
+    """How long a rank may take to exit once it has reported that it is done."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
     """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
     SNAPSHOT_FOLDER = "DRUMLINE_SNAPSHOT_FOLDER"
-    """Memory for the ranks' snapshots and the copies of another pod's; by default in /dev/shm."""
+    """Memory for the ranks' snapshots and for copies of a peer's; by default in /dev/shm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from drumline_trainer.agent.http.file_stream import (
     CHUNK_BYTES,
@@ -20,15 +21,11 @@ from drumline_trainer.agent.http.message import (
     parse_response_head,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
 REQUEST_SECONDS = 5.0
 
 
 class PeerUnreachableError(Exception):
-    """No whole answer came: refused, reset, too slow or malformed."""
+    """No complete answer arrived: refused, reset, too slow or malformed."""
 
 
 async def fetch(
@@ -39,7 +36,7 @@ async def fetch(
     Raises:
         Unreachable: no whole answer within `seconds`.
     """
-    async with _reaching(address, seconds=seconds):
+    async with _peer_errors(address, seconds=seconds):
         reader, writer = await _connect(address, port)
         async with _closing(writer):
             writer.write(request.encode(host=_host(address, port)))
@@ -57,7 +54,7 @@ async def upload(
         OSError: the file cannot be opened.
     """
     with file.open("rb") as body:
-        async with _reaching(address, seconds=transfer_seconds(size)):
+        async with _peer_errors(address, seconds=transfer_seconds(size)):
             reader, writer = await _connect(address, port)
             async with _closing(writer):
                 head = request.encode(host=_host(address, port), body_bytes=size)
@@ -75,7 +72,7 @@ async def download(
         OSError: the file cannot be written.
     """
     with to.open("wb") as file:
-        async with _reaching(address, seconds=transfer_seconds(size)):
+        async with _peer_errors(address, seconds=transfer_seconds(size)):
             reader, writer = await _connect(address, port)
             async with _closing(writer):
                 writer.write(request.encode(host=_host(address, port)))
@@ -93,7 +90,7 @@ async def download(
 
 
 @asynccontextmanager
-async def _reaching(address: str, *, seconds: float) -> AsyncIterator[None]:
+async def _peer_errors(address: str, *, seconds: float) -> AsyncGenerator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -107,7 +104,7 @@ async def _reaching(address: str, *, seconds: float) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+async def _closing(writer: asyncio.StreamWriter) -> AsyncGenerator[None]:
     try:
         yield
     finally:

@@ -1,8 +1,8 @@
 """HTTP/1.1 messages, parsed strictly and purely: bytes in, values or `HttpError` out.
 
-Accepted is only what our own clients, the kubelet's probes and Prometheus send: one request a
+It accepts only what our own clients, the kubelet's probes and Prometheus send: one request per
 connection, absolute paths, a body only by Content-Length. Everything that parsers are known to
-disagree on (folded headers, bare line feeds, Transfer-Encoding, repeated headers) is refused.
+disagree on (folded headers, bare line feeds, Transfer-Encoding, repeated headers) is rejected.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from drumline_trainer.contract import MAX_BODY_BYTES
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 MAX_HEAD_BYTES = 8 * 1024
 FILES_PATH = "/v1/snapshots/"
@@ -28,7 +25,7 @@ _LENGTH = re.compile(r"[0-9]{1,13}")
 
 
 class HttpError(Exception):
-    """A message that breaks the rules above, with the status that answers it."""
+    """The status and reason of the answer to a request that is rejected."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)

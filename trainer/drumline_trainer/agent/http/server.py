@@ -7,9 +7,12 @@ below `http_message.FILES` is streamed into a file that its handler names once i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
 
 from drumline_trainer.agent.http.file_stream import (
     CHUNK_BYTES,
@@ -27,34 +30,29 @@ from drumline_trainer.agent.http.message import (
 )
 from drumline_trainer.contract import MAX_BODY_BYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-    from types import TracebackType
-
 MAX_CONNECTIONS = 128
 RESERVED_CONNECTIONS = 16
-"""Beyond MAX_CONNECTIONS, for probes alone: a busy agent is not an unready one."""
+"""Beyond MAX_CONNECTIONS, only for probes: a busy agent must not appear unready."""
 PROBES = ("/healthz", "/readyz")
 HEAD_SECONDS = 5.0
 BODY_SECONDS = 20.0
-"""Time for a body to arrive, and for a response to be taken."""
+"""Time for a body to arrive, and for a response to be sent."""
 
 
 class UploadHandler(Protocol):
-    """Who takes files."""
+    """Receives uploaded files."""
 
     def begin(self, head: RequestHead) -> Path:
-        """Where to write the body. Raises HttpError if it is not wanted."""
+        """Where to write the body. Raises HttpError to reject it."""
         ...
 
     def finish(self, head: RequestHead, path: Path) -> HttpResponse:
-        """The body has been written there, whole."""
+        """The body has been written to `path` completely."""
         ...
 
 
 class HttpServer:
-    """A context manager: bound on entry; on exit, requests under way are still answered."""
+    """A context manager: bound on entry; on exit, requests in progress are still answered."""
 
     def __init__(
         self,
@@ -104,7 +102,7 @@ class HttpServer:
             response = await self._respond(reader, crowded=open_now >= MAX_CONNECTIONS)
             await _send(writer, response)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
-            pass  # the client is too slow or has gone: nobody is there to be told
+            pass  # the client is too slow or has disconnected: there is no one to answer
         finally:
             self._connections.discard(task)
             writer.close()
@@ -141,7 +139,7 @@ async def _read_head(reader: asyncio.StreamReader, *, crowded: bool) -> RequestH
 
 async def _read_body(reader: asyncio.StreamReader, head: RequestHead) -> HttpRequest:
     if head.content_length > MAX_BODY_BYTES:
-        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "nobody takes files here")
+        raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "this path takes no files")
     async with asyncio.timeout(BODY_SECONDS):
         body = await reader.readexactly(head.content_length)
     return HttpRequest(method=head.method, path=head.path, headers=head.headers, body=body)

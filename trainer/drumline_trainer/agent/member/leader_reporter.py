@@ -1,9 +1,9 @@
-"""A member's way to its leader: beats at intervals, faults at once.
+"""Reports to the leader: heartbeats at intervals, faults at once.
 
-A beat tells the leader that this pod lives and where its ranks stand; its answer tells this pod
-that the leader lives, and whether there is a newer record. A leader that does not answer is no
-reason to stop: the ranks notice by themselves if it is gone, and only the operator can tell whether
-it is, by a new generation.
+A heartbeat shows the leader that this pod is alive and where its ranks are; the answer shows this
+pod that the leader is alive, and whether there is a newer record. A leader that does not answer is
+no reason to stop: the ranks fail by themselves if it is lost, and only the operator decides that it
+is, with a new generation.
 """
 
 from __future__ import annotations
@@ -13,36 +13,30 @@ import json
 import time
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.api.record_delivery import fetch_newer_record
+from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
-from drumline_trainer.agent.http.message import HttpRequest
-from drumline_trainer.agent.leader.member_heartbeats import (
-    SILENT_AFTER_INTERVALS,
-    heartbeat_interval_seconds,
-)
-from drumline_trainer.agent.protocol.leader_orders import encode
+from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
+from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.protocol.encoding import encode
 from drumline_trainer.agent.protocol.member_reports import (
     FAULTS_PATH,
     MEMBER_HEARTBEAT_PATH,
+    SILENT_AFTER_INTERVALS,
     Fault,
     MemberHeartbeat,
+    heartbeat_interval_seconds,
 )
+from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import SIGNATURE_HEADER, SilentMember, sign
-
-if TYPE_CHECKING:
-    from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.http.message import HttpResponse
-    from drumline_trainer.agent.member.member import MemberAgent
-    from drumline_trainer.agent.state.record_store import SignedRecord
 
 RETRY_SECONDS = 0.2
 
 
 class LeaderReporter:
-    """To the leader of one record."""
+    """Reports to the leader of one record."""
 
     def __init__(self, *, service: Service, member: MemberAgent, signed: SignedRecord) -> None:
         self._service = service
@@ -54,39 +48,39 @@ class LeaderReporter:
         self._heard_at = time.monotonic()
 
     def report(self, fault: Fault) -> None:
-        """Tell the leader as soon as it can be reached."""
+        """Report a fault as soon as the leader can be reached."""
         self._faults.put_nowait(fault)
 
     def last_heard(self) -> dict[int, float]:
-        """When the leader was heard, in seconds since the epoch."""
+        """When the leader last answered, by index, in seconds since the epoch."""
         return {self._leader.index: time.time() - (time.monotonic() - self._heard_at)}
 
     async def run(self) -> None:
-        """Beat and report until cancelled."""
+        """Send heartbeats and faults until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._beat_for_ever())
+            group.create_task(self._send_heartbeats())
             group.create_task(self.report_all())
 
-    async def _beat_for_ever(self) -> None:
-        bell, seen = self._member.ranks.changes, 0
+    async def _send_heartbeats(self) -> None:
+        changes, seen = self._member.ranks.changes, 0
         while True:
             try:
-                await self._beat()
+                await self._send_heartbeat()
                 self._heard_at = time.monotonic()
             except PeerUnreachableError:
-                pass  # its silence is counted below
-            self._note_silence()
-            seen = await bell.wait_for_change(self._interval, after=seen)
+                pass  # `_publish_silence` counts it
+            self._publish_silence()
+            seen = await changes.wait_for_change(self._interval, after=seen)
 
-    async def _beat(self) -> None:
-        board = self._service.status
-        beat = MemberHeartbeat(
+    async def _send_heartbeat(self) -> None:
+        status = self._service.status
+        heartbeat = MemberHeartbeat(
             index=self._service.settings.index,
-            generation=board.generation,
-            attempt=board.attempt,
+            generation=status.generation,
+            attempt=status.attempt,
             ranks=self._member.ranks.views(),
         )
-        answer = await self._put(MEMBER_HEARTBEAT_PATH, encode(beat), signed_as=b"beat")
+        answer = await self._put(MEMBER_HEARTBEAT_PATH, encode(heartbeat), signed_as=b"beat")
         if answer.status != HTTPStatus.OK:
             return
         if json.loads(answer.body).get("generation", 0) > self._signed.generation:
@@ -97,22 +91,22 @@ class LeaderReporter:
                 port=self._service.settings.port,
             )
 
-    def _note_silence(self) -> None:
-        board, silent = self._service.status, time.monotonic() - self._heard_at
+    def _publish_silence(self) -> None:
+        status, silent = self._service.status, time.monotonic() - self._heard_at
         if silent < SILENT_AFTER_INTERVALS * self._interval:
-            board.silent_members = ()
+            status.silent_members = ()
         else:
-            if not board.silent_members:
+            if not status.silent_members:
                 log(
                     AgentEvent.MEMBER_SILENT, index=self._leader.index, address=self._leader.address
                 )
-            board.silent_members = (
+            status.silent_members = (
                 SilentMember(index=self._leader.index, seconds=round(silent, 2)),
             )
-        board.publish()
+        status.publish()
 
     async def report_all(self) -> None:
-        """Tell the leader of every fault, one after the other, until cancelled."""
+        """Report every fault in turn, until cancelled."""
         while True:
             body = encode(await self._faults.get())
             while True:
@@ -121,7 +115,7 @@ class LeaderReporter:
                     if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
                         answer.status != HTTPStatus.CONFLICT
                     ):
-                        break  # it has it, or refuses it; is neither busy nor yet to lead
+                        break
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _put(self, path: str, body: bytes, *, signed_as: bytes) -> HttpResponse:

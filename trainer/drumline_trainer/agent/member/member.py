@@ -1,14 +1,14 @@
-"""A pod's part in its gang: it obeys the leader's orders and tells it what happens to its ranks.
+"""A pod's part in its gang: it obeys the leader's orders and reports the faults of its ranks.
 
-    Prepare(m)   ranks come to rest, and the leader hears which snapshots lie here
-    Go(m)        missing snapshots are fetched, ranks are resumed or forked
-    Kill         ranks that keep the others waiting are ended
+    Prepare(m)   quiesce the ranks and answer with an inventory
+    Go(m)        fetch missing snapshots, resume or fork the ranks
+    Kill         kill ranks that hang
     Finish       every rank of the gang is done
     Abandon      the gang gives up in these pods
 
-m is a membership, (generation, attempt). One that is lower than the newest prepared is refused, one
-that is equal is answered as before: an order may come twice. The ranks live on over memberships,
-also over generations, as long as the pod does.
+m is a membership, (generation, attempt). A membership below the newest that was prepared is
+rejected; for an equal one the answer is the same as before, as an order may arrive twice. Ranks
+outlive memberships, also generations, as long as the pod lives.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
+from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import HttpError
-from drumline_trainer.agent.leader.member_heartbeats import (
-    SILENT_AFTER_INTERVALS,
-    heartbeat_interval_seconds,
-)
 from drumline_trainer.agent.processes.local_ranks import LocalRanks
+from drumline_trainer.agent.processes.rank_process import RankProcess
+from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Inventory, MembershipFailure
 from drumline_trainer.agent.protocol.leader_orders import (
     Abandon,
@@ -32,12 +31,20 @@ from drumline_trainer.agent.protocol.leader_orders import (
     Go,
     Kill,
     LeaderOrder,
-    Membership,
     Prepare,
     membership_of,
 )
-from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.snapshots.transfer import Replicator, fetch_snapshot
+from drumline_trainer.agent.protocol.member_reports import (
+    SILENT_AFTER_INTERVALS,
+    Fault,
+    heartbeat_interval_seconds,
+)
+from drumline_trainer.agent.protocol.membership import NO_MEMBERSHIP, Membership
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
+from drumline_trainer.agent.snapshots.replication import Replicator
+from drumline_trainer.agent.snapshots.transfer import FetchError, fetch_snapshot
+from drumline_trainer.agent.state.incident_log import IncidentLog
 from drumline_trainer.contract import (
     MAX_CAUSE_CHARS,
     AgentPhase,
@@ -47,17 +54,10 @@ from drumline_trainer.contract import (
     GenerationRecord,
     Incident,
 )
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+from drumline_trainer.rank_protocol.messages import NoticeSaved
+from drumline_trainer.rank_protocol.orders import Replicated
 from drumline_trainer.rank_protocol.placement import Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.processes.rank_process import RankProcess
-    from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-    from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog, SnapshotInfo
-    from drumline_trainer.agent.state.incident_log import IncidentLog
-    from drumline_trainer.rank_protocol.heartbeat import Heartbeat, NoticeSaved
 
 
 class MemberAgent:
@@ -73,32 +73,32 @@ class MemberAgent:
     ) -> None:
         self._service = service
         self._settings = service.settings
-        self._board = service.status
+        self._status = service.status
         self._snapshots = snapshots
         self._incidents = incidents
         self._replicator = Replicator(settings=service.settings, snapshots=snapshots)
-        self._resting: asyncio.Task[None] | None = None
-        self._entering: asyncio.Task[None] | None = None
+        self._quiescing: asyncio.Task[None] | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._previous_generation = 0
-        self._broken: MembershipFailure | None = None
+        self._failure: MembershipFailure | None = None
         self._faults: deque[Fault] = deque(maxlen=MAX_FAULTS)
         self._record: GenerationRecord | None = None
         self._start_step = 0
-        self.membership: Membership = (0, -1)
-        """The newest prepared: lower ones are refused."""
+        self.membership: Membership = NO_MEMBERSHIP
+        """The newest that was prepared: orders of lower ones are rejected."""
         self.ranks = LocalRanks(
-            settings=service.settings, zygote=zygote, board=service.status, listener=self
+            settings=service.settings, zygote=zygote, status=service.status, listener=self
         )
         self.last_order: asyncio.Future[Finish | Abandon] = (
             asyncio.get_running_loop().create_future()
         )
-        """The leader's last word."""
+        """The leader's last order, once it has arrived."""
         self.report: Callable[[Fault], None] = lambda _: None
-        """The way to the leader of the present record."""
+        """Reports a fault to the leader of the current record."""
         self.on_rank_heartbeat: Callable[[Heartbeat], None] = lambda _: None
-        """Sees every heartbeat; the leader follows recoveries by it."""
+        """Called with every heartbeat; the leader follows recoveries by it."""
         self.last_heard: Callable[[], dict[int, float]] = dict
-        """When those this pod listens to were heard, by index, in seconds since the epoch."""
+        """When the members that report to this pod were heard; by index, seconds since 1970."""
         service.records.on_newer = self.note_new_record
         service.notices.send_to_ranks = self.ranks.send_to_all
 
@@ -106,7 +106,7 @@ class MemberAgent:
         """Carry out one order.
 
         Raises:
-            HttpError: 409 for a membership this pod is past, or whose record it does not have.
+            HttpError: 409 for a membership below the newest one, or whose record it does not have.
         """
         record = self._record_for(membership_of(order))
         match order:
@@ -122,16 +122,16 @@ class MemberAgent:
         return None
 
     def note_new_record(self) -> None:
-        """A new generation: who was silent in the last one may be why, and counts no more."""
+        """A new generation: members that were silent in the last one no longer count."""
         record = self._service.records.current
         before, self._record = self._record, record.record if record is not None else None
         if before is not None and self._record is not None:
-            self._note_lost(before, self._record)
-        self._board.silent_members = ()
-        self._board.publish()
+            self._record_lost_member(before, self._record)
+        self._status.silent_members = ()
+        self._status.publish()
 
-    def _note_lost(self, before: GenerationRecord, now: GenerationRecord) -> None:
-        """Nobody here has noticed, but a member of the last record is not in this one."""
+    def _record_lost_member(self, before: GenerationRecord, now: GenerationRecord) -> None:
+        """Where no rank here has failed yet, a lost member is how the last membership failed."""
         present = {member.pod_uid for member in now.members}
         heard = [
             heard_at
@@ -139,39 +139,43 @@ class MemberAgent:
             for member in before.members
             if member.index == index and member.pod_uid not in present
         ]
-        if self._broken is None and heard:
+        if self._failure is None and heard:
             silent_after = SILENT_AFTER_INTERVALS * heartbeat_interval_seconds(before)
             noticed_at = min(time.time(), min(heard) + silent_after)
-            self._broken = MembershipFailure(at=min(heard), noticed_at=noticed_at)
+            self._failure = MembershipFailure(at=min(heard), noticed_at=noticed_at)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
-        """End everything; see `LocalGang.end`."""
+        """End all ranks; see `LocalRanks.end`."""
         self._replicator.close()
-        for task in (self._resting, self._entering):
+        for task in (self._quiescing, self._starting):
             if task is not None:
                 task.cancel()
         return await self.ranks.end(grace_seconds=grace_seconds)
 
     def on_fault(self, fault: Fault) -> None:
-        """A rank of ours ended, or lost its peers."""
-        if fault.membership == self.membership and self._broken is None:
-            self._broken = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
+        """A rank of this pod has ended, or has lost its peers."""
+        if fault.membership == self.membership and self._failure is None:
+            self._failure = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
         if not fault.consequence:
             self._faults.append(fault)
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A rank of ours moves."""
+        """A rank of this pod has sent a heartbeat."""
         self.on_rank_heartbeat(heartbeat)
 
-    def on_snapshot(self, process: RankProcess, shard: SnapshotInfo) -> None:
-        """A rank of ours has a snapshot."""
-        if (shard.generation, shard.attempt) == self.membership:
-            self._snapshots.add_own(shard)
-            self._replicator.offer(shard, process=process)
+    def on_snapshot(self, process: RankProcess, snapshot: SnapshotInfo) -> None:
+        """A rank of this pod has written a snapshot."""
+        if snapshot.membership != self.membership:
+            return
+        self._snapshots.add_own(snapshot)
+        self._replicator.offer(
+            snapshot,
+            on_copied=lambda seconds: _confirm_copy(process, snapshot, seconds=seconds),
+        )
 
     def on_saved(self, saved: NoticeSaved) -> None:
-        """A rank of ours has answered a notice."""
+        """A rank of this pod has answered a notice."""
         self._service.notices.record_answer(saved)
 
     def _record_for(self, membership: Membership) -> GenerationRecord:
@@ -187,62 +191,63 @@ class MemberAgent:
         if membership > self.membership:
             self._previous_generation = self.membership[0]
             self.membership = membership
-            if self._entering is not None:
-                self._entering.cancel()
-                await asyncio.wait([self._entering])
-                self._entering = None
-            self._board.phase = AgentPhase.STARTING
-            self._resting = asyncio.create_task(self.ranks.quiesce())
-        if self._resting is not None:
-            await asyncio.shield(self._resting)
-        trained = self._board.trained_step
+            if self._starting is not None:
+                self._starting.cancel()
+                await asyncio.wait([self._starting])
+                self._starting = None
+            self._status.phase = AgentPhase.STARTING
+            self._quiescing = asyncio.create_task(self.ranks.quiesce())
+        if self._quiescing is not None:
+            await asyncio.shield(self._quiescing)
+        trained = self._status.trained_step
         return Inventory(
             index=self._settings.index,
             previous_generation=self._previous_generation,
-            broken=self._broken,
+            broken=self._failure,
             step=self._start_step if trained is None else trained,
-            saved=self._board.newest_checkpoint,
+            saved=self._status.newest_checkpoint,
             shards=self._snapshots.all,
             incidents=self._incidents.all,
             faults=tuple(self._faults),
         )
 
     async def _go(self, go: Go, record: GenerationRecord) -> None:
-        if self.membership != membership_of(go) or self._resting is None:
+        if self.membership != membership_of(go) or self._quiescing is None:
             raise HttpError(HTTPStatus.CONFLICT, "not prepared")
-        if self._entering is None:
+        if self._starting is None:
             self._incidents.merge([Incident.parse(raw) for raw in go.incidents])
             if go.floor is not None:
-                self._board.note_checkpoint(go.floor)
-            self._entering = asyncio.create_task(self._enter_or_report(go, record))
-        await asyncio.shield(self._entering)
+                self._status.note_checkpoint(go.floor)
+            self._starting = asyncio.create_task(self._start_or_report(go, record))
+        await asyncio.shield(self._starting)
 
-    async def _enter_or_report(self, go: Go, record: GenerationRecord) -> None:
-        """Whatever this pod lacks for it (room, descriptors) is a fault of this attempt."""
+    async def _start_or_report(self, go: Go, record: GenerationRecord) -> None:
+        """What this pod lacks for the attempt (snapshots, memory, descriptors) is a fault of it."""
         try:
-            await self._enter(go, record)
-        except (OSError, ContractError) as error:
+            await self._start(go, record)
+        except (FetchError, OSError, ContractError) as error:
             self.report(self._fetch_fault(str(error)))
 
-    async def _enter(self, go: Go, record: GenerationRecord) -> None:
+    async def _start(self, go: Go, record: GenerationRecord) -> None:
         self._snapshots.keep_history(go.restore_step, world_size=record.world_size)
         self._replicator.begin(record)
-        reasons = await asyncio.gather(
+        members = {member.index: member for member in record.members}
+        results = await asyncio.gather(
             *(
                 fetch_snapshot(
                     source.shard,
-                    holder=next(one for one in record.members if one.index == source.holder),
+                    holder=members[source.holder],
                     snapshots=self._snapshots,
                     settings=self._settings,
                 )
                 for source in go.fetch
-            )
+            ),
+            return_exceptions=True,
         )
-        failed = [reason for reason in reasons if reason]
-        if failed:
-            self.report(self._fetch_fault(failed[0]))
-            return
-        self._broken, self._start_step = None, go.restore_step or 0
+        for error in results:
+            if error is not None:
+                raise error
+        self._failure, self._start_step = None, go.restore_step or 0
         await self.ranks.start_attempt(self._placements(go, record))
         self._service.notices.resend(present={member.pod_uid for member in record.members})
 
@@ -284,3 +289,8 @@ class MemberAgent:
             )
             for local_rank in range(here.ranks)
         ]
+
+
+def _confirm_copy(process: RankProcess, snapshot: SnapshotInfo, *, seconds: float) -> None:
+    """Let the rank know that a peer holds its snapshot: it paces its snapshots by that."""
+    process.send_order(Replicated(step=snapshot.step, seconds=seconds))

@@ -1,9 +1,9 @@
-"""A pod that is told to stop while its gang trains: save first, then go.
+"""SIGTERM while the gang trains: save a checkpoint first, then stop.
 
 A drain, an eviction or a kubelet that shuts down sends SIGTERM and waits for the grace period. All
-ranks of the gang hold parts of the state, so the pod asks the leader, which asks everyone; when
-this pod's rank has answered, the checkpoint is committed and nothing is lost with the pod. Its own
-ranks stop there, and so nobody gets further before it is gone.
+ranks of the gang hold parts of the state, so the pod sends a notice to the leader, which forwards
+it to every member. When this pod's rank has answered, the checkpoint is committed and nothing is
+lost with the pod. Its own ranks stop at that step, so no rank trains further before the pod ends.
 """
 
 from __future__ import annotations
@@ -11,23 +11,20 @@ from __future__ import annotations
 import asyncio
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
+from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
 from drumline_trainer.agent.http.message import HttpRequest
 from drumline_trainer.agent.protocol.leader_orders import NOTICE_PATH
 from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX
+from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import SIGNATURE_HEADER, AgentPhase, Notice, sign
-
-if TYPE_CHECKING:
-    from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.state.record_store import SignedRecord
 
 
 async def save_before_termination(
     service: Service, signed: SignedRecord, *, seconds: float
 ) -> None:
-    """Have the gang save, if it trains and has a place to save to, within these seconds."""
+    """Have the gang save within these seconds, if it trains and has a checkpoint folder."""
     settings = service.settings
     if service.status.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
         return
@@ -39,20 +36,20 @@ async def save_before_termination(
     )
     try:
         async with asyncio.timeout(seconds):
-            service.notices.accept(notice, ours=True)
-            if await _asked(service, signed, notice):
+            service.notices.accept(notice, own=True)
+            if await _notify_gang(service, signed, notice):
                 await service.notices.wait_for_answer(notice.id)
     except TimeoutError:
         pass  # the newest checkpoint counts
 
 
-async def _asked(service: Service, signed: SignedRecord, notice: Notice) -> bool:
-    """Tell the leader, or everyone if this pod leads; False if there is nobody to tell."""
+async def _notify_gang(service: Service, signed: SignedRecord, notice: Notice) -> bool:
+    """Send the notice to the leader, or to all members if this pod leads. False on a failure."""
     settings, body = service.settings, notice.encode()
     headers = {SIGNATURE_HEADER: sign(settings.token, b"notice", body)}
     request = HttpRequest(method="PUT", path=NOTICE_PATH, headers=headers, body=body)
 
-    async def tell(address: str) -> bool:
+    async def send(address: str) -> bool:
         try:
             answer = await fetch(request, address=address, port=settings.port)
         except PeerUnreachableError:
@@ -61,6 +58,6 @@ async def _asked(service: Service, signed: SignedRecord, notice: Notice) -> bool
 
     leader = signed.record.store_member
     if leader.index != settings.index:
-        return await tell(leader.address)
-    others = [member for member in signed.record.members if member.index != settings.index]
-    return all(await asyncio.gather(*(tell(member.address) for member in others)))
+        return await send(leader.address)
+    followers = [member for member in signed.record.members if member.index != settings.index]
+    return all(await asyncio.gather(*(send(member.address) for member in followers)))

@@ -1,12 +1,13 @@
-"""The ranks of this pod: forked, brought to rest, resumed, and ended together.
+"""The ranks of this pod: forked, quiesced, resumed, and ended together.
 
-A process outlives the attempt it was forked for: when the gang breaks it parks, and the next
-attempt resumes it under a new placement. Whoever does not park in time is killed and forked anew.
+A process outlives the attempt it was forked for: when the gang breaks it quiesces, and the next
+attempt resumes it under a new placement. A process that does not quiesce in time is killed, and
+another is forked in its place.
 
-A rank that has said it is done has succeeded, however its process ends: its last checkpoint is
-committed by then, and what can still go wrong is the teardown of a library. It gets
+A rank that has reported that it is done has succeeded, however its process ends: its last
+checkpoint is committed by then, and only the teardown of a library can still fail. It gets
 `teardown_seconds` for that and is killed after. An exit code of 0 alone is no success: any library
-can end a process so.
+can end a process with it.
 """
 
 from __future__ import annotations
@@ -14,61 +15,54 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
-from drumline_trainer.agent.base.outcome import describe_exit_code
-from drumline_trainer.agent.leader.hang_detection import patience_seconds
+from drumline_trainer.agent.base.exit_codes import describe_exit_code
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.processes.heartbeat_timeout import patience_seconds
 from drumline_trainer.agent.processes.rank_faults import RankFaults
-from drumline_trainer.agent.processes.rank_main import RETURNED
 from drumline_trainer.agent.processes.rank_process import RankProcess, fork_rank
-from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS
-from drumline_trainer.agent.protocol.member_reports import RankView
-from drumline_trainer.agent.snapshots.catalog import SnapshotInfo
+from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, ZygoteClient
+from drumline_trainer.agent.protocol.member_reports import Fault, RankView
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.heartbeat import (
-    Heartbeat,
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import (
     NoticeSaved,
-    Phase,
     Quiesced,
     RankError,
+    RankReturned,
     SnapshotTaken,
     parse_rank_message,
 )
-from drumline_trainer.rank_protocol.orders import Interrupt, Resume, SaveNotice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.agent.processes.zygote_client import ZygoteClient
-    from drumline_trainer.agent.protocol.member_reports import Fault
-    from drumline_trainer.agent.state.rank_status import RankStatusStore
-    from drumline_trainer.rank_protocol.orders import RankOrder
-    from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume, SaveNotice
+from drumline_trainer.rank_protocol.placement import Placement
 
 LAST_WORDS_SECONDS = 0.1
 """For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""
 QUIESCE_SECONDS = 5.0
-"""How long a rank may take to leave its collectives once it was told to; or two of its steps. It
-takes a tenth of a second where cores are free: who is killed for being late loses its process."""
+"""How long a rank may take to leave its collectives once it is interrupted; or two of its steps.
+It takes a tenth of a second where cores are free: a rank that is late loses its process."""
 DRAIN_SECONDS = 2.0
-"""How long the pipes of ended ranks are read on: a stray process may hold them open."""
+"""How long the pipes of ended ranks are read on: an orphan process may hold them open."""
 BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)
-"""Position of a rank that has said nothing yet."""
+"""Position of a rank that has sent no heartbeat yet."""
 
 
 class RankListener(Protocol):
-    """Who hears what happens to the ranks."""
+    """Receives what happens to the ranks."""
 
     def on_fault(self, fault: Fault) -> None:
-        """An attempt is broken."""
+        """An attempt has failed."""
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A rank gave a sign of life."""
+        """A rank has sent a heartbeat."""
 
-    def on_snapshot(self, process: RankProcess, shard: SnapshotInfo) -> None:
+    def on_snapshot(self, process: RankProcess, snapshot: SnapshotInfo) -> None:
         """A rank has written a snapshot."""
 
     def on_saved(self, saved: NoticeSaved) -> None:
@@ -76,35 +70,35 @@ class RankListener(Protocol):
 
 
 class LocalRanks:
-    """Processes by local rank."""
+    """The processes of this pod's ranks, by local rank."""
 
     def __init__(
         self,
         *,
         settings: AgentSettings,
         zygote: ZygoteClient,
-        board: RankStatusStore,
+        status: RankStatusStore,
         listener: RankListener,
     ) -> None:
         self._settings = settings
         self._zygote = zygote
-        self._board = board
+        self._status = status
         self._listener = listener
         self._ranks: dict[int, RankProcess] = {}
-        self._told_to_leave = False
-        self._faults = RankFaults(board=board, index=settings.index)
+        self._leave_requested = False
+        self._faults = RankFaults(status=status, index=settings.index)
         self.changes = ChangeNotifier()
-        """Rung when a rank is done, has parked or has ended."""
+        """Notified when a rank is done, has quiesced or has ended."""
 
     @property
     def all_preempted(self) -> bool:
-        """Every rank has left on request."""
+        """Whether every rank has ended after a notice to leave."""
         ranks = self._ranks.values()
         return all(rank.succeeded for rank in ranks) and any(rank.preempted for rank in ranks)
 
     def views(self) -> tuple[RankView, ...]:
-        """Every rank that is in the present attempt, as it looks now."""
-        present = (self._board.generation, self._board.attempt)
+        """Every rank of the present attempt, as of now."""
+        present = (self._status.generation, self._status.attempt)
         return tuple(
             self._view(rank, now=time.monotonic())
             for rank in self._ranks.values()
@@ -113,12 +107,12 @@ class LocalRanks:
 
     def send_to_all(self, order: RankOrder) -> None:
         """Write an order to every rank."""
-        self._told_to_leave |= isinstance(order, SaveNotice) and order.leave
+        self._leave_requested |= isinstance(order, SaveNotice) and order.leave
         for rank in self._ranks.values():
             rank.send_order(order)
 
     def kill(self, numbers: Iterable[int], *, reason: str) -> None:
-        """End ranks that keep the others waiting, a moment after they were asked where they are."""
+        """Kill ranks that hang, a moment after they were asked to dump what they do."""
         wanted = set(numbers)
         loop = asyncio.get_running_loop()
         for rank in self._ranks.values():
@@ -129,23 +123,23 @@ class LocalRanks:
                 loop.call_later(LAST_WORDS_SECONDS, self._zygote.signal, rank.child, signal.SIGKILL)
 
     async def quiesce(self) -> None:
-        """Bring every rank to rest: parked, or ended."""
+        """Quiesce every rank; ranks that do not quiesce in time are killed."""
         async with asyncio.TaskGroup() as group:
             for rank in self._ranks.values():
-                group.create_task(self._rest(rank))
+                group.create_task(self._quiesce_rank(rank))
 
     async def start_attempt(self, placements: Sequence[Placement]) -> None:
-        """Resume the ranks that rest and fork the others, one for each placement."""
+        """Resume the ranks that are quiesced and fork the rest, one for each placement."""
         first = placements[0]
-        self._board.begin_attempt(
+        self._status.begin_attempt(
             generation=first.generation,
             attempt=first.attempt,
             ranks=range(first.rank, first.rank + len(placements)),
         )
-        self._told_to_leave = False
+        self._leave_requested = False
         for local_rank in [number for number in self._ranks if number >= len(placements)]:
-            await self._retire(self._ranks.pop(local_rank))
-        resumed = [one.rank for one in placements if self._resume(one)]
+            await self._end_process(self._ranks.pop(local_rank))
+        resumed = [placement.rank for placement in placements if self._resume(placement)]
         for placement in placements:
             if placement.rank not in resumed:
                 await self._fork(placement)
@@ -153,7 +147,7 @@ class LocalRanks:
             AgentEvent.RANKS_STARTED,
             generation=first.generation,
             attempt=first.attempt,
-            pids={one.placement.rank: await one.child.pid for one in self._ranks.values()},
+            pids={rank.placement.rank: await rank.child.pid for rank in self._ranks.values()},
             resumed=resumed,
             world_size=first.world_size,
             restore_snapshot=first.restore_snapshot,
@@ -172,7 +166,7 @@ class LocalRanks:
         well = [rank.done or _ended_with_zero(rank) for rank in ranks]
         async with asyncio.TaskGroup() as group:
             for rank in ranks:
-                group.create_task(self._retire(rank))
+                group.create_task(self._end_process(rank))
         await _wait([rank.output_reader.ended for rank in ranks], seconds=DRAIN_SECONDS)
         for rank in ranks:
             rank.close()
@@ -183,25 +177,27 @@ class LocalRanks:
         exits = [rank.child.exited for rank in self._ranks.values()]
         await _wait(exits, seconds=self._settings.teardown_seconds)
 
-    async def _rest(self, rank: RankProcess) -> None:
+    async def _quiesce_rank(self, rank: RankProcess) -> None:
         if rank.is_quiesced:
             return
         if rank.alive and not rank.done:
             number, attempt = rank.placement.membership
             if rank.send_order(Interrupt(generation=number, attempt=attempt)):
-                await self._parked_or_ended(rank)
+                await self._wait_until_quiesced_or_ended(rank)
         if not rank.is_quiesced:
-            await self._retire(rank)
+            await self._end_process(rank)
 
-    async def _parked_or_ended(self, rank: RankProcess) -> None:
+    async def _wait_until_quiesced_or_ended(self, rank: RankProcess) -> None:
         try:
-            async with asyncio.timeout(max(QUIESCE_SECONDS, 2 * (self._board.step_seconds or 0.0))):
+            async with asyncio.timeout(
+                max(QUIESCE_SECONDS, 2 * (self._status.step_seconds or 0.0))
+            ):
                 await rank.changed.wait_for(lambda: rank.is_quiesced or not rank.alive or None)
         except TimeoutError:
             log(AgentEvent.RANK_LINGERS, rank=rank.placement.rank, seconds=QUIESCE_SECONDS)
 
-    async def _retire(self, rank: RankProcess) -> None:
-        """End a process; that it ends means nothing from now on."""
+    async def _end_process(self, rank: RankProcess) -> None:
+        """Kill a process; its end is no fault."""
         rank.ended_by_agent = True
         self._zygote.signal(rank.child, signal.SIGKILL)
         await _wait([rank.child.exited], seconds=KILL_SECONDS)
@@ -216,37 +212,36 @@ class LocalRanks:
     async def _fork(self, placement: Placement) -> None:
         former = self._ranks.get(placement.local_rank)
         if former is not None:
-            await self._retire(former)
+            await self._end_process(former)
         self._ranks[placement.local_rank] = await fork_rank(
             placement, zygote=self._zygote, on_line=self._on_line, on_exit=self._on_exit
         )
 
     def _on_line(self, rank: RankProcess, line: bytes) -> None:
-        if line.decode(errors="replace") == RETURNED:
-            self._on_done(rank)
-            return
         try:
-            word = parse_rank_message(line.decode())
+            message = parse_rank_message(line.decode())
         except (ValueError, TypeError, KeyError) as error:
             number = rank.placement.rank
             log(AgentEvent.HEARTBEAT_REFUSED, rank=number, reason=str(error)[:256])
             return
-        match word:
+        match message:
             case Heartbeat():
-                self._on_heartbeat(rank, word)
+                self._on_heartbeat(rank, message)
             case Quiesced():
-                self._on_parked(rank, word)
+                self._on_quiesced(rank, message)
             case SnapshotTaken():
-                self._listener.on_snapshot(rank, _shard(word, placement=rank.placement))
+                self._listener.on_snapshot(rank, _snapshot_info(message, rank.placement))
             case NoticeSaved():
-                self._listener.on_saved(word)
+                self._listener.on_saved(message)
             case RankError():
-                rank.error = word.error
+                rank.error = message.error
+            case RankReturned():
+                self._on_done(rank)
 
     def _on_heartbeat(self, rank: RankProcess, heartbeat: Heartbeat) -> None:
         if (heartbeat.generation, heartbeat.attempt) != rank.placement.membership:
             return  # written before it was resumed
-        self._board.record_heartbeat(heartbeat)
+        self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
         if heartbeat.phase is Phase.DONE:
             self._on_done(rank)
@@ -261,58 +256,58 @@ class LocalRanks:
         )
 
     def _end_teardown(self, rank: RankProcess) -> None:
-        """Kill a rank that is done but does not end; not even the kill is waited for."""
+        """Kill a rank that is done but does not end, without waiting for its end."""
         if rank.alive:
             seconds = self._settings.teardown_seconds
             log(AgentEvent.RANK_LINGERS, rank=rank.placement.rank, seconds=seconds)
             self._zygote.signal(rank.child, signal.SIGKILL)
 
-    def _on_parked(self, rank: RankProcess, parked: Quiesced) -> None:
-        rank.quiesced = (parked.generation, parked.attempt)
+    def _on_quiesced(self, rank: RankProcess, quiesced: Quiesced) -> None:
+        rank.quiesced = (quiesced.generation, quiesced.attempt)
         number = rank.placement.rank
-        log(AgentEvent.RANK_PARKED, rank=number, step=parked.step, reason=parked.reason)
+        log(AgentEvent.RANK_PARKED, rank=number, step=quiesced.step, reason=quiesced.reason)
         rank.changed.notify()
         self.changes.notify()
         if rank.is_quiesced:
-            self._listener.on_fault(self._faults.peers_lost(rank, parked))
+            self._listener.on_fault(self._faults.peers_lost(rank, quiesced))
 
     def _on_exit(self, rank: RankProcess) -> None:
         number, code = rank.placement.rank, rank.child.exited.result()
         log(AgentEvent.RANK_EXITED, rank=number, code=code, reason=describe_exit_code(code))
-        if rank.placement.membership == (self._board.generation, self._board.attempt):
-            self._board.ranks_up[number] = False
-        rank.message_reader.drain()  # its last words, before it is judged
+        if rank.placement.membership == (self._status.generation, self._status.attempt):
+            self._status.ranks_up[number] = False
+        rank.message_reader.drain()  # its last messages come before the verdict on its exit
         rank.close_control()
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, rank.close)
-        rank.preempted = code == ExitCode.PREEMPTED and self._told_to_leave
+        rank.preempted = code == ExitCode.PREEMPTED and self._leave_requested
         rank.changed.notify()
         self.changes.notify()
-        # With the zygote all its children end: it is to blame, not they.
+        # All ranks end with the zygote: then its failure is the cause, not theirs.
         if not (rank.ended_by_agent or rank.succeeded or self._zygote.gone.done()):
             self._listener.on_fault(self._faults.process_ended(rank, code))
 
     def _view(self, rank: RankProcess, *, now: float) -> RankView:
-        heard = self._board.heartbeats.get(rank.placement.rank)
-        newest = None if heard is None else heard.heartbeat
+        received = self._status.heartbeats.get(rank.placement.rank)
+        newest = None if received is None else received.heartbeat
         return RankView(
             rank=rank.placement.rank,
             position=BEFORE_FIRST_HEARTBEAT if newest is None else newest.position,
-            silent_seconds=now - (rank.entered_at if heard is None else heard.at),
-            patience_seconds=patience_seconds(newest, step_seconds=self._board.step_seconds),
+            silent_seconds=now - (rank.entered_at if received is None else received.at),
+            patience_seconds=patience_seconds(newest, step_seconds=self._status.step_seconds),
             evidence=rank.read_evidence(now=now),
             done=rank.done,
         )
 
 
-def _shard(word: SnapshotTaken, *, placement: Placement) -> SnapshotInfo:
+def _snapshot_info(taken: SnapshotTaken, placement: Placement) -> SnapshotInfo:
     return SnapshotInfo(
         rank=placement.rank,
-        step=word.step,
-        generation=word.generation,
-        attempt=word.attempt,
+        step=taken.step,
+        generation=taken.generation,
+        attempt=taken.attempt,
         world_size=placement.world_size,
-        bytes=word.bytes,
-        sha256=word.sha256,
+        bytes=taken.bytes,
+        sha256=taken.sha256,
     )
 
 

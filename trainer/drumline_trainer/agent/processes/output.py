@@ -1,7 +1,7 @@
-"""Lines out of pipes: what a rank prints, and what it says about itself.
+"""Lines out of pipes: the output of a rank, and its messages.
 
-Each rank has one pipe for stdout and stderr together, so its own order is kept. Lines are cut at
-MAX_LINE_BYTES and bytes that are no UTF-8 are replaced: a rank may print anything.
+Each rank has one pipe for stdout and stderr together, which keeps their order. Lines are cut at
+MAX_LINE_BYTES and bytes that are not UTF-8 are replaced: a rank may print anything.
 """
 
 from __future__ import annotations
@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.base.events import write_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_LINE_BYTES = 16 * 1024
 CUT = b" [cut]"
 KEPT_LINES = 20
 PIPE_BYTES = 64 * 1024
-"""What a pipe of Linux holds: one read of so much empties it."""
+"""Capacity of a Linux pipe: one read of this size empties it."""
 
 
-class LineSplitter:
+class PipeLineSplitter:
     """Pure: chunks in, whole lines out; the rest of an overlong line is dropped."""
 
     def __init__(self) -> None:
@@ -46,7 +43,7 @@ class LineSplitter:
         return lines
 
     def finish(self) -> list[bytes]:
-        """What is left at the end, if it is not empty."""
+        """The last line, where no line feed ends it."""
         rest, self._pending = self._pending, b""
         return [rest] if rest else []
 
@@ -60,7 +57,7 @@ class LineReader(asyncio.Protocol):
 
     def __init__(self, on_line: Callable[[bytes], None]) -> None:
         self._on_line = on_line
-        self._splitter = LineSplitter()
+        self._splitter = PipeLineSplitter()
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -69,24 +66,24 @@ class LineReader(asyncio.Protocol):
         self._transport = transport
 
     def drain(self) -> None:
-        """Take what is in the pipe now: all that an ended process has written."""
+        """Read what is in the pipe now: everything that an ended process has written."""
         if self._transport is None or self._transport.is_closing():
             return
         with suppress(BlockingIOError):
             self.data_received(os.read(self._transport.get_extra_info("pipe").fileno(), PIPE_BYTES))
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         if self._transport is not None:
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """More bytes came."""
+        """More bytes have arrived."""
         for line in self._splitter.feed(data):
             self._on_line(line)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """The pipe is at its end."""
+        """The last writer has closed the pipe."""
         for line in self._splitter.finish():
             self._on_line(line)
         if not self.ended.done():

@@ -1,51 +1,48 @@
-"""From what happened to a rank's process to the `Fault` that the leader hears of."""
+"""From the end of a rank's process, or the loss of its peers, to the `Fault` that is reported."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from drumline_trainer.agent.base.outcome import pod_exit_code
+from drumline_trainer.agent.base.exit_codes import pod_exit_code
 from drumline_trainer.agent.processes import fault_classification
+from drumline_trainer.agent.processes.rank_process import RankProcess
 from drumline_trainer.agent.protocol.member_reports import Fault
+from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from drumline_trainer.agent.processes.rank_process import RankProcess
-    from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.agent.state.rank_status import RankStatusStore
-    from drumline_trainer.rank_protocol.heartbeat import Quiesced
+from drumline_trainer.rank_protocol.messages import Quiesced
 
 
 class RankFaults:
-    """Of one pod; remembers how often the kernel has killed in it for memory.
+    """Of one pod; remembers how often the kernel has killed its processes for memory.
 
-    What is killed in the same attempt was killed for the same.
+    All ranks that are killed in an attempt in which memory ran out count as killed for memory.
     """
 
-    def __init__(self, *, board: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
-        self._board = board
+    def __init__(self, *, status: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
+        self._status = status
         self._index = index
         self._cgroup = fault_classification.own_cgroup() if cgroup is None else cgroup
         self._memory_kills = fault_classification.memory_kills(self._cgroup)
         self._short_of_memory: Membership | None = None
 
-    def peers_lost(self, rank: RankProcess, parked: Quiesced) -> Fault:
-        """The rank lost its peers, or they were cut off from it."""
+    def peers_lost(self, rank: RankProcess, quiesced: Quiesced) -> Fault:
+        """The rank has lost its peers: another rank failed, or the network between them."""
+        cause = f"rank {rank.placement.rank}: lost its peers: {quiesced.reason}"
         return self._fault(
             rank,
             fault_class=FaultClass.INFRASTRUCTURE,
-            cause=f"rank {rank.placement.rank}: lost its peers: {parked.reason}"[:MAX_CAUSE_CHARS],
+            cause=cause[:MAX_CAUSE_CHARS],
             exit_code=ExitCode.PEER_LOST,
-            step=parked.step,
+            step=quiesced.step,
         )
 
     def process_ended(self, rank: RankProcess, code: int) -> Fault:
-        """The process ended (code < 0: by a signal), and nobody had told it to."""
+        """The process has ended (code < 0: by a signal) without an order to."""
         number = rank.placement.rank
-        if rank.kill_reason:
+        if rank.kill_reason is not None:
             return self._fault(
                 rank,
                 fault_class=FaultClass.HANG,
@@ -69,7 +66,7 @@ class RankFaults:
                 error=rank.error,
                 killed_for_memory=self._short_of_memory == rank.placement.membership,
             ),
-            cause=fault_classification.cause(number, code, words=rank.last_words),
+            cause=fault_classification.cause(number, code, last_words=rank.last_words),
             exit_code=pod_exit_code(code),
         )
 
@@ -82,14 +79,15 @@ class RankFaults:
         exit_code: int,
         step: int | None = None,
     ) -> Fault:
-        heard = self._board.heartbeats.get(rank.placement.rank)
-        trained = heard is not None and heard.heartbeat.position[0] >= 0
+        received = self._status.heartbeats.get(rank.placement.rank)
+        trained = received is not None and received.heartbeat.position[0] >= 0
         now = time.time()
-        silent_seconds = time.monotonic() - heard.at if rank.kill_reason and heard else 0.0
-        if not trained or heard is None:
+        hung = rank.kill_reason is not None
+        silent_seconds = time.monotonic() - received.at if hung and received else 0.0
+        if not trained or received is None:
             step = rank.placement.restore_snapshot or 0
         elif step is None:
-            step = heard.heartbeat.step
+            step = received.heartbeat.step
         generation, attempt = rank.placement.membership
         return Fault(
             generation=generation,

@@ -1,32 +1,28 @@
-"""One rank's process over its life: its pipes, what it said last, where it stands.
+"""One rank's process over its life: its pipes, the state it has reported, its last words.
 
-The process may outlive attempts: it parks when the gang breaks and resumes under a new placement,
-with the same process id. What it does in between it says itself; this file only writes it down.
+The process may outlive attempts: it quiesces when the gang breaks and resumes under a new
+placement, with the same process id. The state is what the rank itself reports.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
-from drumline_trainer.agent.leader.hang_detection import BUSY, STOPPED
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
 from drumline_trainer.agent.processes.rank_main import rank_request
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drumline_trainer.agent.processes.zygote_client import Child, ZygoteClient
-    from drumline_trainer.agent.protocol.leader_orders import Membership
-    from drumline_trainer.rank_protocol.orders import RankOrder
-    from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.agent.processes.zygote_client import Child, ZygoteClient
+from drumline_trainer.agent.protocol.member_reports import ProcessEvidence
+from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.rank_protocol.orders import RankOrder
+from drumline_trainer.rank_protocol.placement import Placement
 
 BUSY_SHARE = 0.3
-"""Of one processor: who uses more is at work."""
+"""Of one processor: a process that uses more is busy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,20 +38,20 @@ class RankProcess:
     placement: Placement
     changed: ChangeNotifier
     quiesced: Membership | None = None
-    """The membership it has left; it rests."""
+    """The membership whose collectives it has left."""
     error: str = ""
-    """What its own supervisor said it died of."""
+    """The exception that ended it, as it reported it; empty where it reported none."""
     done: bool = False
-    """It has said that it is through."""
+    """It has reported that its work is done."""
     preempted: bool = False
-    """It has left on request, with a checkpoint."""
-    kill_reason: str = ""
-    """Why it was killed as the one who keeps the others waiting."""
+    """It has ended after a notice to leave, with a checkpoint."""
+    kill_reason: str | None = None
+    """Why it was killed: it hung while the other ranks waited."""
     ended_by_agent: bool = False
-    """It was ended by us: its exit means nothing."""
+    """The agent has ended it: its exit is no fault."""
     cpu_seconds: float = 0.0
     cpu_read_at: float = 0.0
-    evidence: str = ""
+    evidence: ProcessEvidence = ProcessEvidence.NONE
     entered_at: float = field(default_factory=time.monotonic)
     """When it was forked or resumed."""
 
@@ -66,12 +62,11 @@ class RankProcess:
 
     @property
     def is_quiesced(self) -> bool:
-        """Alive, to stay so, and waiting for a placement above the one it had."""
-        if self.kill_reason:
+        """Whether it is alive and waits for a placement above the one it had."""
+        if self.kill_reason is not None:
             return False
-        return (
-            self.alive and self.quiesced is not None and self.quiesced >= self.placement.membership
-        )
+        left = self.quiesced
+        return self.alive and left is not None and left >= self.placement.membership
 
     @property
     def succeeded(self) -> bool:
@@ -80,48 +75,48 @@ class RankProcess:
 
     @property
     def last_words(self) -> str:
-        """What it said last."""
+        """The error it reported, or the last line it printed."""
         return self.error or self.output.last_line
 
     def send_order(self, order: RankOrder) -> bool:
-        """Write an order; False if the process does not take any."""
+        """Write an order; False if the process does not read any."""
         line = order.to_json().encode() + b"\n"
         try:
             return self.order_pipe >= 0 and os.write(self.order_pipe, line) == len(line)
-        except OSError:  # its end is closed, or the pipe is full: it does not read
+        except OSError:  # the process has closed its end, or the pipe is full
             return False
 
     def resume(self, placement: Placement) -> None:
-        """It is another rank from now on, perhaps of another number."""
+        """Continue under another placement, perhaps as another rank."""
         self.placement, self.entered_at = placement, time.monotonic()
         self.quiesced, self.done, self.preempted, self.error = None, False, False, ""
         self.output.rename(f"rank {placement.rank}")
 
-    def read_evidence(self, *, now: float) -> str:
-        """Read what the kernel says of the process; see `hangs`. Cheap: one small file."""
+    def read_evidence(self, *, now: float) -> ProcessEvidence:
+        """What the kernel reports of the process; see `hang_detection`. Reads one small file."""
         if not self.alive or not self.child.pid.done():
-            return ""
+            return ProcessEvidence.NONE
         try:
             text = Path(f"/proc/{self.child.pid.result()}/stat").read_text()
         except OSError:
-            return ""
+            return ProcessEvidence.NONE
         fields = text.rpartition(")")[2].split()
         cpu_seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         passed, used = now - self.cpu_read_at, cpu_seconds - self.cpu_seconds
-        if passed >= 0.5:  # the kernel counts in hundredths
+        if passed >= 0.5:  # the kernel counts in hundredths of a second
             self.cpu_read_at, self.cpu_seconds = now, cpu_seconds
             busy = used >= BUSY_SHARE * passed or fields[0] == "D"
-            self.evidence = BUSY if busy else ""
-        return STOPPED if fields[0] in "Tt" else self.evidence
+            self.evidence = ProcessEvidence.BUSY if busy else ProcessEvidence.NONE
+        return ProcessEvidence.STOPPED if fields[0] in "Tt" else self.evidence
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         self.output_reader.close()
         self.message_reader.close()
         self.close_control()
 
     def close_control(self) -> None:
-        """No orders any more."""
+        """Send no more orders."""
         if self.order_pipe >= 0:
             os.close(self.order_pipe)
             self.order_pipe = -1
@@ -136,21 +131,21 @@ async def fork_rank(
 ) -> RankProcess:
     """Have the zygote fork the process of a rank."""
     output = PrefixedOutput(f"rank {placement.rank}")
-    printed, output_end = await open_line_pipe(output.line)
-    said, words_end = await open_line_pipe(lambda line: on_line(process, line))
-    orders_end, control = os.pipe()
-    os.set_blocking(control, False)
+    output_reader, output_end = await open_line_pipe(output.line)
+    message_reader, messages_end = await open_line_pipe(lambda line: on_line(process, line))
+    orders_end, order_pipe = os.pipe()
+    os.set_blocking(order_pipe, False)
     child = zygote.fork(
         f"{placement.generation}.{placement.attempt}/rank-{placement.rank}",
         rank_request(placement),
-        descriptors=[output_end, words_end, orders_end],
+        descriptors=[output_end, messages_end, orders_end],
     )
     process = RankProcess(
         child=child,
         output=output,
-        output_reader=printed,
-        message_reader=said,
-        order_pipe=control,
+        output_reader=output_reader,
+        message_reader=message_reader,
+        order_pipe=order_pipe,
         placement=placement,
         changed=ChangeNotifier(),
     )

@@ -1,4 +1,4 @@
-"""PID 1's duty: every child that ends is waited for, also those we only inherited."""
+"""Waiting for every child that ends, as PID 1 must: also for orphans that it inherited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 class Reaper:
     """Waits for all children of this process on SIGCHLD.
 
-    Nothing else in the process may wait for a child: the exit status goes to whoever asks here.
+    Nothing else in the process may wait for a child: it would take the exit status away.
     """
 
     def __init__(self) -> None:
@@ -18,9 +18,9 @@ class Reaper:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
     def watch(self, pid: int) -> asyncio.Future[int]:
-        """Exit code (negative: signal) of a child of ours, once it ends.
+        """Exit code of a child once it ends; negative for a signal.
 
-        Call it in the same step of the event loop that made the child.
+        Call it in the same step of the event loop that starts the child.
         """
         return self._watched.setdefault(pid, asyncio.get_running_loop().create_future())
 

@@ -1,26 +1,21 @@
 """The rendezvous store of an attempt: a process beside the ranks of the leader's pod.
 
-Each attempt has a store of its own on a port of its own, so nobody of an earlier one is found in
-it. It ends when the next attempt begins, or with the pod.
+Each attempt has its own store on its own port, so no rank of an earlier attempt can reach it. It
+ends when the next attempt begins, or with the pod.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from drumline_trainer.agent.base.events import AgentEvent, log
-from drumline_trainer.agent.base.outcome import describe_exit_code
+from drumline_trainer.agent.base.exit_codes import describe_exit_code
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
 from drumline_trainer.agent.processes.rank_main import store_request
-from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, Child
+from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, Child, ZygoteClient
 from drumline_trainer.contract import STORE_PORTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 
 
 class RendezvousStore:
@@ -34,10 +29,14 @@ class RendezvousStore:
         self._reader: LineReader | None = None
 
     async def open(self, address: str, *, on_end: Callable[[str], None]) -> int:
-        """End the store before and start another. `on_end`: it ended by itself.
+        """Replace the store of the previous attempt.
+
+        Args:
+            address: the store listens on it.
+            on_end: called with a reason if the store ends without `close`.
 
         Returns:
-            Its port.
+            The port of the store.
         """
         await self.close()
         port = self._first_port + self._opened % STORE_PORTS
@@ -57,7 +56,7 @@ class RendezvousStore:
         return port
 
     async def close(self) -> None:
-        """End it."""
+        """End the store."""
         child, self._child = self._child, None
         if child is not None:
             self._zygote.signal(child, signal.SIGKILL)

@@ -1,21 +1,21 @@
 """The zygote: a process that imports torch and the trainer once, then forks a process per rank.
 
 `import torch` takes seconds; a fork of a process that has done it takes milliseconds, and shares
-its pages. That only holds up while the zygote has one thread and no CUDA context, so it does
-nothing but import, fork, wait and kill. It is also the only one who signals ranks: as it reaps
-them, it cannot hit a process id that has been given away again.
+its pages (a "zygote", as in Chromium and Android). That only works while the zygote has one thread
+and no CUDA context, so it does nothing but import, fork, wait and kill. Only the zygote signals
+ranks: as it reaps them, it cannot hit a process id that the kernel has reused.
 
 Protocol, JSON datagrams over a unix socket whose other end the agent holds:
 
     agent -> zygote   {"fork": name, "order": {...}}  with descriptors: output, and of a rank
-                      what it says and what it is told
+                      its messages and its orders
                       {"signal": name, "number": n}   to the process group of one child
     zygote -> agent   {"ready": {"seconds": s, "threads": n}} or {"failed": reason}
                       {"forked": name, "pid": pid}
                       {"exited": name, "code": c}     c < 0: killed by signal -c
 
-The zygote is killed when the agent dies, each of its children when the zygote dies, and what a
-rank's process leaves behind in its process group when that process ends.
+The kernel kills the zygote when the agent dies and its children when the zygote dies. When a rank's
+process ends, the zygote kills what is left of its process group.
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from drumline_trainer.agent.processes import rank_main
 from drumline_trainer.host import prctl
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 MAX_MESSAGE_BYTES = 128 * 1024
 
@@ -56,19 +54,19 @@ class Zygote:
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
-        """Obey until the agent closes its end; then kill what still runs."""
-        self._selector.register(self._channel, selectors.EVENT_READ, self._obey)
+        """Handle messages until the agent closes its end; then kill the children."""
+        self._selector.register(self._channel, selectors.EVENT_READ, self._handle_message)
         self._selector.register(self._woken, selectors.EVENT_READ, self._reap)
-        while self._handle(self._selector.select()):
+        while self._handle_events(self._selector.select()):
             pass
         for name in self._children:
             self._signal(name, signal.SIGKILL)
 
-    def _handle(self, ready: list[tuple[selectors.SelectorKey, int]]) -> bool:
-        """Serve what is ready; False once the agent has closed its end."""
+    def _handle_events(self, ready: list[tuple[selectors.SelectorKey, int]]) -> bool:
+        """Handle ready descriptors; False once the agent has closed its end."""
         return all(key.data() for key, _ in ready)
 
-    def _obey(self) -> bool:
+    def _handle_message(self) -> bool:
         body, descriptors, _, _ = socket.recv_fds(
             self._channel, MAX_MESSAGE_BYTES, 3, socket.MSG_CMSG_CLOEXEC
         )
@@ -86,24 +84,24 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            for ours in (self._channel, self._woken, self._waker, self._selector):
-                ours.close()
+            for resource in (self._channel, self._woken, self._waker, self._selector):
+                resource.close()
             rank_main.run_child(
                 module=self._module, order=order, descriptors=descriptors, parent_pid=zygote_pid
             )
         for descriptor in descriptors:
             os.close(descriptor)
         self._children[name] = pid
-        self._say({"forked": name, "pid": pid})
+        self._send({"forked": name, "pid": pid})
 
     def _signal(self, name: str, number: int) -> None:
         pid = self._children.get(name)
         if pid is None:
-            return  # it ended while the message was under way
+            return  # it has ended in the meantime
         try:
             os.killpg(pid, number)
         except ProcessLookupError:
-            os.kill(pid, number)  # so young that it has no group of its own yet
+            os.kill(pid, number)  # it has not called setsid yet
 
     def _reap(self) -> bool:
         self._woken.recv(4096)
@@ -111,13 +109,13 @@ class Zygote:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # its id is ours until the next line
+                os.killpg(pid, signal.SIGKILL)  # its id cannot be reused before the next line
             _, status = os.waitpid(pid, 0)
             del self._children[name]
-            self._say({"exited": name, "code": os.waitstatus_to_exitcode(status)})
+            self._send({"exited": name, "code": os.waitstatus_to_exitcode(status)})
         return True
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         send_message(self._channel, message)
 
 
@@ -133,8 +131,8 @@ def main(arguments: list[str]) -> int:
     name, descriptor, parent_pid = arguments
     prctl.die_with_parent(int(parent_pid))
     os.setsid()
-    # The agent decides who ends when. Blocked, not ignored: what reaches a rank between its fork
-    # and its own first line is kept for it.
+    # The agent decides when processes end. Blocked, not ignored: a signal that reaches a rank
+    # between its fork and its first line stays pending.
     signal.pthread_sigmask(signal.SIG_BLOCK, rank_main.HELD_SIGNALS)
     started = time.monotonic()
     with socket.socket(fileno=int(descriptor)) as channel:

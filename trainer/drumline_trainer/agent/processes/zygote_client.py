@@ -1,4 +1,4 @@
-"""The agent's end of the zygote: starts it, has it fork and signal, hears what it reports."""
+"""The agent's client of the zygote: starts it, has it fork and signal, receives its reports."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from drumline_trainer.agent.base.outcome import Failed, describe_exit_code, pod_exit_code
-from drumline_trainer.agent.processes import zygote as protocol
+from drumline_trainer.agent.base.exit_codes import describe_exit_code, pod_exit_code
+from drumline_trainer.agent.base.outcome import Failed
+from drumline_trainer.agent.processes import zygote
+from drumline_trainer.agent.processes.reaper import Reaper
 from drumline_trainer.contract import ExitCode
 
-if TYPE_CHECKING:
-    from drumline_trainer.agent.processes.reaper import Reaper
-
 KILL_SECONDS = 5.0
-"""A killed process can be stuck in the kernel for longer: then it is left to it."""
+"""A killed process may be stuck in the kernel for longer: it is not waited for any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZygoteReady:
-    """What the zygote says of itself when it is warm."""
+    """The zygote has imported and can fork."""
 
     seconds: float
     """Time it took to import."""
@@ -39,7 +38,7 @@ class Child:
     pid: asyncio.Future[int] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Known once it has been forked; 0 if it never was."""
+    """Set once it has been forked; 0 if it never was."""
     exited: asyncio.Future[int] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -47,21 +46,21 @@ class Child:
 
 
 class ZygoteClient:
-    """Handle of the one zygote of an agent."""
+    """The only zygote of an agent."""
 
     def __init__(self, *, module: str, reaper: Reaper) -> None:
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[ZygoteReady] = loop.create_future()
         self.gone: asyncio.Future[Failed] = loop.create_future()
-        """Why there is no zygote any more."""
+        """Why the zygote has ended."""
         self._children: dict[str, Child] = {}
         self._failure = ""
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._pid = _spawn(module=module, descriptor=theirs.fileno())
+        self._channel, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with zygote_end:
+            self._pid = _spawn(module=module, descriptor=zygote_end.fileno())
         self._ended = reaper.watch(self._pid)
         self._ended.add_done_callback(self._on_end)
-        loop.add_reader(self._channel, self._hear)
+        loop.add_reader(self._channel, self._receive)
 
     async def wait_until_ready(self) -> ZygoteReady:
         """Wait until it can fork."""
@@ -76,9 +75,9 @@ class ZygoteClient:
         child = Child(name=name)
         self._children[name] = child
         try:
-            protocol.send_message(self._channel, {"fork": name, "order": order}, descriptors)
+            zygote.send_message(self._channel, {"fork": name, "order": order}, descriptors)
         except OSError:
-            self._lose(child)  # the zygote is gone: `gone` says so too
+            self._mark_lost(child)  # the zygote has ended: so does `gone`
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -89,9 +88,9 @@ class ZygoteClient:
         if child.exited.done():
             return
         try:
-            protocol.send_message(self._channel, {"signal": child.name, "number": int(number)})
+            zygote.send_message(self._channel, {"signal": child.name, "number": int(number)})
         except OSError:
-            self._lose(child)
+            self._mark_lost(child)
 
     async def close(self) -> None:
         """Kill the zygote; the kernel kills its children with it."""
@@ -101,10 +100,10 @@ class ZygoteClient:
         asyncio.get_running_loop().remove_reader(self._channel)
         self._channel.close()
 
-    def _hear(self) -> bool:
-        """Take one message; False if there is none, at the end for good."""
+    def _receive(self) -> bool:
+        """Handle the next message; False if there is none."""
         try:
-            body = self._channel.recv(protocol.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            body = self._channel.recv(zygote.MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionResetError:
@@ -122,21 +121,21 @@ class ZygoteClient:
             case {"exited": name, "code": code}:
                 _settle(self._children.pop(name).exited, code)
             case message:
-                raise ValueError(f"the zygote said {message}")
+                raise ValueError(f"unknown message of the zygote: {message}")
         return True
 
     def _on_end(self, ended: asyncio.Future[int]) -> None:
-        while self._hear():
-            pass  # its last words may still be on the way
+        while self._receive():
+            pass  # its last messages may still be in the socket
         code = ended.result()
         reason = self._failure or f"the zygote ended: {describe_exit_code(code)}"
         self.gone.set_result(
             Failed(exit_code=pod_exit_code(code) or ExitCode.APPLICATION, reason=reason)
         )
         for child in list(self._children.values()):
-            self._lose(child)
+            self._mark_lost(child)
 
-    def _lose(self, child: Child) -> None:
+    def _mark_lost(self, child: Child) -> None:
         _settle(child.pid, 0)
         _settle(child.exited, -signal.SIGKILL)  # the kernel kills it with its parent
 
@@ -151,7 +150,7 @@ def _spawn(*, module: str, descriptor: int) -> int:
     environment = {
         # numpy's OpenBLAS starts its threads on import; a forking process must not have any.
         "OPENBLAS_NUM_THREADS": "1",
-        # Else c10d warns of every connection from an address without a name, as pods have none.
+        # c10d would warn of every connection from an address without a name; pods have none.
         "TORCH_CPP_LOG_LEVEL": "ERROR",
         **os.environ,
     }

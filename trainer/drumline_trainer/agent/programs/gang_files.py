@@ -1,4 +1,4 @@
-"""The files a pod with a template of its own finds its gang by; pure rendering, one atomic write.
+"""The files that describe the gang to a pod with a custom template: pure rendering, atomic writes.
 
 hosts         mounted over /etc/hosts: every member by name, without DNS
 hostfile      for Open MPI's mpirun: `host slots=ranks`
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from drumline_trainer.contract import GenerationRecord
+from drumline_trainer.contract import GenerationRecord
 
 _LOCAL = """\
 # Written by Drumline for one generation of a gang.
@@ -31,13 +28,13 @@ def render(record: GenerationRecord, *, own_index: int, own_name: str) -> dict[s
     """Contents by file name. `own_name` is this pod's hostname, which must resolve too."""
     return {
         "hosts": _hosts(record, own_index=own_index, own_name=own_name),
-        "hostfile": "".join(f"{one.host} slots={one.ranks}\n" for one in record.members),
+        "hostfile": "".join(f"{member.host} slots={member.ranks}\n" for member in record.members),
         "members.json": _members(record, own_index=own_index),
     }
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
-    """Write the files; each appears whole or not at all. Raises OSError."""
+    """Write the files, each atomically. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         unfinished = folder / f".{name}.unfinished"

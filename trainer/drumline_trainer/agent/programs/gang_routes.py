@@ -1,25 +1,27 @@
-"""Routes of a trainer's pod beside those that every agent has.
+"""Routes of a trainer's pod, in addition to those of every agent (`api.routes`).
 
 PUT  /v1/rounds               an order of the leader; signed over ("round", body)
-PUT  /v1/beat                 a member lives; signed over ("beat", body)
-PUT  /v1/faults               a member's rank has ended; signed over ("fault", body)
+PUT  /v1/beat                 a member's heartbeat; signed over ("beat", body)
+PUT  /v1/faults               a fault of a member's rank; signed over ("fault", body)
 PUT  /v1/notice               `contract.Notice`; signed over ("notice", body)
 GET  /v1/snapshots/RANK/STEP  a snapshot held here; signed over ("get", path)
-PUT  /v1/snapshots/RANK/STEP  a copy to hold; signed over ("snapshot", path, description)
+PUT  /v1/snapshots/RANK/STEP  a peer's snapshot; signed over ("snapshot", path, description)
 """
 
 from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.api.routes import Route
+from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import FILES_PATH, HttpError, HttpRequest, HttpResponse
+from drumline_trainer.agent.leader.leader import Leader
+from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.protocol.encoding import encode
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,
     ROUNDS_PATH,
-    encode,
     parse_leader_order,
 )
 from drumline_trainer.agent.protocol.member_reports import (
@@ -28,18 +30,13 @@ from drumline_trainer.agent.protocol.member_reports import (
     parse_fault,
     parse_member_heartbeat,
 )
+from drumline_trainer.agent.snapshots.transfer import SnapshotServer
 from drumline_trainer.agent.state.notices import POD_NOTICE_PREFIX
 from drumline_trainer.contract import SIGNATURE_HEADER, Notice
 
-if TYPE_CHECKING:
-    from drumline_trainer.agent.api.service import Service
-    from drumline_trainer.agent.leader.leader import Leader
-    from drumline_trainer.agent.member.member import MemberAgent
-    from drumline_trainer.agent.snapshots.transfer import SnapshotServer
-
 
 class GangRoutes:
-    """Hands requests on to the member, or to the leader while this agent is one."""
+    """Passes requests to the member, or to the leader while this agent leads."""
 
     def __init__(
         self, *, service: Service, member: MemberAgent, snapshot_server: SnapshotServer
@@ -63,9 +60,9 @@ class GangRoutes:
         return HttpResponse(status=200, body=b"{}" if inventory is None else encode(inventory))
 
     async def _beat(self, request: HttpRequest) -> HttpResponse:
-        beat = parse_member_heartbeat(request.body)
+        heartbeat = parse_member_heartbeat(request.body)
         if self.leader is not None:
-            self.leader.record_heartbeat(beat)
+            self.leader.record_heartbeat(heartbeat)
         body = json.dumps({"generation": self._service.records.generation}).encode()
         return HttpResponse(status=200, body=body)
 
@@ -80,21 +77,23 @@ class GangRoutes:
         notice = Notice.parse(request.body)
         if notice.job_uid != self._service.settings.job_uid:
             raise HttpError(HTTPStatus.FORBIDDEN, "notice of another job")
-        self._refuse_strangers(notice)
+        self._reject_former_members(notice)
         if self._service.notices.accept(notice) and self.leader is not None:
             signature = request.headers[SIGNATURE_HEADER.lower()]
             self.leader.forward_notice(request.body, signature=signature)
         return HttpResponse(status=200, body=b"{}")
 
-    def _refuse_strangers(self, notice: Notice) -> None:
-        """A pod that slept while it was replaced has nothing that the gang would have to save."""
+    def _reject_former_members(self, notice: Notice) -> None:
+        """A pod that was replaced holds no state that the gang would have to save."""
         sender = notice.id.removeprefix(POD_NOTICE_PREFIX)
         current = self._service.records.current
         if sender == notice.id or current is None:
             return
         if sender not in {member.pod_uid for member in current.record.members}:
             known = self._service.records.generation
-            raise HttpError(HTTPStatus.CONFLICT, f"no member of generation {known} asks this")
+            raise HttpError(
+                HTTPStatus.CONFLICT, f"the notice is not of a member of generation {known}"
+            )
 
     async def _snapshot(self, request: HttpRequest) -> HttpResponse:
         return self._snapshot_server.send(request)

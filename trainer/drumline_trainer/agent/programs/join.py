@@ -1,27 +1,25 @@
-"""The agent of a pod with a template of its own: an init container that waits for its gang.
+"""The agent of a pod with a custom template: an init container that waits for its gang.
 
-It takes the record as every agent does, writes the gang's files for the container that follows,
-and exits. The agent of the lowest index hands the record on before it exits, and outlasts all
-others; those need nobody once they have the record.
+It accepts the record as every agent does, writes the gang's files for the container that follows,
+and exits. The agent of the lowest index delivers the record to all members and exits last; the
+others need no agent once they have the record.
 """
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.api.record_delivery import deliver_to_all
-from drumline_trainer.agent.api.service import Service, first_completed, serving
+from drumline_trainer.agent.api.service import Service, serving
 from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.exit_codes import STOPPED_EXIT_CODE
 from drumline_trainer.agent.base.outcome import StopRequested
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.base.tasks import first_completed
 from drumline_trainer.agent.programs import gang_files
+from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import AgentPhase, ExitCode
 
-if TYPE_CHECKING:
-    from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.agent.state.record_store import SignedRecord
-
-TERMINATED_CODE = 143
 ATTEMPT = 0
 
 
@@ -32,7 +30,7 @@ async def join(settings: AgentSettings) -> int:
         ending = await first_completed(_join(service), service.wait_for_stop())
     if isinstance(ending, StopRequested):
         log(AgentEvent.TERMINATION_REQUESTED, grace_seconds=0)
-        return TERMINATED_CODE
+        return STOPPED_EXIT_CODE
     log(AgentEvent.FINISHED, exit_code=ExitCode.OK)
     return ExitCode.OK
 

@@ -1,28 +1,30 @@
-"""The agent of a trainer pod: wait for a record, play its part in the gang, say how it ended, exit.
+"""The agent of a trainer pod: wait for a record, lead or follow in the gang, report, exit.
 
-    warm up the zygote -> ready -> a record -> lead or follow -> the gang's end -> exit
-                                      ^-------------'  a record of a higher generation
+    start the zygote -> ready -> a record -> lead or follow -> the gang's end -> exit
+                                    ^-------------'  a record of a higher generation
 
-The ranks live on from record to record. The exit code is the gang's: 0 when every rank was done,
-PREEMPTED when they left on request, else that of the rank to blame in its pod and PEER_LOST in the
-others. The termination message is a `contract.FinalReport`.
+The ranks outlive records. The exit code is the gang's: 0 when every rank is done, PREEMPTED when
+they have left after a notice; otherwise that of the rank with the root cause in its pod, and
+PEER_LOST in the other pods. The termination message is a `contract.FinalReport`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
-from drumline_trainer.agent.api.service import Service, first_completed, serving
+from drumline_trainer.agent.api.service import Service, serving
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.outcome import (
     Failed,
+    Outcome,
     Preempted,
     StopRequested,
     Succeeded,
     Superseded,
 )
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.base.tasks import first_completed
 from drumline_trainer.agent.leader.leader import Leader
 from drumline_trainer.agent.member.leader_reporter import LeaderReporter
 from drumline_trainer.agent.member.member import MemberAgent
@@ -36,16 +38,12 @@ from drumline_trainer.agent.protocol.leader_orders import Abandon, Finish
 from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import SnapshotServer
 from drumline_trainer.agent.state.incident_log import IncidentLog
+from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import prctl
 
-if TYPE_CHECKING:
-    from drumline_trainer.agent.base.outcome import Outcome
-    from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.agent.state.record_store import SignedRecord
-
 GRACE_MARGIN_SECONDS = 5.0
-"""Kept of the pod's grace period for killing, reporting and exiting."""
+"""Part of the pod's grace period that is kept for killing, reporting and exiting."""
 
 
 async def run(settings: AgentSettings) -> int:
@@ -79,8 +77,8 @@ class TrainerPod:
         self._service = service
         self._zygote = zygote
         self._incidents = IncidentLog(service.status)
-        self._stopping_until = 0.0
-        """When the ranks of a pod that was told to stop are killed; 0: it was not told."""
+        self._stop_deadline: float | None = None
+        """When the ranks are killed after SIGTERM, on the monotonic clock; None before it."""
         self._store = RendezvousStore(zygote=zygote, first_port=service.settings.store_port)
         self._member = MemberAgent(
             service=service, zygote=zygote, snapshots=snapshots, incidents=self._incidents
@@ -89,15 +87,15 @@ class TrainerPod:
         self._routes = GangRoutes(service=service, member=self._member, snapshot_server=server)
 
     async def live(self) -> PodExit:
-        """Until the pod's part is over."""
+        """Run until the pod has to exit."""
         service = self._service
-        facts = await first_completed(
+        ready = await first_completed(
             self._zygote.wait_until_ready(), service.wait_for_stop(), self._zygote.wait_until_gone()
         )
-        if isinstance(facts, Failed | StopRequested):
-            return _before_ranks(facts)
+        if isinstance(ready, Failed | StopRequested):
+            return _before_ranks(ready)
         service.status.ready = True
-        log(AgentEvent.AGENT_READY, import_seconds=facts.seconds, zygote_threads=facts.threads)
+        log(AgentEvent.AGENT_READY, import_seconds=ready.seconds, zygote_threads=ready.threads)
         generation = service.records.generation
         signed = await first_completed(
             service.records.wait_for_newer(generation),
@@ -105,29 +103,29 @@ class TrainerPod:
             self._zygote.wait_until_gone(),
         )
         while not isinstance(signed, Failed | StopRequested):
-            verdict = await self._serve(signed)
-            if not isinstance(verdict, Superseded):
-                return await self._end(signed, verdict)
+            outcome = await self._serve(signed)
+            if not isinstance(outcome, Superseded):
+                return await self._end(signed, outcome)
             log(AgentEvent.GENERATION_SUPERSEDED, generation=signed.generation)
             signed = await service.records.wait_for_newer(signed.generation)
         return _before_ranks(signed)
 
     async def _serve(self, signed: SignedRecord) -> Outcome:
-        """Play this pod's part in one generation."""
+        """Lead or follow in one generation, until it ends for this pod."""
         self._service.status.silent_members = ()
-        verdict = await first_completed(
-            self._last_word(),
-            self._left(),
+        outcome = await first_completed(
+            self._ended_by_leader(),
+            self._preempted(),
             self._superseded(signed),
             self._saved_and_stopped(signed),
             self._zygote.wait_until_gone(),
             self._replaced(),
-            self._work(signed),
+            self._lead_or_follow(signed),
         )
         self._routes.leader = None
-        return verdict
+        return outcome
 
-    async def _work(self, signed: SignedRecord) -> Outcome:
+    async def _lead_or_follow(self, signed: SignedRecord) -> Outcome:
         leads = signed.record.store_member.index == self._service.settings.index
         if leads:
             leader = Leader(
@@ -142,14 +140,14 @@ class TrainerPod:
             self._member.last_heard = leader.last_heard
             await leader.lead()
         else:
-            uplink = LeaderReporter(service=self._service, member=self._member, signed=signed)
-            self._member.report = uplink.report
-            self._member.last_heard = uplink.last_heard
+            reporter = LeaderReporter(service=self._service, member=self._member, signed=signed)
+            self._member.report = reporter.report
+            self._member.last_heard = reporter.last_heard
             self._member.on_rank_heartbeat = lambda _: None
-            await uplink.run()
-        return await self._last_word()
+            await reporter.run()
+        return await self._ended_by_leader()
 
-    async def _last_word(self) -> Outcome:
+    async def _ended_by_leader(self) -> Outcome:
         match await asyncio.shield(self._member.last_order):
             case Finish():
                 return Succeeded()
@@ -170,9 +168,9 @@ class TrainerPod:
             fault_class=order.fault_class,
         )
 
-    async def _left(self) -> Preempted:
-        gang = self._member.ranks
-        await gang.changes.wait_for(lambda: gang.all_preempted or None)
+    async def _preempted(self) -> Preempted:
+        ranks = self._member.ranks
+        await ranks.changes.wait_for(lambda: ranks.all_preempted or None)
         return Preempted()
 
     async def _superseded(self, signed: SignedRecord) -> Superseded:
@@ -184,36 +182,38 @@ class TrainerPod:
         reason = f"another pod is member {self._service.settings.index} of generation {generation}"
         return Failed(exit_code=ExitCode.PEER_LOST, reason=reason)
 
-    async def _end(self, signed: SignedRecord, verdict: Outcome) -> PodExit:
+    async def _end(self, signed: SignedRecord, outcome: Outcome) -> PodExit:
         seconds = 0.0
-        match verdict:
+        match outcome:
             case StopRequested():
-                seconds = max(self._stopping_until - time.monotonic(), 1.0)
+                seconds = max(self._seconds_to_stop(), 1.0)
             case Succeeded():
                 await self._member.ranks.wait_for_teardown()
             case Preempted():
-                await self._leave(signed)
-            case _:
+                await self._depart(signed)
+            case Failed() | Superseded():
                 pass
-        if await self._member.end(grace_seconds=seconds) and isinstance(verdict, StopRequested):
-            verdict = Succeeded()
+        if await self._member.end(grace_seconds=seconds) and isinstance(outcome, StopRequested):
+            outcome = Succeeded()
         await self._store.close()
-        return PodExit(verdict=verdict)
+        return PodExit(outcome=outcome)
 
     async def _saved_and_stopped(self, signed: SignedRecord) -> StopRequested:
-        """Told to stop: the gang saves first, and whatever ends this pod earlier is not missed."""
+        """After SIGTERM: have the gang save. Any other end of this pod cancels the wait."""
         service = self._service
-        verdict = await service.wait_for_stop()
-        if not self._stopping_until:
+        outcome = await service.wait_for_stop()
+        if self._stop_deadline is None:
             grace = service.settings.grace_seconds
             log(AgentEvent.TERMINATION_REQUESTED, grace_seconds=grace)
-            self._stopping_until = time.monotonic() + max(grace - GRACE_MARGIN_SECONDS, grace / 2)
-        seconds = self._stopping_until - time.monotonic()
-        await save_before_termination(service, signed, seconds=seconds)
-        return verdict
+            self._stop_deadline = time.monotonic() + max(grace - GRACE_MARGIN_SECONDS, grace / 2)
+        await save_before_termination(service, signed, seconds=self._seconds_to_stop())
+        return outcome
 
-    async def _leave(self, signed: SignedRecord) -> None:
-        """Everybody leaves on request; the leader, which others may still ask, as the last."""
+    def _seconds_to_stop(self) -> float:
+        return 0.0 if self._stop_deadline is None else self._stop_deadline - time.monotonic()
+
+    async def _depart(self, signed: SignedRecord) -> None:
+        """All pods exit after a notice; the leader last, as the others may still need it."""
         service = self._service
         attempt = self._member.membership[1]
         if signed.record.store_member.index == service.settings.index:
@@ -227,9 +227,10 @@ class TrainerPod:
             )
 
 
-def _before_ranks(verdict: Failed | StopRequested) -> PodExit:
-    match verdict:
+def _before_ranks(outcome: Failed | StopRequested) -> PodExit:
+    """The exit of a pod whose ranks were never started."""
+    match outcome:
         case Failed(reason=reason):
-            return PodExit(verdict=verdict, error=reason)
+            return PodExit(outcome=outcome, error=reason)
         case StopRequested():
-            return PodExit(verdict=verdict, error="terminated before its ranks were started")
+            return PodExit(outcome=outcome, error="terminated before its ranks were started")

@@ -1,4 +1,4 @@
-"""What a member has when its ranks rest: its answer to `Prepare`, JSON, typed on arrival."""
+"""A member's answer to `Prepare`: what it has once its ranks are quiesced."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from drumline_trainer.agent.protocol.leader_orders import (
-    MAX_MESSAGE_BYTES,
-    MAX_RANKS,
+    MAX_INCIDENTS_IN_ORDER,
     CommittedCheckpoint,
     parse_checkpoint,
 )
+from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.member_reports import Fault, fault_from
-from drumline_trainer.agent.snapshots.catalog import SnapshotInfo
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.contract import ContractError, Incident
 from drumline_trainer.contract import json_fields as read
 
@@ -22,7 +22,7 @@ MAX_FAULTS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipFailure:
-    """The end of a membership as one of its members saw it; seconds since the epoch."""
+    """The failure of a membership as one of its members saw it; seconds since the epoch."""
 
     at: float
     """When it happened, at the latest."""
@@ -35,38 +35,37 @@ class Inventory:
 
     index: int
     previous_generation: int
-    """What the ranks of this pod were of before; 0: the pod is new."""
+    """The generation that this pod's ranks trained in before; 0: the pod is new."""
     broken: MembershipFailure | None
-    """How that ended; None: it had not."""
+    """How the previous membership failed; None: it had not failed."""
     step: int
-    """Steps finished in that."""
+    """Steps finished in the previous membership."""
     saved: CommittedCheckpoint | None
-    """The newest checkpoint that this pod has ever heard of."""
+    """The newest checkpoint that this pod knows of."""
     shards: tuple[SnapshotInfo, ...]
     incidents: tuple[Incident, ...]
     faults: tuple[Fault, ...] = ()
-    """Of its own ranks, each with its own cause: a leader that is gone may have heard of them too
-    late, or in vain."""
+    """Of its own ranks, each with its own cause: a former leader may not have received them."""
 
 
 def parse_inventory(body: bytes) -> Inventory:
     """Read an inventory. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
+    shards = read.objects(raw, "shards", limit=4 * MAX_RANKS)
+    incidents = read.objects(raw, "incidents", limit=MAX_INCIDENTS_IN_ORDER)
     return Inventory(
         index=read.integer(raw, "index"),
         previous_generation=read.integer(raw, "previous_generation"),
-        broken=_break(raw.get("broken")),
+        broken=_failure(raw.get("broken")),
         step=read.integer(raw, "step"),
         saved=parse_checkpoint(raw, "saved"),
-        shards=tuple(
-            SnapshotInfo.parse(item) for item in read.objects(raw, "shards", limit=4 * MAX_RANKS)
-        ),
-        incidents=tuple(Incident.parse(item) for item in read.objects(raw, "incidents", limit=64)),
+        shards=tuple(SnapshotInfo.parse(item) for item in shards),
+        incidents=tuple(Incident.parse(item) for item in incidents),
         faults=tuple(fault_from(item) for item in read.objects(raw, "faults", limit=MAX_FAULTS)),
     )
 
 
-def _break(item: object) -> MembershipFailure | None:
+def _failure(item: object) -> MembershipFailure | None:
     if item is None:
         return None
     if not isinstance(item, dict):

@@ -1,36 +1,30 @@
-"""What a leader tells the members of its gang (`PUT /v1/rounds`).
+"""What a leader orders the members of its gang to do (`PUT /v1/rounds`).
 
 JSON, signed with the job's token, typed on arrival. The leader is the agent of the record's store
-member. Every order carries the membership it is about; whoever is past that one refuses it. The
-other way, from member to leader, is `reports`.
+member. Every order carries its membership; a member that is past that one rejects it. Messages the
+other way, from a member to the leader, are in `member_reports`.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
-from drumline_trainer.agent.snapshots.catalog import SnapshotInfo
+from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
+from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.contract import ContractError, FaultClass
 from drumline_trainer.contract import json_fields as read
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 ROUNDS_PATH = "/v1/rounds"
 NOTICE_PATH = "/v1/notice"
-MAX_RANKS = 1024
-"""In one pod."""
-MAX_MESSAGE_BYTES = 1 << 20
-
-Membership = tuple[int, int]
-"""(generation, attempt), compared lexicographically."""
+MAX_INCIDENTS_IN_ORDER = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepare:
-    """Bring the ranks to rest for this membership, and say what snapshots there are."""
+    """Quiesce the ranks for this membership and answer with an `Inventory`."""
 
     generation: int
     attempt: int
@@ -38,7 +32,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """Where a snapshot is to be had."""
+    """A snapshot and a member that holds it."""
 
     holder: int
     """Index of a member."""
@@ -56,24 +50,24 @@ class CommittedCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Go:
-    """Train in this membership, from here."""
+    """Train in this membership, starting from the given step."""
 
     generation: int
     attempt: int
     store_port: int
     restore_step: int | None
-    """Step of the snapshots to go on from; None: whatever storage has."""
+    """Step of the snapshots to restore; None: restore the newest checkpoint on storage."""
     fetch: tuple[SnapshotSource, ...]
-    """The snapshots of this member's ranks that it lacks, and who holds them."""
+    """Snapshots of this member's ranks that it lacks, with a member that holds each."""
     floor: CommittedCheckpoint | None
-    """The newest checkpoint that anyone knows of: storage must not give an older one."""
+    """The newest checkpoint that any member knows of: an older one must not be restored."""
     incidents: list[dict[str, Any]]
-    """The leader's log: every agent of the gang has it."""
+    """The leader's incident log: every agent of the gang keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """End these ranks: the others wait for them and they do not move."""
+    """Kill these ranks, which hang while the others wait for them."""
 
     generation: int
     attempt: int
@@ -91,77 +85,73 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandon:
-    """The gang cannot go on in these pods."""
+    """The gang cannot be restarted in these pods."""
 
     generation: int
     attempt: int
     index: int
-    """The member to blame."""
+    """The member with the root cause."""
     rank: int | None
     exit_code: int
-    """Of the culprit's pod."""
+    """Of that member's pod."""
     fault_class: FaultClass
     reason: str
 
 
 LeaderOrder = Prepare | Go | Kill | Finish | Abandon
-_ORDERS: dict[str, type[LeaderOrder]] = {
-    "prepare": Prepare,
-    "go": Go,
-    "kill": Kill,
-    "finish": Finish,
-    "abandon": Abandon,
+KINDS: Mapping[type[LeaderOrder], str] = {
+    Prepare: "prepare",
+    Go: "go",
+    Kill: "kill",
+    Finish: "finish",
+    Abandon: "abandon",
 }
-_NAMES: dict[type, str] = {kind: name for name, kind in _ORDERS.items()}
-
-
-def encode(word: DataclassInstance) -> bytes:
-    """JSON bytes: what is sent and signed."""
-    whole = asdict(word)
-    name = _NAMES.get(type(word))
-    if name is not None:
-        whole["kind"] = name
-    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+"""Value of the field `kind` on the wire."""
 
 
 def membership_of(order: LeaderOrder) -> Membership:
-    """What an order is about."""
+    """The membership that an order belongs to."""
     return order.generation, order.attempt
 
 
 def parse_leader_order(body: bytes) -> LeaderOrder:
     """Read an order. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
-    membership = {name: read.integer(raw, name) for name in ("generation", "attempt")}
+    generation, attempt = read.integer(raw, "generation"), read.integer(raw, "attempt")
     match raw.get("kind"):
         case "prepare":
-            return Prepare(**membership)
+            return Prepare(generation=generation, attempt=attempt)
         case "go":
             return Go(
-                **membership,
+                generation=generation,
+                attempt=attempt,
                 store_port=read.integer(raw, "store_port", low=1, high=65535),
                 restore_step=read.optional_integer(raw, "restore_step"),
                 fetch=tuple(_source(item) for item in read.objects(raw, "fetch", limit=MAX_RANKS)),
                 floor=parse_checkpoint(raw, "floor"),
-                incidents=read.objects(raw, "incidents", limit=64),
+                incidents=read.objects(raw, "incidents", limit=MAX_INCIDENTS_IN_ORDER),
             )
         case "kill":
             return Kill(
-                **membership, ranks=_integers(raw, "ranks"), reason=read.text(raw, "reason")
+                generation=generation,
+                attempt=attempt,
+                ranks=read.integers(raw, "ranks"),
+                reason=read.text(raw, "reason"),
             )
         case "finish":
-            return Finish(**membership)
+            return Finish(generation=generation, attempt=attempt)
         case "abandon":
             return Abandon(
-                **membership,
+                generation=generation,
+                attempt=attempt,
                 index=read.integer(raw, "index"),
                 rank=read.optional_integer(raw, "rank"),
                 exit_code=read.integer(raw, "exit_code", high=255),
                 fault_class=read.choice(raw, "fault_class", FaultClass),
                 reason=read.text(raw, "reason"),
             )
-        case other:
-            raise ContractError(f"kind: {other!r} is no order")
+        case kind:
+            raise ContractError(f"kind: {kind!r} is not a kind of order")
 
 
 def parse_checkpoint(whole: dict[str, Any], key: str) -> CommittedCheckpoint | None:
@@ -182,12 +172,6 @@ def _source(raw: dict[str, Any]) -> SnapshotSource:
     if not isinstance(shard, dict):
         raise ContractError("shard: must be an object")
     return SnapshotSource(
-        holder=read.integer(raw, "holder"), shard=SnapshotInfo.parse(cast("dict[str, Any]", shard))
+        holder=read.integer(raw, "holder"),
+        shard=SnapshotInfo.parse(cast("dict[str, Any]", shard)),
     )
-
-
-def _integers(raw: dict[str, Any], key: str) -> list[int]:
-    value = raw.get(key)
-    if not isinstance(value, list) or any(type(item) is not int for item in value):  # pyright: ignore[reportUnknownVariableType]
-        raise ContractError(f"{key}: must be a list of integers")
-    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""What a member tells its leader: that it lives (`PUT /v1/beat`), what broke (`PUT /v1/faults`).
+"""What a member reports to its leader: heartbeats (`PUT /v1/beat`) and faults (`PUT /v1/faults`).
 
 JSON, signed with the job's token, typed on arrival.
 """
@@ -6,34 +6,57 @@ JSON, signed with the job's token, typed on arrival.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, cast
 
-from drumline_trainer.agent.protocol.leader_orders import MAX_MESSAGE_BYTES, MAX_RANKS, Membership
-from drumline_trainer.contract import ContractError, FaultClass
+from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
+from drumline_trainer.agent.protocol.membership import Membership
+from drumline_trainer.contract import ContractError, FaultClass, GenerationRecord
 from drumline_trainer.contract import json_fields as read
 
 MEMBER_HEARTBEAT_PATH = "/v1/beat"
 FAULTS_PATH = "/v1/faults"
+HEARTBEAT_SECONDS = 1.0
+"""Shortest interval between two heartbeats of a member."""
+MAX_HEARTBEATS_PER_SECOND = 250
+"""A leader handles this many; above 250 members the interval grows."""
+SILENT_AFTER_INTERVALS = 2.5
+"""Intervals without a heartbeat after which a member counts as silent."""
+
+
+def heartbeat_interval_seconds(record: GenerationRecord) -> float:
+    """Time between two heartbeats of each member of a gang."""
+    return max(HEARTBEAT_SECONDS, len(record.members) / MAX_HEARTBEATS_PER_SECOND)
+
+
+class ProcessEvidence(StrEnum):
+    """What the kernel reports of a rank's process that helps to find the rank that hangs."""
+
+    NONE = ""
+    STOPPED = "stopped"
+    """By a signal or a debugger."""
+    BUSY = "busy"
+    """It computes, or waits for a device in the kernel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
-    """One rank as its agent sees it."""
+    """One rank as the agent of its pod sees it."""
 
     rank: int
     position: tuple[int, int, int]
     """`Heartbeat.position` of the newest heartbeat."""
     silent_seconds: float
+    """Since the newest heartbeat."""
     patience_seconds: float
-    """How long a silence is nothing unusual in that position."""
-    evidence: str = ""
-    """What the kernel says of the process: `stopped`, `busy`, or nothing of note."""
+    """A silence up to this length is usual in that position."""
+    evidence: ProcessEvidence = ProcessEvidence.NONE
     done: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberHeartbeat:
-    """A member's sign of life, with that of its ranks. Answered with the leader's generation."""
+    """A member's heartbeat, with the state of its ranks. The answer has the leader's generation."""
 
     index: int
     generation: int
@@ -42,13 +65,13 @@ class MemberHeartbeat:
 
     @property
     def membership(self) -> Membership:
-        """What it is about."""
+        """The membership of these ranks."""
         return self.generation, self.attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that ends an attempt."""
+    """An event that ends an attempt."""
 
     generation: int
     attempt: int
@@ -60,28 +83,28 @@ class Fault:
     """Seconds since the epoch."""
     detected_at: float
     step: int = 0
-    """Steps finished."""
+    """Finished steps."""
     exit_code: int
-    """What the pod would end with."""
+    """The exit code that the pod would have after this fault."""
     consequence: bool = False
-    """Of another fault, most likely: that one is waited for."""
+    """Most likely follows from another fault: the leader waits for that one."""
     in_restore: bool = False
-    """While the state was being restored, by an error of its own."""
+    """While the state was being restored, by an error of the rank itself."""
 
     @property
     def membership(self) -> Membership:
-        """What it is about."""
+        """The membership that the fault ends."""
         return self.generation, self.attempt
 
 
 def parse_member_heartbeat(body: bytes) -> MemberHeartbeat:
-    """Read a beat. Raises ContractError."""
+    """Read a member's heartbeat. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
     return MemberHeartbeat(
         index=read.integer(raw, "index"),
         generation=read.integer(raw, "generation"),
         attempt=read.integer(raw, "attempt"),
-        ranks=tuple(_view(item) for item in read.objects(raw, "ranks", limit=MAX_RANKS)),
+        ranks=tuple(_rank_view(item) for item in read.objects(raw, "ranks", limit=MAX_RANKS)),
     )
 
 
@@ -108,15 +131,21 @@ def fault_from(raw: dict[str, Any]) -> Fault:
     )
 
 
-def _view(raw: dict[str, Any]) -> RankView:
-    position = raw.get("position")
-    if not isinstance(position, list) or [type(part) for part in position] != [int, int, int]:  # pyright: ignore[reportUnknownVariableType]
-        raise ContractError("position: must be three integers")
+def _rank_view(raw: dict[str, Any]) -> RankView:
     return RankView(
         rank=read.integer(raw, "rank"),
-        position=(position[0], position[1], position[2]),
+        position=_position(raw.get("position")),
         silent_seconds=read.number(raw, "silent_seconds"),
         patience_seconds=read.number(raw, "patience_seconds"),
-        evidence=read.text(raw, "evidence", limit=16),
+        evidence=read.choice(raw, "evidence", ProcessEvidence),
         done=read.flag(raw, "done"),
     )
+
+
+def _position(value: object) -> tuple[int, int, int]:
+    parts = cast("list[object]", value) if isinstance(value, list) else []
+    match parts:
+        case [int(step), int(part), int(phase)] if not any(isinstance(x, bool) for x in parts):
+            return step, part, phase
+        case _:
+            raise ContractError("position: must be three integers")

@@ -1,73 +1,70 @@
-"""What this agent knows about its ranks right now: the source of status, metrics and last words."""
+"""What this agent knows about its ranks: the source of its status, metrics and final report."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
     FaultClass,
+    Incident,
     NoticeAnswer,
     Progress,
     SilentMember,
 )
-
-if TYPE_CHECKING:
-    from drumline_trainer.agent.base.settings import AgentSettings
-    from drumline_trainer.contract import Incident
-    from drumline_trainer.rank_protocol.heartbeat import Heartbeat
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 SHOWN_INCIDENTS = 16
-"""A status is read whole by the operator: it is kept small."""
+"""Bounds a status, which the operator reads as a whole."""
 STEP_WEIGHT = 0.3
-"""Of the newest step in the mean step time."""
+"""Weight of the newest step in the mean step time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedHeartbeat:
-    """A heartbeat and when it came, on this agent's monotonic clock."""
+    """A rank's heartbeat and when it arrived, on this agent's monotonic clock."""
 
     heartbeat: Heartbeat
     at: float
 
 
 class RankStatusStore:
-    """Newest heartbeat of each local rank, and what the operator waits to hear.
+    """Newest heartbeat of each local rank, and the rest of the agent's status.
 
-    `version` is raised when anything changes that the operator acts on; steps, losses and rates are
-    read along with it.
+    `version` rises when anything changes that the operator acts on; steps, losses and rates are
+    read along with it and do not raise it.
     """
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._bell = ChangeNotifier()
-        self._shown: object = None
+        self._notifier = ChangeNotifier()
+        self._published: object = None
         self._phase = AgentPhase.WAITING
         self.ready = False
-        """The zygote is warm: ranks start as soon as a record comes."""
+        """The zygote has imported: ranks start as soon as a record arrives."""
         self.version = 0
         self.generation = 0
         self.attempt = 0
         self.ranks_up: dict[int, bool] = {}
         self.heartbeats: dict[int, ReceivedHeartbeat] = {}
         self.step_seconds: float | None = None
-        """Usual time of a step, checkpoints and restarts left out; outlives attempts."""
+        """Usual time of a step, without checkpoints and restarts; kept over attempts."""
         self.newest_checkpoint: CommittedCheckpoint | None = None
-        """The newest checkpoint ever heard of; outlives attempts and generations."""
+        """The newest checkpoint that was ever reported; kept over attempts and generations."""
         self.silent_members: tuple[SilentMember, ...] = ()
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
         self.restarts: dict[FaultClass, int] = {}
-        """Attempts that this agent, as the leader, began after a fault of this class."""
+        """Attempts that this agent, as the leader, started after a fault of this class."""
 
     @property
     def phase(self) -> AgentPhase:
-        """Where the agent stands."""
+        """The agent's phase."""
         return self._phase
 
     @phase.setter
@@ -76,21 +73,21 @@ class RankStatusStore:
         self.publish()
 
     def begin_attempt(self, *, generation: int, attempt: int, ranks: range) -> None:
-        """A new attempt starts: what ranks said in earlier ones no longer counts."""
+        """A new attempt starts: heartbeats of earlier attempts no longer count."""
         self.generation, self.attempt = generation, attempt
         self.ranks_up = dict.fromkeys(ranks, True)
         self.heartbeats = {}
         self.phase = AgentPhase.STARTING
 
     def record_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A local rank gave a sign of life."""
+        """A local rank has sent a heartbeat."""
         now = time.monotonic()
         before = self.heartbeats.get(heartbeat.rank)
         self.heartbeats[heartbeat.rank] = ReceivedHeartbeat(heartbeat, now)
         if heartbeat.step_seconds is not None:
-            self._learn(heartbeat.step_seconds)
+            self._average_step_seconds(heartbeat.step_seconds)
         elif before is not None and heartbeat.step > before.heartbeat.step:
-            self._learn((now - before.at) / (heartbeat.step - before.heartbeat.step))
+            self._average_step_seconds((now - before.at) / (heartbeat.step - before.heartbeat.step))
         if heartbeat.checkpoint_step is not None:
             self.note_checkpoint(
                 CommittedCheckpoint(
@@ -102,52 +99,56 @@ class RankStatusStore:
         self.publish()
 
     def note_checkpoint(self, saved: CommittedCheckpoint) -> None:
-        """Somebody of the gang knows of a committed checkpoint."""
+        """A member of the gang knows of a committed checkpoint."""
         if self.newest_checkpoint is None or saved.step > self.newest_checkpoint.step:
             self.newest_checkpoint = saved
 
-    def _learn(self, seconds: float) -> None:
+    def _average_step_seconds(self, seconds: float) -> None:
         old = self.step_seconds
         self.step_seconds = (
             seconds if old is None else (1 - STEP_WEIGHT) * old + STEP_WEIGHT * seconds
         )
 
     def publish(self) -> None:
-        """Raise the version if what the operator acts on is another than before."""
-        shown = (
+        """Raise the version if anything has changed that the operator acts on."""
+        published = (
             self._phase,
             self.generation,
             self.attempt,
-            [(silence.index, int(silence.seconds)) for silence in self.silent_members],
+            [(member.index, int(member.seconds)) for member in self.silent_members],
             self.incidents,
             self.notice,
             self.progress.checkpoint_step,
         )
-        if shown != self._shown:
-            self._shown = shown
+        if published != self._published:
+            self._published = published
             self.version += 1
-            self._bell.notify()
+            self._notifier.notify()
 
     async def wait_for_other_version(self, version: int) -> int:
-        """Wait for another version than this one."""
-        return await self._bell.wait_for(lambda: self.version if self.version != version else None)
+        """Wait until the version differs from this one. Returns it."""
+        return await self._notifier.wait_for(
+            lambda: self.version if self.version != version else None
+        )
 
     @property
     def trained_step(self) -> int | None:
         """Steps finished in this attempt's training; None before it has begun."""
         steps = [
-            one.heartbeat.step for one in self.heartbeats.values() if one.heartbeat.position[0] >= 0
+            received.heartbeat.step
+            for received in self.heartbeats.values()
+            if received.heartbeat.position[0] >= 0
         ]
         return max(steps, default=None)
 
     @property
     def heartbeat(self) -> Heartbeat | None:
-        """The newest of the lowest local rank that spoke: it stands for the pod."""
+        """The newest of the lowest local rank that has sent any: it stands for the pod."""
         return self.heartbeats[min(self.heartbeats)].heartbeat if self.heartbeats else None
 
     @property
     def progress(self) -> Progress:
-        """How far the pod's ranks are; the loss is the same on every rank."""
+        """Progress of the pod's ranks; the loss is the same on every rank."""
         newest = self.heartbeat
         if newest is None:
             return Progress()

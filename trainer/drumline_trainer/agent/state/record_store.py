@@ -1,32 +1,29 @@
-"""The newest generation record this agent accepted.
+"""The newest generation record that this agent has accepted.
 
-Only the operator makes records; agents hand them on unchanged, with their signature, so it does not
-matter from whom one comes. A record counts when its signature fits the job's token, it is for this
-job, its generation is higher than the current one and it names this pod's uid at this pod's index.
+Only the operator makes records; agents pass them on unchanged, with their signature, so a record
+may arrive from any agent. It is accepted if its signature fits the job's token, it is for this job,
+its generation is higher than the current one and it names this pod's uid at this pod's index.
 
-A new leader of the operator pushes the membership it finds under an epoch of its own: a record of
-the current generation with the very same members is known already. The ranks go on and the first
-record stays the one that is handed on, so that all members have the same; only the epoch is raised,
-and a push by a leader deposed before is refused.
+A new leader of the operator pushes the membership it observes under its own epoch: a record of the
+current generation with the same members is known already. The ranks go on and the first record
+stays the one that is passed on, so that all members have the same bytes; only the epoch rises, and
+a later push by a deposed leader is rejected.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.contract import ContractError, GenerationRecord, verify
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRecord:
-    """A record with the bytes it came in, fit to be handed on."""
+    """A record with the bytes it arrived in, so that it can be passed on."""
 
     record: GenerationRecord
     body: bytes
@@ -34,25 +31,25 @@ class SignedRecord:
 
     @property
     def generation(self) -> int:
-        """Number of the membership."""
+        """The record's generation."""
         return self.record.generation
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAccepted:
-    """The record is now the current one, or was so already."""
+    """The record is the current one, now or already before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRejected:
-    """The record changed nothing."""
+    """The record was rejected."""
 
     status: HTTPStatus
     reason: str
 
 
 class RecordStore:
-    """Holds the current record; `after` waits for a newer one."""
+    """Holds the current record; `wait_for_newer` waits for the next one."""
 
     def __init__(
         self, *, token: bytes, job_uid: str, pod_uid: str, index: int, lowest_generation: int
@@ -61,22 +58,22 @@ class RecordStore:
         self._job_uid = job_uid
         self._pod_uid = pod_uid
         self._index = index
-        self._before = lowest_generation - 1
+        self._rejected_up_to = lowest_generation - 1
         self._epoch = 0
-        self._bell = ChangeNotifier()
+        self._notifier = ChangeNotifier()
         self.current: SignedRecord | None = None
         self.on_newer: Callable[[], None] = lambda: None
         """Called when a record of a higher generation has become the current one."""
         self.successor = 0
-        """A higher generation that has another pod in this one's place."""
+        """A higher generation that has another pod at this index; 0: none is known."""
 
     @property
     def generation(self) -> int:
-        """Every record up to this one is refused."""
-        return self._before if self.current is None else self.current.generation
+        """Every record up to this generation is rejected."""
+        return self._rejected_up_to if self.current is None else self.current.generation
 
     def offer(self, body: bytes, *, signature: str) -> RecordAccepted | RecordRejected:
-        """Judge a record from the network, and make it current if it is newer."""
+        """Check a record from the network, and make it current if it is newer."""
         if not verify(self._token, signature, b"record", body):
             return RecordRejected(HTTPStatus.UNAUTHORIZED, "wrong signature")
         try:
@@ -85,10 +82,10 @@ class RecordStore:
             return RecordRejected(HTTPStatus.BAD_REQUEST, str(error))
         if self.current is not None and body == self.current.body:
             return RecordAccepted()
-        refused = self._objection(record)
-        if refused is not None:
-            log(AgentEvent.RECORD_REFUSED, generation=record.generation, reason=refused.reason)
-            return refused
+        rejection = self._rejection(record)
+        if rejection is not None:
+            log(AgentEvent.RECORD_REFUSED, generation=record.generation, reason=rejection.reason)
+            return rejection
         self._epoch = record.epoch
         if self._is_current(record):
             return RecordAccepted()
@@ -101,27 +98,27 @@ class RecordStore:
             world_size=record.world_size,
         )
         self.on_newer()
-        self._bell.notify()
+        self._notifier.notify()
         return RecordAccepted()
 
     async def wait_for_newer(self, generation: int) -> SignedRecord:
-        """The current record, as soon as it is of a higher generation."""
+        """Wait for a record of a higher generation than this one."""
 
         def newer() -> SignedRecord | None:
             known = self.current
             return known if known is not None and known.generation > generation else None
 
-        return await self._bell.wait_for(newer)
+        return await self._notifier.wait_for(newer)
 
     async def wait_until_replaced(self) -> int:
-        """The generation that this pod is no member of any more, once there is one."""
-        return await self._bell.wait_for(lambda: self.successor or None)
+        """Wait for a generation that this pod is no longer a member of. Returns it."""
+        return await self._notifier.wait_for(lambda: self.successor or None)
 
-    def _objection(self, record: GenerationRecord) -> RecordRejected | None:
+    def _rejection(self, record: GenerationRecord) -> RecordRejected | None:
         if record.job_uid != self._job_uid:
             return RecordRejected(HTTPStatus.FORBIDDEN, "record of another job")
         if self._is_current(record):
-            return self._objection_to_epoch(record.epoch)
+            return self._epoch_rejection(record.epoch)
         if record.generation <= self.generation:
             return RecordRejected(
                 HTTPStatus.CONFLICT,
@@ -131,20 +128,20 @@ class RecordStore:
         if not here or here[0].pod_uid != self._pod_uid:
             if self.current is not None:
                 self.successor = record.generation
-                self._bell.notify()
+                self._notifier.notify()
             return RecordRejected(
                 HTTPStatus.CONFLICT, f"pod {self._pod_uid} is not member {self._index} of it"
             )
         return None
 
     def _is_current(self, record: GenerationRecord) -> bool:
-        """Whether it is about the membership this agent has; epoch and restore point may differ."""
+        """Whether it is of the current membership; epoch and restore point may differ."""
         if self.current is None:
             return False
         known = self.current.record
         return (record.generation, record.members) == (known.generation, known.members)
 
-    def _objection_to_epoch(self, epoch: int) -> RecordRejected | None:
+    def _epoch_rejection(self, epoch: int) -> RecordRejected | None:
         if epoch >= self._epoch:
             return None
         return RecordRejected(HTTPStatus.CONFLICT, f"epoch {epoch} is below {self._epoch}")

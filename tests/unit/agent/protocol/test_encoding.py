@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from drumline_trainer.agent.leader.root_cause import abandon_order
+from drumline_trainer.agent.processes.fault_classification import cause
+from drumline_trainer.agent.protocol.encoding import encode
+from drumline_trainer.agent.protocol.leader_orders import parse_leader_order
+from drumline_trainer.agent.protocol.member_reports import parse_fault
+from tests.unit.agent.fault_examples import fault
+
+
+def test_however_much_was_said_the_leader_and_the_members_can_read_it() -> None:
+    much = fault(cause=cause(1, -11, last_words="x" * 16_384))
+    assert parse_fault(encode(much)) == much
+    assert much.cause.startswith("rank 1: xxx")
+    assert much.cause.endswith("x [killed by SIGSEGV]")
+
+    order = abandon_order(fault(cause="y" * 2048), objection="no restart is left")
+    assert parse_leader_order(encode(order)) == order
+    assert order.reason.endswith("(no restart is left)")

@@ -1,0 +1,28 @@
+"""Messages between agents as bytes: what is sent and signed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from drumline_trainer.agent.protocol.inventory import Inventory
+from drumline_trainer.agent.protocol.leader_orders import (
+    KINDS,
+    Abandon,
+    Finish,
+    Go,
+    Kill,
+    LeaderOrder,
+    Prepare,
+)
+from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat
+
+Message = LeaderOrder | MemberHeartbeat | Fault | Inventory
+
+
+def encode(message: Message) -> bytes:
+    """JSON bytes; an order has its kind beside its fields."""
+    whole = asdict(message)
+    if isinstance(message, Prepare | Go | Kill | Finish | Abandon):
+        whole["kind"] = KINDS[type(message)]
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
