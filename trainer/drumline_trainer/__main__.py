@@ -14,18 +14,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.launch.launchers import LaunchedRank, detect_launcher
+from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import validated_layout
-
-if TYPE_CHECKING:
-    from drumline_trainer.launch.local import RankProgram
-    from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,8 +70,8 @@ def export(arguments: list[str]) -> int:
     _add_configuration(parser)
     options = parser.parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
-    from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415
-    from drumline_trainer.export import export_checkpoint  # noqa: PLC0415
+    from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415 - torch
+    from drumline_trainer.export import export_checkpoint  # noqa: PLC0415 - torch
 
     try:
         export_checkpoint(options.checkpoint, config, options.target)
@@ -97,8 +94,8 @@ def import_weights(arguments: list[str]) -> int:
 
     model, _ = import_hugging_face(options.folder)
     folder = str(options.folder.resolve())
-    found = TrainerConfig(model=model, model_from=folder).to_dict()
-    raw = {"model": found["model"], "model_from": folder}
+    imported = TrainerConfig(model=model, model_from=folder).to_dict()
+    raw = {"model": imported["model"], "model_from": folder}
     config = configured(options.config, preset=options.preset, settings=options.set, under=raw)
     try:
         options.target.write_text(_as_file(config))
@@ -150,7 +147,7 @@ def configured(
             raise ConfigError(f"{file}: {error}") from error
         if not isinstance(read, dict):
             raise ConfigError(f"{file}: must be a JSON object")
-        raw = merge(raw, read)
+        raw = merge(raw, cast("dict[str, Any]", read))
     if preset is not None:
         model = TrainerConfig(model=MODEL_PRESETS[preset]).to_dict()["model"]
         raw = merge(raw, {"model": model})
@@ -193,13 +190,13 @@ def _run(
     # profiler of machines without a GPU
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from drumline_trainer.launch.local import fork_ranks, run_launched_rank  # noqa: PLC0415
+    from drumline_trainer.launch import local  # noqa: PLC0415 - torch
 
     if isinstance(started, int):
         if config is not None:
             preload(config, ranks=started)
-        return fork_ranks(work, ranks=started)
-    return run_launched_rank(work, launched=started)
+        return local.fork_ranks(work, ranks=started)
+    return local.run_launched_rank(work, launched=started)
 
 
 def _train_rank(
@@ -209,14 +206,14 @@ def _train_rank(
     checkpoint_folder: Path | None,
     losses_file: Path | None,
 ) -> int:
-    from drumline_trainer.rank import rank_main  # noqa: PLC0415
+    from drumline_trainer.rank import rank_main  # noqa: PLC0415 - torch
 
     placement = replace(placement, checkpoint_folder=checkpoint_folder)
     return rank_main(config, placement=placement, losses_file=losses_file)
 
 
 def _bench_rank(placement: Placement, *, options: BenchOptions) -> int:
-    from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415
+    from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415 - torch
 
     return bench_rank(placement, options=options)
 

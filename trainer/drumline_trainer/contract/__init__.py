@@ -1,16 +1,24 @@
-"""What the operator and the pods of a job say to each other. Standard library only.
+"""The contract between the operator and the pods of a job. Standard library only.
 
-Three kinds of words:
+* to a pod: its environment (`Env`)
+* to a job's agents: the signed generation record (`GenerationRecord`) and save notices (`Notice`)
+* from a pod: the agent's status (`AgentStatus`), its termination message (`FinalReport`) and its
+  exit code (`ExitCode`)
 
-* the environment the operator puts into a pod (`Env`),
-* the signed generation record the operator pushes to a job's agents (`GenerationRecord`),
-* what comes back: the agent's status (`AgentStatus`), the last words of a pod
-  (`FinalReport`, its termination message) and the exit codes (`ExitCode`).
-
-Everything that comes back is tenant input to the operator: `AgentStatus.parse` and
-`FinalReport.parse` bound its size before parsing it, check every type, and raise `ContractError`.
+What comes from a pod is tenant input to the operator: `AgentStatus.parse` and `FinalReport.parse`
+bound its size before parsing it, check every type, and raise `ContractError`.
 """
 
+from drumline_trainer.contract.environment import (
+    AGENT_PORT,
+    GANG_FOLDER,
+    SIGNATURE_HEADER,
+    STORE_PORT,
+    STORE_PORTS,
+    TOKEN_FILE,
+    Env,
+)
+from drumline_trainer.contract.exit_codes import ExitCode
 from drumline_trainer.contract.incidents import (
     MAX_CAUSE_CHARS,
     FaultClass,
@@ -21,6 +29,7 @@ from drumline_trainer.contract.json_fields import (
     MAX_FIGURE,
     ContractError,
 )
+from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
     Notice,
     NoticeAnswer,
@@ -44,18 +53,6 @@ from drumline_trainer.contract.status import (
     FinalReport,
     Progress,
     SilentMember,
-)
-from drumline_trainer.contract.words import (
-    AGENT_PORT,
-    GANG_FOLDER,
-    SIGNATURE_HEADER,
-    STORE_PORT,
-    STORE_PORTS,
-    TOKEN_FILE,
-    Env,
-    ExitCode,
-    host_name,
-    pod_name,
 )
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A fault and the recovery from it, as the agents write it down."""
+"""A fault and the recovery from it, as the agents record it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ MAX_CAUSE_CHARS: Final = 512
 
 
 class FaultClass(StrEnum):
-    """Who answers for a fault; each has a budget of its own."""
+    """What a fault is charged to; each class has its own budget."""
 
     APPLICATION = "Application"
     """The training code raised, or died by a signal of its own."""
     OUT_OF_MEMORY = "OutOfMemory"
     HANG = "Hang"
-    """Silent while the others waited for it."""
+    """A rank was silent while all others waited for it."""
     INFRASTRUCTURE = "Infrastructure"
     """A pod, a node or a link was lost."""
     PREEMPTION = "Preemption"
-    """Gave way on request; never charged."""
+    """Preempted; never charged."""
 
 
 class RestoreTier(StrEnum):
-    """Where the state came from that training went on from."""
+    """Where the restored state came from."""
 
     MEMORY = "Memory"
     """Snapshots in the memory of the pods that took them."""
@@ -49,35 +49,35 @@ class Incident:
     generation: int
     attempt: int
     fault_class: FaultClass
-    """The culprit's."""
+    """Of the root cause."""
     also: tuple[FaultClass, ...] = ()
-    """Classes of other faults that this recovery recovers from: each has its own budget."""
+    """Classes of other faults of the same recovery: each has its own budget."""
     cause: str
     """One sentence; at most 512 characters."""
     culprit_index: int | None = None
-    """None: only consequences were seen."""
+    """Member with the root cause; None: only consequences are known."""
     culprit_rank: int | None = None
     fault_at: float
-    """When the culprit failed, as well as it is known: its last sign of life at the latest."""
+    """When the root cause struck, as far as known: at the latest the rank's last heartbeat."""
     detected_at: float
     decided_at: float | None = None
-    """When the new membership was settled."""
+    """When the new membership was decided."""
     replaced_at: float | None = None
-    """When the missing process or pod stood ready."""
+    """When the missing process or pod was ready."""
     joined_at: float | None = None
-    """When all ranks had met again."""
+    """When all ranks had joined again."""
     restored_at: float | None = None
     first_step_at: float | None = None
     """When the first step after the restore was finished."""
     failed_step: int = 0
     """Steps finished when the fault struck."""
     restored_step: int = 0
-    """Step training went on from; `failed_step - restored_step` steps were done twice."""
+    """Step that was restored; `failed_step - restored_step` steps were done twice."""
     tier: RestoreTier | None = None
 
     @property
     def fault_classes(self) -> tuple[FaultClass, ...]:
-        """Each class that has a part in it, once."""
+        """Each fault class of the recovery, once."""
         return tuple(dict.fromkeys((self.fault_class, *self.also)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Asking a gang to save at the next step boundary, and its answer."""
+"""Save notices (spot, maintenance, preemption): save at the next step boundary. And the answer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Notice:
     deadline: float
     """Seconds since the epoch: the answer is of use until then."""
     leave: bool
-    """Exit with PREEMPTED once the checkpoint is committed; else go on training."""
+    """Exit with PREEMPTED once the checkpoint is committed; else continue to train."""
     withdraw: bool = False
-    """Take the notice with this id back, if nobody has acted on it yet."""
+    """Withdraw the notice with this id, unless the ranks have acted on it."""
 
     def encode(self) -> bytes:
         """JSON bytes: what is sent and signed."""
@@ -43,14 +43,14 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeAnswer:
-    """What became of the newest notice: reading it changes nothing, so it may be read again."""
+    """The answer to the newest notice; it may be read any number of times."""
 
     id: str
     step: int | None = None
     """The step whose checkpoint is committed and verified on request; None while under way."""
     digest: str = ""
     error: str = ""
-    """Why it could not be saved; empty while all is well."""
+    """Why it could not be saved; empty where it could."""
 
 
 def notice_answer(item: object) -> NoticeAnswer | None:

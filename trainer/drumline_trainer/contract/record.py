@@ -1,4 +1,4 @@
-"""The signed generation record: who belongs to a job's gang, and where it goes on from."""
+"""The signed generation record: the members of a job's gang, and the checkpoint it restores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Member:
     ranks: int
     """Processes in this pod; its first global rank is the sum over lower indices."""
     node: str = ""
-    """The machine it runs on: copies of its snapshots belong on another one."""
+    """The node it runs on: copies of its snapshots belong on another node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
@@ -48,7 +48,7 @@ class GenerationRecord:
     """By `FaultClass`: restarts in place that may still happen in this generation. A class that is
     not listed has no limit."""
     hang_timeout_seconds: float | None = None
-    """When all ranks wait in the same place, nobody is to blame: all restart after this long."""
+    """Where all ranks are silent in the same position, all restart after this long."""
 
     @property
     def store_member(self) -> Member:

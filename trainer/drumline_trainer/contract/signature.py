@@ -1,4 +1,4 @@
-"""How a message shows that it comes from somebody with the job's token."""
+"""Signatures: a message comes from a holder of the job's token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes back from the agents: status while they live, the final report of a pod."""
+"""What agents report: their status while they run, and the final report of a pod."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_WAIT_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilentMember:
-    """A member that has not been heard."""
+    """A member whose heartbeats are missing."""
 
     index: int
     seconds: float
 
 
 class AgentPhase(StrEnum):
-    """Where an agent stands with its generation."""
+    """Phase of an agent in its generation."""
 
     WAITING = "waiting"
     """Ready, no record yet."""
@@ -42,7 +42,7 @@ class AgentPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far training is. `step` counts finished optimizer steps."""
+    """Progress of training. `step` counts finished optimizer steps."""
 
     step: int = 0
     total_steps: int = 0
@@ -81,15 +81,15 @@ class AgentStatus:
     phase: AgentPhase
     progress: Progress
     version: int = 0
-    """Raised whenever something changed that the operator waits for; see `since`."""
+    """Rises whenever something changes that the operator waits for; see `since`."""
     silent: tuple[SilentMember, ...] = ()
-    """Members this agent should hear and has not heard lately."""
+    """Members whose heartbeats this agent misses."""
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
     notice: NoticeAnswer | None = None
 
     def encode(self) -> bytes:
-        """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents make room."""
+        """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
         whole = asdict(self)
         while True:
             text = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -128,14 +128,14 @@ class AgentStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalReport:
-    """A pod's termination message: how far it came and, if it failed, why."""
+    """A pod's termination message: its progress and, if it failed, the reason."""
 
     progress: Progress
     error: str = ""
     """Rank and last line of the error, cut to 1,024 characters; empty on success."""
     failed_rank: int | None = None
     fault_class: FaultClass | None = None
-    """Class of that error, where the agent gave up recovering from it; None on success."""
+    """Class of that error, where the agent could not recover from it; None on success."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""

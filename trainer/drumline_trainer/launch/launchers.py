@@ -1,12 +1,12 @@
-"""Who started this process, and as which rank: one table of launchers, one function that reads it.
+"""Detects the launcher that started this process, and the rank that it assigned.
 
-A launcher tells its processes who they are by environment variables; each has names of its own.
-`LAUNCHERS` lists them, the most specific first: mpirun in a Slurm job inherits Slurm's variables,
-with the rank of the daemon that started it; a batch script has variables of its job, yet is no rank
-of anything (so Slurm is known by those that srun alone sets, and PBS by WORLD_SIZE beside its own).
+A launcher assigns ranks by environment variables; each has its own names. `LAUNCHERS` lists them,
+the most specific first: mpirun in a Slurm job inherits Slurm's variables, with the rank of the
+daemon that started it; a batch script has the variables of its job, but is not a rank (so Slurm is
+detected by variables that only srun sets, and PBS by WORLD_SIZE beside its own).
 
-Pure: environment in, `Launched` out, or a sentence that says which variable is at fault. Our own
-agent is not in the table: it forks its ranks and hands them a `Placement`.
+Pure: environment in, `LaunchedRank` out, or an error that names the variable. Our own agent is not
+in the table: it forks its ranks and gives them a `Placement`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.contract.words import STORE_PORT
+from drumline_trainer.contract import STORE_PORT
 from drumline_trainer.launch.nodelist import (
     first_compute_host,
     first_in_nodelist,
@@ -24,8 +24,11 @@ from drumline_trainer.launch.nodelist import (
     port_part,
     tasks_of,
 )
+from drumline_trainer.rank_protocol.placement import Placement
 
 Environment = Mapping[str, str]
+RankProgram = Callable[[Placement], int]
+"""The program of a rank; returns an exit code of the contract."""
 LOOPBACK = "127.0.0.1"
 PORT_VARIABLE = "DRUMLINE_MASTER_PORT"
 """Overrides the port that the launcher gives or that is derived from the job."""
@@ -36,11 +39,11 @@ DERIVED_PORTS = range(20000, 29000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """One way to be started. Of several names the first that is set counts."""
+    """One launcher. Of several variables the first that is set counts."""
 
     name: str
     known_by: tuple[str, ...]
-    """All of these are set."""
+    """It is this launcher where all of these are set."""
     rank: tuple[str, ...]
     world_size: tuple[str, ...]
     local_rank: tuple[str, ...] = ("LOCAL_RANK",)
@@ -53,7 +56,7 @@ class Launcher:
     job: tuple[str, ...] = ()
     """Tell runs apart that share hosts: the port is derived from them where none is given."""
     attempt: tuple[str, ...] = ()
-    """How often the launcher started this run anew."""
+    """How often the launcher has restarted this run."""
 
 
 LAUNCHERS = (
@@ -148,7 +151,7 @@ _READ_HOST: dict[str, Callable[[str], str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedRank:
-    """What a launcher said about this process."""
+    """The rank that a launcher assigned to this process."""
 
     launcher: str
     rank: int
@@ -163,13 +166,13 @@ class LaunchedRank:
     """The launcher itself serves the store there; else rank 0 does."""
 
     @property
-    def on_one_node(self) -> bool:
+    def single_node(self) -> bool:
         """Whether all ranks are on this machine."""
         return self.local_world_size == self.world_size
 
 
 def detect_launcher(environment: Environment) -> LaunchedRank | None:
-    """Who this process is; None where no launcher started it.
+    """The rank of this process; None where no launcher started it.
 
     Raises:
         ConfigError: a variable is missing, is no number, or contradicts another.
@@ -203,14 +206,14 @@ class _Reading:
             world_size=world_size,
             local_rank=local_rank,
             local_world_size=local_world_size,
-            address=self._address(one_node=local_world_size == world_size),
+            address=self._address(single_node=local_world_size == world_size),
             port=self._port(),
             attempt=self._number(row.attempt, default=0),
             store_served=served and PORT_VARIABLE not in self.environment,
         )
 
-    def _address(self, *, one_node: bool) -> str:
-        if one_node or self.environment.get("MASTER_ADDR"):
+    def _address(self, *, single_node: bool) -> str:
+        if single_node or self.environment.get("MASTER_ADDR"):
             return self.environment.get("MASTER_ADDR") or LOOPBACK
         variable = self._first_set(self.row.address)
         if variable is None:
@@ -221,10 +224,10 @@ class _Reading:
         try:
             return _READ_HOST.get(variable, str)(self.environment[variable])
         except (ValueError, IndexError) as error:
-            raise self._error(f"{self._said((variable,))} names no host") from error
+            raise self._error(f"{self._assignment((variable,))} names no host") from error
 
     def _port(self) -> int:
-        """Given, or derived: all ranks find the same one without asking each other."""
+        """Given, or derived from the job: the same on all ranks."""
         variable = self._first_set((PORT_VARIABLE, "MASTER_PORT", *self.row.port))
         if variable is None:
             parts = [self.environment[name] for name in self.row.job if name in self.environment]
@@ -232,7 +235,7 @@ class _Reading:
             return DERIVED_PORTS[place] if parts else STORE_PORT
         text = port_part(self.environment[variable])
         if not text.isdecimal() or int(text) not in _PORTS:
-            raise self._error(f"{self._said((variable,))} gives no port from 1 to 65535")
+            raise self._error(f"{self._assignment((variable,))} gives no port from 1 to 65535")
         return int(text)
 
     def _local_world_size(self) -> int:
@@ -244,31 +247,33 @@ class _Reading:
         try:
             return tasks_of(self.environment["SLURM_STEP_TASKS_PER_NODE"])[node]
         except (ValueError, IndexError) as error:
-            said = f"{self._said(names)} does not say how many ranks node {node} has"
-            raise self._error(said) from error
+            message = f"{self._assignment(names)} does not say how many ranks node {node} has"
+            raise self._error(message) from error
 
     def _number(self, names: tuple[str, ...], *, default: int | None = None) -> int:
         variable = self._first_set(names)
         if variable is None and default is not None:
             return default
         if variable is None:
-            raise self._error(f"{names[0]} is not set, though {self._said(self.row.known_by)} is")
+            raise self._error(
+                f"{names[0]} is not set, though {self._assignment(self.row.known_by)} is"
+            )
         if not self.environment[variable].isdecimal():
-            raise self._error(f"{self._said(names)} is no number")
+            raise self._error(f"{self._assignment(names)} is no number")
         return int(self.environment[variable])
 
     def _contradiction(self, small: tuple[str, ...], large: tuple[str, ...]) -> ConfigError:
-        return self._error(f"{self._said(small)} contradicts {self._said(large)}")
+        return self._error(f"{self._assignment(small)} contradicts {self._assignment(large)}")
 
-    def _said(self, names: tuple[str, ...]) -> str:
-        """The variable that counted, as `NAME=value`."""
+    def _assignment(self, names: tuple[str, ...]) -> str:
+        """The variable that is set, as `NAME=value`."""
         variable = self._first_set(names)
         return (
             f"{names[0]} unset" if variable is None else f"{variable}={self.environment[variable]}"
         )
 
     def _first_set(self, names: tuple[str, ...]) -> str | None:
-        """An empty value is as good as none."""
+        """The first variable with a value; an empty value counts as unset."""
         return next((name for name in names if self.environment.get(name)), None)
 
     def _error(self, sentence: str) -> ConfigError:

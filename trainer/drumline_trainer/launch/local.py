@@ -1,7 +1,7 @@
 """Ranks without an agent: several processes on this machine, or one that a launcher started.
 
-What a rank does is a function of its `Placement` that returns an exit code: training is one,
-measuring collectives another.
+The program of a rank is a function of its `Placement` that returns an exit code: training, or
+measuring collectives.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from ipaddress import ip_address
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
+from typing import cast
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host import prctl
-from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank
+from drumline_trainer.launch.launchers import LOOPBACK, PORT_VARIABLE, LaunchedRank, RankProgram
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
-
-RankProgram = Callable[[Placement], int]
-"""The whole of a rank: gives an exit code of the contract."""
 
 
 def fork_ranks(work: RankProgram, *, ranks: int) -> int:
@@ -59,15 +56,17 @@ def fork_ranks(work: RankProgram, *, ranks: int) -> int:
         del store
         for process in processes:
             process.terminate()
-        for process in processes:  # only now: who outlives a peer complains of it
+        for (
+            process
+        ) in processes:  # after all were terminated: a rank that outlives a peer logs errors
             process.join()
 
 
 def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
-    """Be the rank that a launcher started; rank 0 serves the store unless the launcher does.
+    """Run as the rank that a launcher started; rank 0 serves the store unless the launcher does.
 
     Raises:
-        ConfigError: rank 0 cannot listen where the others will look for it.
+        ConfigError: rank 0 cannot listen on the address that the others connect to.
     """
     store = None
     if launched.rank == 0 and not launched.store_served:
@@ -80,7 +79,7 @@ def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
         store_host=launched.address,
         store_port=launched.port,
         attempt=launched.attempt,
-        address=LOOPBACK if launched.on_one_node else "",
+        address=LOOPBACK if launched.single_node else "",
     )
     code = work(placement)
     del store
@@ -90,10 +89,11 @@ def run_launched_rank(work: RankProgram, *, launched: LaunchedRank) -> int:
 def _listen(launched: LaunchedRank) -> socket.socket:
     address, port = launched.address, launched.port
     try:
-        if not launched.on_one_node:
-            found = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
-            # Debian's /etc/hosts gives a machine's own name to loopback: nobody else gets there
-            address = "0.0.0.0" if ip_address(found).is_loopback else found  # noqa: S104
+        if not launched.single_node:
+            resolved = str(socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0])
+            # Debian's /etc/hosts maps the host's own name to loopback, which others cannot reach
+            loopback = ip_address(resolved).is_loopback
+            address = "0.0.0.0" if loopback else resolved  # noqa: S104 - the ranks are remote
         return listen(port, address=address)
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]  # Python adds the address
@@ -104,17 +104,19 @@ def _listen(launched: LaunchedRank) -> socket.socket:
 
 
 def _rank_process(work: RankProgram, placement: Placement, launcher: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher too, which ends us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the launcher too, which terminates the ranks
     prctl.die_with_parent(launcher)
     sys.exit(work(placement))
 
 
 def _first_failure(processes: list[ForkProcess]) -> int:
-    """Wait until all ended well or one did not."""
+    """Wait until all have succeeded or one has failed. Returns its exit code."""
     running = {process.sentinel: process for process in processes}
     while running:
         for sentinel in wait(list(running)):
-            process = running.pop(sentinel)  # pyright: ignore[reportArgumentType]
+            process = running.pop(cast("int", sentinel))  # a sentinel is a descriptor
             process.join()
             if process.exitcode:
                 return process.exitcode if process.exitcode > 0 else ExitCode.APPLICATION

@@ -1,4 +1,4 @@
-"""Which hosts a scheduler's variables name, in the order of its nodes. Pure text; no I/O."""
+"""Parses the host lists of batch schedulers, in the order of their nodes. Pure; no I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def hosts_of(nodelist: str) -> tuple[str, ...]:
 
 
 def _expand(part: str) -> Iterator[str]:
-    """All hosts of one name with any number of brackets; the first bracket counts slowest."""
+    """All hosts of one name with any number of brackets; the first bracket varies slowest."""
     bracket = _BRACKETS.search(part)
     if bracket is None:
         if not part or "[" in part or "]" in part:
@@ -42,10 +42,10 @@ def tasks_of(counts: str) -> tuple[int, ...]:
     """
     tasks: list[int] = []
     for part in counts.split(","):
-        found = _REPEATED.fullmatch(part)
-        if found is None:
+        match = _REPEATED.fullmatch(part)
+        if match is None:
             raise ValueError(f"{part!r} is not a number of tasks")
-        tasks += [int(found[1])] * int(found[2] or 1)
+        tasks += [int(match[1])] * int(match[2] or 1)
     return tuple(tasks)
 
 

@@ -1,8 +1,8 @@
-"""What a run's ranks import on top of torch, imported once in the process they are forked from.
+"""Imports what ranks need on top of torch, once in the process they are forked from.
 
-FSDP2, torch's pipeline schedules and recomputing import torch's compiler, which takes two thirds of
-the time of torch itself. A run that uses none of them does without; one that does should not do it
-in every rank.
+FSDP2, torch's pipeline schedules and recomputation import torch's compiler, which takes two thirds
+of the time of torch itself. A run that uses none of them does not import it; a run that does should
+not import it in every rank.
 """
 
 from __future__ import annotations

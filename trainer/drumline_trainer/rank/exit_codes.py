@@ -19,11 +19,11 @@ _PEER_LOST_WORDS = (
     "ncclremoteerror",
     "timed out waiting",
 )
-"""Gloo and NCCL raise plain RuntimeErrors: their words are all there is to go by."""
+"""Gloo and NCCL raise plain RuntimeErrors: only their messages tell a lost peer."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """What an exception out of `run_rank` means to the operator."""
+    """The exit code of an exception out of `run_rank`."""
     match error:
         case ConfigError():
             return ExitCode.CONFIG

@@ -1,12 +1,12 @@
-"""One rank process: join the others, train, leave with an exit code that says what happened.
+"""The program of one rank: join the other ranks, train, end with an exit code of the contract.
 
-Made for a child forked from a process that has imported torch and done nothing else with it: the
-process group, CUDA and compute threads all begin here.
+It runs in a child forked from a process that has imported torch and done nothing else with it: the
+process group, CUDA and compute threads are all initialized here.
 
 The rendezvous store lives in another process (`serve_store`), so no rank's death takes it away.
 
-With an agent (`Control`) a rank outlives its peers: it leaves what is left of the gang, says so,
-and trains on in the same process under the placement it gets then. Without one it ends.
+With an agent (`Control`) a rank outlives its peers: it leaves the broken gang, reports `Quiesced`
+and continues in the same process under the placement it gets then. Without an agent it ends.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ def run_rank(
     Args:
         config: the same for all ranks.
         placement: which rank this is and where the store answers.
-        heartbeat: receives all that the rank says about itself; must not block.
-        control: what the agent wants; None where there is no agent.
+        heartbeat: receives all messages of the rank; must not block.
+        control: orders of the agent; None where there is no agent.
         losses_file: where rank 0 writes every step's loss; by default beside the checkpoints.
         write: receives progress lines on rank 0; standard output by default.
 
     Raises:
-        Whatever ended the run; `exit_code_of` tells what it means.
+        Any error that ended the run; `exit_code_of` gives its exit code.
     """
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
     device = device_of_rank(placement.local_rank)
@@ -87,7 +87,7 @@ def run_rank(
         instruments=instruments,
     )
     _make_deterministic()
-    gc.freeze()  # 300,000 objects of imported modules: looking at them takes longer than to rejoin
+    gc.freeze()  # 300,000 objects of imported modules: collecting takes longer than joining
     if control is None:
         try:
             _train(config, reporter=reporter, device=device)
@@ -187,7 +187,7 @@ def _make_deterministic() -> None:
     os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
     torch.set_deterministic_debug_mode("error")
     # every tensor we make is filled anyway
-    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue] - missing in torch's stubs
 
 
 def _peak_flops(device: torch.device) -> float | None:

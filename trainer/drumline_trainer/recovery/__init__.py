@@ -1,1 +1,1 @@
-"""What lets a rank outlive its peers: orders from the agent, snapshots, and joining again."""
+"""Recovery in the rank's process: rendezvous, leaving a broken gang, snapshots, checkpoints."""

@@ -1,14 +1,15 @@
-"""Leaving a broken set of collectives without leaving the process.
+"""Leaving broken collectives without ending the process.
 
-Nothing here waits for a peer. A Gloo operation that waits for a silent peer cannot be called off by
-torch (its `abort` frees nobody), but it fails at once when its connection ends: `sever` ends the
-connections of this process, and the peers that wait for us see them end too. NCCL's communicators
-are aborted. Both may be called from another thread than the one that waits.
+Nothing here waits for a peer. torch cannot cancel a Gloo operation that waits for a silent peer
+(its `abort` has no effect on it), but the operation fails at once when its connection is closed:
+`close_connections` closes those of this process, which also ends the waits of its peers. NCCL's
+communicators are aborted. Both may be called from another thread than the one that waits.
 
-Gloo has a hole: an operation whose bytes are on the way when its connection ends is told nothing
-and waits until its own timeout, minutes later, in us or in the peer. So a connection is ended only
-once nothing has moved on it for a moment: what is on the way arrives, and what still waits then
-waits for a peer that has not begun. Who never falls silent is cut off after `PATIENCE_SECONDS`.
+Gloo has a gap: an operation whose bytes are in flight when its connection is closed gets no error
+and waits until its own timeout, minutes later, here or in the peer. So a connection is closed only
+once no byte has moved on it for a moment: bytes in flight arrive, and an operation that still waits
+then waits for a peer that has not begun. A connection that never falls silent is closed after
+`PATIENCE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ import torch
 import torch.distributed as dist
 
 PATIENCE_SECONDS = 2.0
-"""How long a connection may go on carrying bytes before it is ended all the same."""
+"""How long a connection may carry bytes before it is closed all the same."""
 _QUIET_MILLISECONDS = 20
 _LOOK_SECONDS = 0.01
 _LAST_SENT, _LAST_RECEIVED = 44, 52
 """Offsets in the kernel's `struct tcp_info` of milliseconds since data went and came, 32 bits."""
-_ONE_AT_A_TIME = threading.Lock()
+_ABORT_LOCK = threading.Lock()
 
 
 def abort_collectives(device: torch.device, *, force: bool = False) -> None:
-    """Make the collectives and waits for the store of this process fail that cannot go on.
+    """Fail the collectives and store operations of this process that wait for a peer.
 
     Args:
         device: decides the backend.
@@ -49,7 +50,7 @@ def abort_collectives(device: torch.device, *, force: bool = False) -> None:
 
 
 def leave_membership(device: torch.device) -> None:
-    """Forget all process groups, and what the abandoned step left behind."""
+    """Destroy all process groups, and free what the abandoned step has allocated."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
     abort_collectives(device)
     while not close_connections(force=time.monotonic() >= patient_until):
@@ -58,14 +59,15 @@ def leave_membership(device: torch.device) -> None:
         dist.destroy_process_group()
     # Groups are named by a count, in the keys of the store too. Joining that failed half-way has
     # raised it, and torch takes it back only with a group that it destroys.
-    dist.distributed_c10d._world.group_count = 0  # noqa: SLF001
+    world = dist.distributed_c10d._world  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
+    world.group_count = 0
     gc.collect()  # models and their hooks refer to each other in circles
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def close_connections(*, force: bool) -> bool:
-    """End the TCP connections of this process; a rank has none but to its peers and the store.
+    """Close the TCP connections of this process: those to its peers and the store.
 
     Args:
         force: also those on which bytes are moving.
@@ -82,17 +84,17 @@ def close_connections(*, force: bool) -> bool:
 
 
 def close_connection(descriptor: int, *, force: bool) -> bool:
-    """End a TCP connection, unless bytes are moving on it.
+    """Close a TCP connection, unless bytes are moving on it.
 
     Args:
-        descriptor: of anything; what is no TCP connection needs no end.
+        descriptor: of anything; only a TCP connection is closed.
         force: whether or not bytes are moving.
 
     Returns:
-        False if it goes on.
+        False if it is still open.
 
     Raises:
-        OSError: it is no socket, or not connected.
+        OSError: it is not a socket, or not connected.
     """
     with _duplicate(descriptor) as connection:
         if connection.family not in (socket.AF_INET, socket.AF_INET6):
@@ -106,7 +108,7 @@ def close_connection(descriptor: int, *, force: bool) -> bool:
 
 
 def _duplicate(descriptor: int) -> socket.socket:
-    """The socket; the descriptor stays its owner's to close."""
+    """The socket; the owner still closes its descriptor."""
     duplicate = os.dup(descriptor)
     try:
         return socket.socket(fileno=duplicate)
@@ -126,6 +128,7 @@ def _moving(connection: socket.socket) -> bool:
 def _abort_communicators() -> None:
     # Not run on more than one GPU so far. Aborting is unilateral and does not wait for peers, which
     # destroying a communicator with work under way would.
-    with _ONE_AT_A_TIME:
+    with _ABORT_LOCK:
         if dist.is_initialized():
-            dist.distributed_c10d._abort_process_group()  # noqa: SLF001 - torch has no public way
+            abort = dist.distributed_c10d._abort_process_group  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - torch has no public way
+            abort()

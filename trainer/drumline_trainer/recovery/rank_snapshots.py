@@ -1,8 +1,9 @@
 """Snapshots of this rank's shards in the memory of its pod, taken between steps.
 
 Training stands still only while the shards are copied to a host buffer; a thread digests the copy
-and writes the file (`snapshot_files`) while the next steps run. How often that happens follows from
-what it costs (`pace`), and all ranks agree on it, so that their files are of the same steps.
+and writes the file (`rank_protocol.snapshot_file`) while the next steps run. The interval follows
+from the cost (`snapshot_interval`); all ranks adopt the same, so their files are of the same
+steps.
 
 A snapshot fits only the rank, the number of ranks and the configuration it was taken with.
 """
@@ -73,7 +74,7 @@ class RankSnapshots:
             tell: called from the writing thread when a file is complete.
         """
         self._shards = {
-            f"{one.name} {one.copy}": one.tensor.detach() for one in slices if one.box.elements
+            f"{part.name} {part.copy}": part.tensor.detach() for part in slices if part.box.elements
         }
         self._head = shard_header(self._shards)
         self._placement = placement
@@ -130,7 +131,7 @@ class RankSnapshots:
         with ExitStack() as stack:
             try:
                 header, body = stack.enter_context(open_snapshot(path))
-                self._refuse_others(header, body, path, step=step)
+                self._check_kind(header, body, path, step=step)
             except SnapshotError as error:
                 own = Rejected(f"rank {self._placement.rank}: {error}")
                 vote = agree(own)
@@ -142,7 +143,7 @@ class RankSnapshots:
             return header
 
     def remove_unusable(self, *, after: int) -> None:
-        """Remove this rank's snapshots of steps after this one, and those that fit no more."""
+        """Remove this rank's snapshots of later steps, gang sizes or configurations."""
         rank = self._placement.rank
         for step in snapshot_steps(self.folder, rank=rank):
             path = snapshot_file(self.folder, rank=rank, step=step)
@@ -161,7 +162,7 @@ class RankSnapshots:
         """What a snapshot must share with this membership."""
         return (self._placement.world_size, self._config)
 
-    def _refuse_others(
+    def _check_kind(
         self, header: SnapshotHeader, body: memoryview, path: Path, *, step: int
     ) -> None:
         fits = (header.world_size, header.config) == self._kind
@@ -170,7 +171,7 @@ class RankSnapshots:
                 f"{path.name}: taken by another rank, at another step, or in another gang size or"
                 " configuration"
             )
-        if body[: len(self._head)] != self._head:
+        if bytes(body[: len(self._head)]) != self._head:
             raise SnapshotError(f"{path.name}: holds other shards")
 
     def _fill(self, body: memoryview) -> None:

@@ -1,9 +1,9 @@
-"""MatrixGather the ranks of one membership: first the store, then each other.
+"""Rendezvous of the ranks of one membership: first with the store, then with each other.
 
-All keys in the store carry the prefix `generation.attempt`, so a rank of an older attempt meets
-nobody. Whatever waits here ends when the connections of this process do (`recovery.abort`), and
-where there is no connection yet it asks now and then whether to go on: a rank is never stuck in a
-gang that will not come together.
+All keys in the store carry the prefix `generation.attempt`, so ranks of different attempts never
+join each other. A wait in here ends when the connections of this process are closed
+(`recovery.abort`); where there is no connection yet, `check` is called in between. So a rank is
+never stuck in a gang that will not be complete.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
 from drumline_trainer.contract import Env
-from drumline_trainer.host.cpus import interface_of
+from drumline_trainer.host.network import interface_of
 from drumline_trainer.preflight import agree
 from drumline_trainer.rank_protocol.placement import Placement
 
 JOIN_TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the store and for the other ranks to join."""
 CONNECT_TIMEOUT = timedelta(seconds=1)
-"""How long one attempt to reach the store may take; then it is asked whether to go on."""
+"""How long one attempt to reach the store may take; then `check` is called."""
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a collective may wait for a silent peer; agents notice hangs earlier by heartbeats."""
 
@@ -43,8 +43,8 @@ def join(
     Args:
         placement: which rank this is and where the store answers.
         device: decides the backend.
-        check: raises once there is no point in joining any more.
-        facts: what all ranks must have alike (`agreement.environment_facts`); None, on all ranks:
+        check: raises once this membership has ended.
+        facts: what must be equal on all ranks (`agreement.environment_facts`); None, on all ranks:
             nothing is compared.
         groups: ranks of this rank's groups (`agreement.groups_of`).
 
@@ -84,12 +84,12 @@ def join(
 
 
 def backend_of(device: torch.device) -> str:
-    """What carries collectives between tensors of this device."""
+    """The backend of collectives for tensors of this device."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 
 def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
-    """A client of the store, as soon as that listens; torch's own waiting cannot be called off."""
+    """A client of the store, as soon as it listens; torch's own wait cannot be cancelled."""
     give_up = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while True:
         check()
@@ -110,7 +110,7 @@ def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:
 
 
 def _wait_for_all(store: PrefixStore, *, world_size: int) -> None:
-    """Go on together: in Gloo's own waiting for a rank that died on the way nothing reaches us."""
+    """Wait for all ranks in the store: Gloo's own wait for a rank that died cannot be cancelled."""
     if store.add("arrived", 1) == world_size:
         store.set("all", "")
     store.wait(["all"], JOIN_TIMEOUT)

@@ -22,7 +22,7 @@ def serve_store(
     Args:
         port: TCP port; 0 lets the kernel choose.
         address: the one address it listens on.
-        ready: told the port once it accepts connections.
+        ready: called with the port once it accepts connections.
 
     Raises:
         OSError: the port is taken or the address is not this machine's.

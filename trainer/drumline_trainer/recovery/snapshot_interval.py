@@ -1,9 +1,12 @@
-"""How often snapshots are taken: as often as they cost no more than their share. No torch.
+"""The interval between snapshots, by their measured cost. No torch.
 
-Two things bound the interval from below: the time training stands still for a snapshot, at most
-`MAX_COST` of the steps between two of them; and the time until its copy has reached a peer, which
-must be over before the next one is taken. It starts at every step and at most doubles each time, so
-that one slow measurement cannot end snapshots for long.
+Two costs bound the interval from below: the time that training stands still for a snapshot, at most
+`MAX_COST` of the steps between two snapshots; and the time until its copy has reached a peer, which
+must be over before the next snapshot is taken. The interval starts at one step and at most doubles
+each time, so that one slow measurement cannot stop snapshots for long. Example:
+
+    step 0.1 s, snapshot costs 0.012 s, copied after 0.3 s
+    -> max(0.012 / 0.03, 0.3) / 0.1 = 4 steps
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ _WEIGHT = 0.3
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotInterval:
-    """Measured on one rank; `wish` is what this rank would have, `agreed` what all do."""
+    """Each rank proposes an interval by its own measurements; all adopt the longest."""
 
     fixed: int | None = None
-    """An interval that is given and not measured."""
+    """An interval by configuration, which is not measured."""
     every_steps: int = 1
     """Steps from one snapshot to the next, the same on every rank."""
     next_step: int = 0
@@ -44,7 +47,12 @@ class SnapshotInterval:
         self._step = to
 
     def propose(self, *, cost_seconds: float, copy_seconds: float) -> int:
-        """This rank's interval: `cost` is what training lost, `copy` the time until it is safe."""
+        """This rank's interval.
+
+        Args:
+            cost_seconds: training time lost to the newest snapshot.
+            copy_seconds: until a peer had its copy.
+        """
         if self.fixed is not None:
             return self.fixed
         step_seconds = max(self._step_seconds, 1e-9)

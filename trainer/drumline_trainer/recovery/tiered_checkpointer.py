@@ -1,8 +1,8 @@
-"""Every way in which a run is saved, and where it goes on from.
+"""Saves a run to two tiers, memory and storage, and restores it from the best one.
 
 Two kinds of copies: snapshots in memory (`recovery.rank_snapshots`), often and cheap, for the same
 ranks; checkpoints on shared storage (`checkpoint`), rare and durable, for any number of ranks. A
-restore takes the snapshot that the agents found to be whole, else the newest verified checkpoint,
+restore takes the snapshot that the agents chose, else the newest verified checkpoint,
 else nothing: the initial weights.
 
 A checkpoint is written behind training (`checkpoint.background_save`) and committed some steps
@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 
 class PreemptedError(Exception):
-    """The run was saved on request and makes room."""
+    """The run was saved after a notice and leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingPoint:
-    """Where training goes on."""
+    """The state from which training continues."""
 
     step: int
     tier: RestoreTier

@@ -1,4 +1,4 @@
-"""What is saved beside tensors, and what is read from it when training goes on.
+"""The training state beside tensors: the data cursor, loss, loss scale, configuration.
 
 All randomness of a run is a function of the seed and of counters (initial weights by name and
 index, samples by cursor, masks by step), so these are the whole state of its generators.
@@ -39,10 +39,10 @@ def trainer_state(
 
 
 def data_cursor_of(start: StartingPoint) -> int:
-    """Samples consumed so far.
+    """The data cursor: samples consumed so far.
 
     Raises:
-        CorruptCheckpointError: what was restored is intact but was written by something else.
+        CorruptCheckpointError: what was restored is intact but of another program.
     """
     cursor = start.trainer.get("cursor")
     if not isinstance(cursor, int) or cursor < 0:
@@ -54,7 +54,7 @@ def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
     """The scale of the next step.
 
     Raises:
-        CorruptCheckpointError: what was restored is intact but was written by something else.
+        CorruptCheckpointError: what was restored is intact but of another program.
     """
     try:
         return LossScale.of(config, start.trainer)
@@ -65,7 +65,7 @@ def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
 def report_start(
     start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: RunReporter
 ) -> None:
-    """Say where training goes on, and whether the samples still mean the same text."""
+    """Report where training continues, and whether the samples are still the same text."""
     saved = start.trainer
     reporter.begin(
         start.step,

@@ -8,7 +8,7 @@ behind all others:
     rank 1 at (7, 0, forward)    silent for 5 s   <- behind: it hangs
 
 Among ranks in the same position the kernel's evidence may tell them apart: stopped, or busy while
-the others wait. Where nothing tells them apart (a dead link, say) the gang is stalled and can only
+the others wait. Where nothing does (a dead link, say) the gang is stalled and can only
 be restarted as a whole, much later. A rank that is behind but moves is slow and does not hang: it
 ends the silence of the gang each time.
 """
@@ -64,7 +64,7 @@ def detect_hang(views: Sequence[RankView]) -> Hung | Stalled | Moving:
 
 
 def _suspects(views: Sequence[RankView]) -> list[RankView]:
-    """The ranks behind all others; of several, those that the kernel's evidence singles out."""
+    """The ranks behind all others; of several, the ones that the kernel's evidence singles out."""
     hindmost = min(view.position for view in views if not view.done)
     behind = [view for view in views if view.position == hindmost and not view.done]
     for evidence in (ProcessEvidence.STOPPED, ProcessEvidence.BUSY):

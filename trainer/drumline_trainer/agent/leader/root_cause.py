@@ -1,9 +1,9 @@
 """The root cause of a failed attempt, and the incident that is recorded; pure.
 
 A rank that dies takes its peers with it: their collectives fail, sometimes before its own exit is
-seen. So consequences are told apart from causes, and of several causes one is the root cause. The
-others are named beside it, and each fault class among them is counted once per recovery, as budgets
-are of recoveries. Example:
+seen. So consequences are distinguished from causes, and of several causes one is the root cause.
+The others are named beside it, and each fault class among them is counted once per recovery, as
+budgets are of recoveries. Example:
 
     rank 3: lost its peers (consequence)   at 10.00
     rank 1: ValueError (Application)       at 10.02   <- root cause

@@ -1,0 +1,22 @@
+"""Exit codes of ranks and pods."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of a rank and of its pod; the operator maps them to failure classes."""
+
+    OK = 0
+    """The work is done."""
+    APPLICATION = 1
+    """The training code raised: restarted within the budget."""
+    CONFIG = 64
+    """The configuration can never work: not restarted."""
+    CORRUPT_CHECKPOINT = 65
+    """No checkpoint of those on storage verifies: not restarted, nothing is overwritten."""
+    PEER_LOST = 75
+    """Another member of the gang was lost: charged to infrastructure."""
+    PREEMPTED = 77
+    """Ended after a notice, with an acknowledged checkpoint."""
