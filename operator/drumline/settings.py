@@ -141,7 +141,7 @@ class _Reader:
         if not isinstance(parsed, list):
             raise SettingsError("DRUMLINE_METRICS_FROM: must be a JSON list")
         peers = cast("list[object]", parsed)
-        if not all(isinstance(peer, dict) and peer for peer in peers):
+        if not all(isinstance(peer, dict) and peer != {} for peer in peers):
             raise SettingsError(
                 "DRUMLINE_METRICS_FROM: every peer must be an object with a selector"
             )

@@ -44,7 +44,7 @@ class Crash(Exception):  # noqa: N818 - an event, no error
 
 
 class Conflict(Exception):  # noqa: N818 - as the API calls it
-    """The status was written by somebody else since it was read."""
+    """The status was written by another client since it was read."""
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 Nothing here decides anything; it plays what can happen. Each node has room for one pod. A *dead*
 node does nothing any more and its agents are silent; its pods stay until the node is removed or
-boots again. Agents train while the gang they were told of is whole and alive.
+boots again. Agents train while all members of their generation record are alive.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class World:
         return True
 
     def take_notice(self, notice: Notice) -> bool:
-        """The agents take a notice, or its withdrawal while nobody has acted on it."""
+        """The agents take a notice, or its withdrawal if no agent has acted on it."""
         if self.gang is None:
             return False
         if notice.withdraw:
@@ -118,7 +118,9 @@ class World:
             return
         self.faults[fault_class] += 1
         attempts = [
-            one.attempt for one in self.incidents if one.generation == self.record.generation
+            incident.attempt
+            for incident in self.incidents
+            if incident.generation == self.record.generation
         ]
         self.incidents += (
             Incident(
@@ -186,7 +188,7 @@ class World:
             self._change(pod, replace(pod, end=ended))
 
     def delete(self, pod: PodFacts) -> None:
-        """Somebody deletes the pod: one that runs has its grace period, others go at once."""
+        """The pod is deleted: a running pod has its grace period, others are removed at once."""
         if pod.end is None and (pod.ip or pod.node in self.dead):
             self._change(pod, replace(pod, terminating=True, ready=False))
         else:
@@ -209,7 +211,7 @@ class World:
             self.pods.pop(pod.name)
 
     def threaten(self, node: str, *, deadline: float | None) -> None:
-        """Somebody announces the node's end."""
+        """The disruption of the node is announced."""
         self.threatened[node] = NodeDisruption(
             node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=deadline
         )

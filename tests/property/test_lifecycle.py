@@ -188,7 +188,7 @@ class Faults(RuleBasedStateMachine):
         self.model.leave_node(self.pod(which))
 
     @rule(index=st.none() | st.integers(0, 2))
-    def the_server_fails_to_create_one_of_them(self, index: int | None) -> None:
+    def the_server_fails_to_create_a_pod(self, index: int | None) -> None:
         self.model.uncreatable = index
 
     @rule(wanted=st.booleans())
@@ -261,7 +261,7 @@ def pods_of(model: Model) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("loss", ["deleted", "node dies", "node boots"])
-def test_a_replacement_costs_one_pod_and_three_writes(loss: str) -> None:
+def test_a_replacement_costs_a_single_pod_and_three_writes(loss: str) -> None:
     """The fourth tells how the recovery went, once the agents know it."""
     model = a_running_model(nodes=3)
     before = pods_of(model)
@@ -299,7 +299,7 @@ def test_a_preemption_costs_two_writes_and_two_more_when_the_job_is_back() -> No
     assert (model.writes["status"], model.writes["pod"], model.writes["child"]) == (4, 3, 0)
 
 
-def test_a_node_that_is_about_to_go_costs_one_pod_and_four_writes() -> None:
+def test_an_announced_disruption_costs_a_single_pod_and_four_writes() -> None:
     model = a_running_model(nodes=3)
     model.threaten(NODES[1], deadline=model.now + 120)
     for _ in range(4):

@@ -638,7 +638,7 @@ def rules(node: Any) -> Iterator[dict[str, str]]:
         yield from rules(below)
 
 
-@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
 def test_every_rule_refuses_something_in_the_table(definition: Definition) -> None:
     said = [bad.fix for bad in TABLE]
     silent = [

@@ -52,7 +52,11 @@ def test_the_api_server_accepts_every_object(helm: Helm, kubectl: Kubectl, names
     rendered = helm("template", "drumline", CHART, "-n", namespace, "--set=replicas=2")
     apply = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
     accepted = kubectl(*apply, "-f", "-", "-o", "name", stdin=rendered).split()
-    assert len(accepted) == len([found for found in yaml.safe_load_all(rendered) if found]) == 19
+    assert (
+        len(accepted)
+        == len([manifest for manifest in yaml.safe_load_all(rendered) if manifest])
+        == 19
+    )
 
 
 def test_the_operators_pod_passes_restricted_pod_security(
@@ -60,9 +64,9 @@ def test_the_operators_pod_passes_restricted_pod_security(
 ) -> None:
     rendered = helm("template", "drumline", CHART, "-n", namespace)
     (template,) = [
-        found["spec"]["template"]
-        for found in yaml.safe_load_all(rendered)
-        if found and found["kind"] == "Deployment"
+        manifest["spec"]["template"]
+        for manifest in yaml.safe_load_all(rendered)
+        if manifest and manifest["kind"] == "Deployment"
     ]
     spec = {**template["spec"], "serviceAccountName": "default"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "operator"}, "spec": spec}
@@ -70,19 +74,23 @@ def test_the_operators_pod_passes_restricted_pod_security(
     assert kubectl(*create, "-f", "-", stdin=json.dumps(pod)).strip() == "pod/operator"
 
 
-def test_with_the_user_policy_a_job_s_user_is_who_sends_it(
+def test_with_the_user_policy_a_job_s_user_is_its_sender(
     helm: Helm, kubectl: Kubectl, server: Server, namespace: str
 ) -> None:
     objects = yaml.safe_load_all(
         helm("template", namespace, CHART, "-n", namespace, "--set=userPolicy.enabled=true")
     )
-    policy, binding = (one for one in objects if one and "ValidatingAdmission" in one["kind"])
+    policy, binding = (
+        policy_object
+        for policy_object in objects
+        if policy_object and "ValidatingAdmission" in policy_object["kind"]
+    )
     here = {"matchLabels": {"kubernetes.io/metadata.name": server.namespace}}
     binding["spec"]["matchResources"] = {"namespaceSelector": here}
     both = yaml.safe_dump_all([policy, binding])
     kubectl("apply", "-f", "-", stdin=both)
     try:
-        foreign, own, nobody = (
+        foreign, own, anonymous = (
             manifest("TrainingJob", **user)
             for user in ({"user": "bob"}, {"user": "drumline-admin"}, {})
         )
@@ -91,7 +99,7 @@ def test_with_the_user_policy_a_job_s_user_is_who_sends_it(
             assert time.monotonic() < deadline, "the policy has no effect"
             time.sleep(0.2)  # the API server takes policies in without saying when
         assert "spec.user must be drumline-admin: who sends the job" in answer.message
-        assert "spec.user must be drumline-admin" in server.create(nobody, dry_run=True).message
+        assert "spec.user must be drumline-admin" in server.create(anonymous, dry_run=True).message
         assert server.create(own, dry_run=True).code == 201
     finally:
         kubectl("delete", "-f", "-", stdin=both)

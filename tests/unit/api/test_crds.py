@@ -29,7 +29,7 @@ def test_checked_in_files_are_what_the_models_say(folder: str) -> None:
     }
 
 
-def test_drift_is_told_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_is_reported_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--folder", str(tmp_path)]
     assert crds.main([*arguments, "--check"]) == 1
     assert crds.main(arguments) == 0
@@ -50,7 +50,7 @@ def described(schema: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
             yield from described(schema[key], path)
 
 
-@pytest.mark.parametrize("definition", crds.DEFINITIONS, ids=lambda one: one.kind)
+@pytest.mark.parametrize("definition", crds.DEFINITIONS, ids=lambda definition: definition.kind)
 def test_every_field_is_described(definition: crds.Definition) -> None:
     (version,) = definition.manifest()["spec"]["versions"]
     properties = version["schema"]["openAPIV3Schema"]["properties"]
@@ -59,7 +59,7 @@ def test_every_field_is_described(definition: crds.Definition) -> None:
     assert bare == []
 
 
-def test_models_offered_are_those_the_trainer_has() -> None:
+def test_models_offered_are_the_presets_of_the_trainer() -> None:
     job = crds.DEFINITIONS[0].manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     trainer = job["properties"]["spec"]["properties"]["trainer"]["properties"]
     assert trainer["model"]["enum"] == list(MODEL_PRESETS)

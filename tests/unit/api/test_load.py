@@ -42,6 +42,6 @@ def test_the_error_has_the_path_of_the_field(spec: dict[str, object], path: str)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_a_part_is_told_where_it_is() -> None:
+def test_errors_in_a_part_name_its_path() -> None:
     with pytest.raises(ApiError, match=r"^spec\.queue: "):
         parse(TrainingJobSpec, {}, at="spec")

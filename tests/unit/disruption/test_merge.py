@@ -24,7 +24,7 @@ def test_nothing_announced_is_no_disruption() -> None:
     assert merged([]) is None
 
 
-def test_a_reclaim_with_its_cordon_is_one_reclaim() -> None:
+def test_a_reclaim_with_its_cordon_is_a_single_reclaim() -> None:
     reclaim = announced(DisruptionKind.SPOT_RECLAIM, deadline=NOW + 120, source="taint")
     cordon = announced(DisruptionKind.DRAIN, source="cordon")
     assert merged([cordon, reclaim]) == reclaim == merged([reclaim, cordon])
@@ -49,7 +49,7 @@ def test_a_deadline_counted_from_the_time_of_looking_does_not_move_with_it() -> 
     node = NodeFacts(name="n", taints=(taint,))
     first = keep_earliest_deadlines({}, announced_disruptions(node, now=NOW))
     later = keep_earliest_deadlines(first, announced_disruptions(node, now=NOW + 60))
-    assert [one.deadline for one in later.values()] == [NOW + 120]
+    assert [disruption.deadline for disruption in later.values()] == [NOW + 120]
 
 
 def test_what_is_announced_no_more_is_forgotten() -> None:

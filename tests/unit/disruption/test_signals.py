@@ -194,9 +194,13 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
 def test_a_signal(
     node: NodeFacts, kind: DisruptionKind, deadline: float | None, confidence: Confidence
 ) -> None:
-    (found,) = announced_disruptions(node, now=NOW)
-    assert (found.kind, found.deadline, found.confidence) == (kind, deadline, confidence)
-    assert (found.node, bool(found.source)) == ("n", True)
+    (announced,) = announced_disruptions(node, now=NOW)
+    assert (announced.kind, announced.deadline, announced.confidence) == (
+        kind,
+        deadline,
+        confidence,
+    )
+    assert (announced.node, bool(announced.source)) == ("n", True)
 
 
 INNOCENT: dict[str, NodeFacts] = {
@@ -223,15 +227,17 @@ def test_what_is_no_disruption(node: NodeFacts) -> None:
 
 def test_a_cordon_by_the_termination_handler_that_does_not_taint_has_its_two_minutes() -> None:
     labels = {f"{NTH}/event-id": "spot-itn-0a1b"}
-    found = announced_disruptions(NodeFacts(name="n", unschedulable=True, labels=labels), now=NOW)
+    announced = announced_disruptions(
+        NodeFacts(name="n", unschedulable=True, labels=labels), now=NOW
+    )
     spot = Disruption(node="n", kind=SPOT, source=f"{NTH}/event-id", deadline=NOW + 120)
-    assert set(found) == {spot, Disruption(node="n", kind=DRAIN, source="spec.unschedulable")}
+    assert set(announced) == {spot, Disruption(node="n", kind=DRAIN, source="spec.unschedulable")}
 
 
 def test_the_time_left_counts_from_the_mark() -> None:
     taint = TaintFact(key=f"{NTH}/spot-itn", effect="NoSchedule", added_at=NOW - 100)
-    (found,) = announced_disruptions(NodeFacts(name="n", taints=(taint,)), now=NOW)
-    assert found.deadline == NOW + 20
+    (announced,) = announced_disruptions(NodeFacts(name="n", taints=(taint,)), now=NOW)
+    assert announced.deadline == NOW + 20
 
 
 def test_out_of_service_is_somebodys_word_that_nothing_runs() -> None:

@@ -55,7 +55,7 @@ def test_what_is_left_never_falls_below_zero() -> None:
         (FaultClass.PREEMPTION, None, None),
     ],
 )
-def test_the_limits_are_those_of_the_spec(
+def test_the_limits_come_from_the_spec(
     fault_class: FaultClass, field: str | None, limit: int | None
 ) -> None:
     assert budgets.limit_of(RecoverySpec(), fault_class) == limit

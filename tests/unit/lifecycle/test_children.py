@@ -76,7 +76,7 @@ def test_the_disruption_budget_lets_no_member_go() -> None:
     }
 
 
-def test_a_job_of_another_size_has_another_budget_and_each_pod_one() -> None:
+def test_each_size_has_its_own_budget_and_each_pod_a_single_budget() -> None:
     small, large = (disruption_budget(a_job(nodes=nodes)) for nodes in (2, 4))
     assert small["metadata"]["name"] != large["metadata"]["name"]
     settings = PodSettings(trainer_image="t:1", join_image="j:1")
@@ -90,7 +90,7 @@ def test_a_job_of_another_size_has_another_budget_and_each_pod_one() -> None:
     assert selected == [True, False]
 
 
-def test_the_platform_names_who_else_may_reach_the_agents_port() -> None:
+def test_the_platform_names_further_peers_of_the_agents_port() -> None:
     prometheus = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
     policy = network_policy(
         a_job(), operator_namespace="drumline-system", metrics_from=[prometheus]

@@ -25,7 +25,7 @@ def test_nominated_places_are_durable_until_the_job_has_places() -> None:
     assert transitions.nomination_cleared(job) == job.status.model_copy(update={"nominated": None})
 
 
-def test_a_lost_place_that_waits_for_others_keeps_the_gang() -> None:
+def test_a_lost_member_that_waits_for_victims_keeps_the_gang() -> None:
     job = running(admitted(a_job()))
     lost = transitions.members_lost(
         job, indices={1}, reason=Reason.POD_LOST, message="gone", now=T0 + 1
@@ -58,7 +58,7 @@ def test_a_job_that_is_over_is_promised_nothing() -> None:
     assert transitions.succeeded(job, progress=None, now=T0 + 9).nominated is None
 
 
-def test_neither_is_one_that_has_to_leave_as_a_whole_for_another() -> None:
+def test_neither_is_a_job_that_is_preempted_as_a_whole() -> None:
     job = waits_for_victims()
     notice: dict[str, Any] = {"by": "team/x", "message": "goes", "deadline": T0 + 60, "now": T0}
     preempted = transitions.disrupted(job, kind=DisruptionKind.PREEMPTION, **notice)

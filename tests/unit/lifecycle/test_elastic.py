@@ -75,8 +75,8 @@ def test_a_gang_starts_with_as_many_nodes_as_there_are() -> None:
     job = admitted(a_job(**SPEC), nodes=("a", "b", "c"))
     assert (job.size, job.status.ready) == (3, "0/3")
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1, 2)),)
-    told = observed(*ready_pods(job), acknowledged_generation=1, protected=True)
-    assert decided(job, told).ready == "3/3"
+    acknowledged = observed(*ready_pods(job), acknowledged_generation=1, protected=True)
+    assert decided(job, acknowledged).ready == "3/3"
 
 
 def test_a_size_that_is_no_longer_legal_gives_its_places_back() -> None:
@@ -96,11 +96,11 @@ def test_a_gang_that_shrank_goes_on_with_the_members_it_has() -> None:
     (push,) = planned(job, observed(*ready_pods(job))).actions
     assert isinstance(push, PushRecord)
     assert [push.record.first_rank(index) for index in (0, 2, 3)] == [0, 2, 4]
-    told = observed(*ready_pods(job), acknowledged_generation=2, protected=True)
-    assert decided(job, told).phase is Phase.RUNNING
+    acknowledged = observed(*ready_pods(job), acknowledged_generation=2, protected=True)
+    assert decided(job, acknowledged).phase is Phase.RUNNING
 
 
-def test_while_new_members_come_up_the_others_train_on() -> None:
+def test_while_new_members_start_the_present_members_train() -> None:
     job = a_growing_gang()
     assert (job.status.phase, job.status.reason) == (Phase.RUNNING, Reason.GROWS)
     assert is_true(job.status, ConditionType.RUNNING)
@@ -112,7 +112,7 @@ def test_while_new_members_come_up_the_others_train_on() -> None:
     assert planned(job, observed(*old, *new)) == JobPlan(requeue_at=DEADLINE)
 
 
-def test_they_save_when_the_new_ones_stand_and_only_then_all_are_told() -> None:
+def test_members_save_when_new_members_are_ready_and_then_get_the_record() -> None:
     job = a_growing_gang()
     pods = ready_pods(job)
     notice = Notice(job_uid=job.uid, id=growth_notice_id(job), deadline=DEADLINE, leave=False)
@@ -127,9 +127,9 @@ def test_they_save_when_the_new_ones_stand_and_only_then_all_are_told() -> None:
     assert isinstance(push, PushRecord)
     assert (push.record.generation, push.record.restore_step) == (2, 42)
     assert [member.index for member in push.record.members] == [0, 1, 2, 3]
-    told = replace(saved, acknowledged_generation=2)
-    assert planned(job, told).actions == (ProtectMembers(),)
-    status = decided(job, replace(told, protected=True))
+    acknowledged = replace(saved, acknowledged_generation=2)
+    assert planned(job, acknowledged).actions == (ProtectMembers(),)
+    status = decided(job, replace(acknowledged, protected=True))
     assert status.assignment is not None
     assert (status.assignment.joining, status.ready) == (None, "4/4")
 
@@ -171,19 +171,19 @@ def test_the_announced_end_of_a_node_comes_before_growing(node: str) -> None:
         assert status.disruption.indices == [0]
 
 
-def test_a_gang_that_was_told_of_its_new_members_first_takes_them_in() -> None:
+def test_a_gang_that_acknowledged_its_new_members_finishes_growing_first() -> None:
     job = a_growing_gang()
     threat = NodeDisruption(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
-    told = observed(
+    acknowledged = observed(
         *ready_pods(job), node_disruptions=(threat,), acknowledged_generation=2, protected=True
     )
-    status = decided(job, told)
+    status = decided(job, acknowledged)
     assert (indices(status), status.disruption) == ([0, 1, 2, 3], None)
-    status = decided(with_status(job, status), told)
+    status = decided(with_status(job, status), acknowledged)
     assert status.disruption is not None
 
 
-def test_a_loss_among_those_that_train_ends_the_growing_not_the_new_members() -> None:
+def test_a_lost_training_member_ends_the_growth_and_the_new_members_stay() -> None:
     job = a_growing_gang()
     pods = list(ready_pods(job))
     pods[0] = replace(pods[0], terminating=True)
@@ -200,5 +200,5 @@ def test_new_members_take_the_indices_that_are_free() -> None:
     status = transitions.resized(job, kept=[0, 2, 3], added=(), epoch=EPOCH, now=T0 + 7)
     job = running(with_status(job, status))
     status = transitions.resized(job, kept=[0, 1, 2], added=["e"], epoch=EPOCH, now=T0 + 9)
-    found = [(member.index, member.node, member.pod_generation) for member in members_of(status)]
-    assert found == [(0, "a", 1), (1, "e", 3), (2, "c", 1), (3, "d", 1)]
+    members = [(member.index, member.node, member.pod_generation) for member in members_of(status)]
+    assert members == [(0, "a", 1), (1, "e", 3), (2, "c", 1), (3, "d", 1)]

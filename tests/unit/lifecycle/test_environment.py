@@ -42,10 +42,10 @@ def test_several_nodes_with_several_gpus() -> None:
     }
 
 
-def test_one_gpu_a_pod_is_one_rank_a_pod_without_a_launcher() -> None:
+def test_a_pod_with_a_single_gpu_is_a_rank_without_a_launcher() -> None:
     several = launcher_variables(own(nodes=3, gpusPerNode=8), index=2)
-    one = launcher_variables(own(nodes=3, gpusPerNode=1), index=2)
-    assert one == several | {
+    single = launcher_variables(own(nodes=3, gpusPerNode=1), index=2)
+    assert single == several | {
         "NPROC_PER_NODE": "1",
         "PET_NPROC_PER_NODE": "1",
         "WORLD_SIZE": "3",

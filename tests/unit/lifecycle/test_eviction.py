@@ -182,7 +182,7 @@ def test_a_job_that_ends_meanwhile_has_succeeded() -> None:
     assert (status.phase, status.disruption) == (Phase.SUCCEEDED, None)
 
 
-def test_a_notice_nobody_wants_any_more_is_taken_back_once() -> None:
+def test_a_notice_of_a_past_disruption_is_withdrawn_once() -> None:
     job = preempted(a_running_job())
     name = notice_of(job)
     job = with_status(
@@ -237,7 +237,7 @@ def test_surplus_that_cannot_be_saved_in_time_goes_all_the_same() -> None:
     assert status.assignment.node_names() == ("node-a",)
 
 
-def test_a_member_that_dies_first_is_lost_and_nobody_gives_anything_up() -> None:
+def test_a_member_that_fails_first_is_lost_and_no_member_is_given_up() -> None:
     job = asked_for_its_surplus(a_running_job(minNodes=1))
     first, second = ready_pods(job)
     status = decided(job, observed(replace(first, end=ended(exit_code=137)), second))
@@ -377,7 +377,7 @@ def test_another_node_joins_the_disruption_and_its_notice() -> None:
     assert parse_timestamp(second.deadline) == T0 + 60
 
 
-def test_of_two_announcements_one_is_taken_back_and_its_member_stays() -> None:
+def test_when_an_announcement_is_withdrawn_its_member_stays() -> None:
     job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
     job = disrupted(job, threat("b"), threat("c"))
     seen = observed(*ready_pods(job), node_disruptions=(threat("c"),))
@@ -397,7 +397,7 @@ def test_when_every_node_goes_the_job_queues_again() -> None:
     assert status.queued_at == job.status.queued_at
 
 
-def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() -> None:
+def test_when_a_member_fails_meanwhile_members_on_disrupted_nodes_are_lost_too() -> None:
     job = running(admitted(a_job(checkpoint=CLAIM, nodes=3), nodes=("a", "b", "c")))
     job = disrupted(job, threat("b"))
     pods = list(ready_pods(job))
@@ -407,7 +407,7 @@ def test_a_member_that_dies_meanwhile_takes_those_that_were_to_move_with_it() ->
     assert (status.assignment.lost, status.disruption) == ([1, 2], None)
 
 
-def test_in_the_next_generation_what_is_about_to_go_is_announced_anew() -> None:
+def test_a_disruption_is_announced_again_in_the_next_generation() -> None:
     job = disrupted(a_running_job())
     pods = [a_pod(job, 0, end=ended(exit_code=1)), ready_pods(job)[1]]
     again = with_status(job, decided(job, observed(*pods, node_disruptions=(threat(),))))
@@ -424,6 +424,6 @@ def test_an_announcement_that_is_taken_back_costs_nothing() -> None:
     assert (status.reason, is_true(status, ConditionType.RUNNING)) == (Reason.WITHDRAWN, True)
 
 
-def test_the_pods_of_a_template_of_ones_own_are_left_to_the_kubelet() -> None:
+def test_pods_of_a_template_are_left_to_the_kubelet() -> None:
     job = a_running_job(template=TEMPLATE)
     assert planned(job, observed(*ready_pods(job), node_disruptions=(threat(),))) == JobPlan()

@@ -57,8 +57,8 @@ def decided(job: Job, seen: Observed, *, now: float = T0 + 1) -> TrainingJobStat
 
 def standing_with(job: Job, index: int, **facts: Any) -> Observed:
     """All members stand but one, of which only this is known."""
-    others = [pod for pod in ready_pods(job) if pod.index != index]
-    return observed(*others, a_pod(job, index, **facts))
+    surviving = [pod for pod in ready_pods(job) if pod.index != index]
+    return observed(*surviving, a_pod(job, index, **facts))
 
 
 def lost_of(status: TrainingJobStatus) -> list[int] | None:
@@ -79,7 +79,7 @@ def used(status: TrainingJobStatus) -> dict[str, int]:
         ({"end": ended(exit_code=None, reason="OutOfcpu")}, Reason.KUBELET_REFUSED, {}),
     ],
 )
-def test_the_place_of_one_member_is_given_up_and_the_others_stay(
+def test_a_lost_member_is_given_up_and_the_gang_stays(
     facts: dict[str, Any], reason: Reason, charges: dict[str, int]
 ) -> None:
     job = a_gang()
@@ -98,7 +98,7 @@ def test_a_pod_that_vanished_is_lost() -> None:
     assert "llama-2-g1 on node-c vanished" in (status.message or "")
 
 
-def test_a_member_nobody_hears_is_lost_and_a_zombie_that_answers_its_peers_is_not() -> None:
+def test_a_silent_member_is_lost_and_a_zombie_that_answers_its_peers_is_not() -> None:
     job = a_gang()
     pods = [replace(pod, ready=pod.index != 1) for pod in ready_pods(job)]
     assert planned(job, observed(*pods)).status is None
@@ -123,7 +123,7 @@ def test_members_of_a_node_that_is_gone_are_lost_at_once() -> None:
     assert used(status) == {"Infrastructure": 1}
 
 
-def test_when_all_are_lost_the_job_is_placed_anew() -> None:
+def test_when_all_members_are_lost_the_job_is_requeued() -> None:
     job = a_gang()
     status = decided(job, observed(*ready_pods(job), gone_nodes=frozenset(NODES)))
     assert (status.assignment, status.phase) == (None, Phase.PENDING)
@@ -168,12 +168,12 @@ def test_a_zombie_on_the_same_node_holds_its_devices_until_it_is_gone() -> None:
     assert result.actions == (CreateMembers(indices=(1,)),)
 
 
-def test_all_are_told_of_the_new_membership_survivors_with_their_old_pods() -> None:
+def test_the_record_of_the_next_generation_names_survivors_with_their_old_pods() -> None:
     job = a_replaced_gang()
     (push,) = planned(job, observed(*ready_pods(job)), now=T0 + 3).actions
     assert isinstance(push, PushRecord)
-    found = [(m.index, m.pod_uid, m.node) for m in push.record.members]
-    assert found == [
+    members = [(m.index, m.pod_uid, m.node) for m in push.record.members]
+    assert members == [
         (0, "pod-0-1", "node-a"),
         (1, "pod-1-2", "node-d"),
         (2, "pod-2-1", "node-c"),
@@ -284,7 +284,7 @@ def test_all_that_ended_get_new_pods() -> None:
     assert result.actions == (DeleteGenerations(generations=(1,)), CreateMembers(indices=(0, 1, 2)))
 
 
-def test_what_the_agents_gave_up_on_is_one_restart_of_all_however_late_the_others_show_it() -> None:
+def test_when_the_agents_gave_up_all_pods_restart_once_however_late_they_end() -> None:
     job = a_gang()
     gave_up = {"error": "rank 2: ValueError: boom", "fault_class": FaultClass.APPLICATION}
     culprit = a_pod(job, 1, end=ended(exit_code=1, message=words(**gave_up)))
@@ -330,7 +330,7 @@ def test_each_failure_counts_against_its_own_budget(end: Any, reason: Reason, ch
     assert (status.reason, used(status)) == (reason, {charged: 1})
 
 
-def test_a_second_one_out_of_memory_is_one_too_many() -> None:
+def test_a_second_out_of_memory_exhausts_the_budget() -> None:
     job = a_gang()
     end = ended(exit_code=137, reason="OOMKilled")
     job = with_status(job, decided(job, standing_with(job, 1, end=end)))
@@ -404,7 +404,7 @@ def test_ends_that_name_no_step_are_no_row() -> None:
     assert job.status.restarts == 5
 
 
-def test_members_without_an_end_that_others_blame_are_lost_after_a_while() -> None:
+def test_members_that_peers_blame_and_that_show_no_end_are_lost_after_a_while() -> None:
     job = a_gang()
     lost = ended(exit_code=ExitCode.PEER_LOST, at=T0)
     seen = observed(a_pod(job, 0, end=lost), a_pod(job, 1, end=lost), ready_pods(job)[2])
@@ -422,13 +422,13 @@ def test_members_without_an_end_that_others_blame_are_lost_after_a_while() -> No
     assert status.last_incident.cause == incident.cause
 
 
-def peers_lost(told: FaultClass | None, *, step: int = 5) -> Any:
-    message = words(step=step, error="member 2 gave up: rank 5: boom", fault_class=told)
+def peers_lost(reported: FaultClass | None, *, step: int = 5) -> Any:
+    message = words(step=step, error="member 2 gave up: rank 5: boom", fault_class=reported)
     return ended(exit_code=ExitCode.PEER_LOST, at=T0, message=message)
 
 
 @pytest.mark.parametrize(
-    ("told", "charged"),
+    ("reported", "charged"),
     [
         (None, "Infrastructure"),
         (FaultClass.INFRASTRUCTURE, "Infrastructure"),
@@ -439,17 +439,17 @@ def peers_lost(told: FaultClass | None, *, step: int = 5) -> Any:
     ],
 )
 def test_what_is_but_a_consequence_counts_against_the_class_of_its_cause(
-    told: FaultClass | None, charged: str
+    reported: FaultClass | None, charged: str
 ) -> None:
     job = a_gang()
-    status = decided(job, observed(*(a_pod(job, n, end=peers_lost(told)) for n in range(3))))
+    status = decided(job, observed(*(a_pod(job, n, end=peers_lost(reported)) for n in range(3))))
     assert (used(status), lost_of(status)) == ({charged: 1}, None)
     assert {member.pod_generation for member in members_of(status)} == {2}
     assert status.last_incident is not None
     assert status.last_incident.fault_class == charged
 
 
-def test_who_does_not_say_how_it_ended_is_lost_for_what_its_peers_gave_up_over() -> None:
+def test_a_member_without_an_end_is_charged_to_the_class_its_peers_report() -> None:
     job = a_gang(recovery={"maxRestarts": 1})
     ends = [a_pod(job, n, end=peers_lost(FaultClass.APPLICATION)) for n in range(2)]
     seen = observed(*ends, ready_pods(job)[2])
@@ -488,7 +488,7 @@ def in_place_over_lost_peers(generation: int, attempt: int) -> Incident:
 @pytest.mark.parametrize(
     "facts", [{"terminating": True}, {"end": ended(exit_code=137)}, {"end": ended(exit_code=75)}]
 )
-def test_when_the_last_step_is_saved_nobody_is_missed_any_more(facts: dict[str, Any]) -> None:
+def test_when_the_last_step_is_saved_a_failure_does_not_matter(facts: dict[str, Any]) -> None:
     job = a_gang()
     done = ended(message=report(step=100, checkpoint_step=100, checkpoint_digest="d"))
     pods = [a_pod(job, 0, end=done), a_pod(job, 1, end=done), a_pod(job, 2, **facts)]
@@ -499,7 +499,7 @@ def test_when_the_last_step_is_saved_nobody_is_missed_any_more(facts: dict[str, 
     assert decided(job, observed(*pods)).phase is not Phase.SUCCEEDED
 
 
-def test_who_ended_well_too_early_gets_a_new_pod_when_the_gang_comes_together_again() -> None:
+def test_a_pod_that_succeeded_too_early_is_replaced_in_the_next_generation() -> None:
     job = a_gang()
     early = ended(message=report(step=99))
     job = with_status(job, decided(job, observed(a_pod(job, 0, end=early), *ready_pods(job)[1:2])))
@@ -521,7 +521,7 @@ def test_a_gang_with_a_template_of_its_own_starts_again_as_a_whole(facts: dict[s
         assert status.assignment is None
 
 
-def test_in_a_template_of_ones_own_the_code_for_leaving_is_an_error_like_any() -> None:
+def test_in_a_template_the_exit_code_for_leaving_is_an_application_failure() -> None:
     job = running(admitted(a_job(nodes=3, template=TEMPLATE), nodes=NODES))
     status = decided(job, standing_with(job, 1, end=ended(exit_code=ExitCode.PREEMPTED)))
     assert (status.reason, used(status)) == (Reason.POD_FAILED, {"Application": 1})

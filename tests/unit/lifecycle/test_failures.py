@@ -71,10 +71,10 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
     ],
 )
 def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureClass) -> None:
-    found = failure_of(**facts)
-    assert found is not None
-    assert found.failure_class is failure_class
-    assert found.message.startswith("pod llama-0-g1 on node-a ")
+    failure = failure_of(**facts)
+    assert failure is not None
+    assert failure.failure_class is failure_class
+    assert failure.message.startswith("pod llama-0-g1 on node-a ")
 
 
 @pytest.mark.parametrize(
@@ -92,23 +92,23 @@ def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureCl
     ],
 )
 def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:
-    found = failure_of(end=end)
-    assert found is not None
-    assert found.message == f"pod llama-0-g1 on node-a {said}"
+    failure = failure_of(end=end)
+    assert failure is not None
+    assert failure.message == f"pod llama-0-g1 on node-a {said}"
 
 
 def test_last_words_are_bounded_whatever_they_are() -> None:
-    found = failure_of(end=ended(exit_code=None, reason="x", message="y" * 4000))
-    assert found is not None
-    assert len(found.message) == 1500
+    failure = failure_of(end=ended(exit_code=None, reason="x", message="y" * 4000))
+    assert failure is not None
+    assert len(failure.message) == 1500
 
 
 def test_half_a_character_in_the_last_words_is_replaced() -> None:
     words = '{"progress": {"step": 1, "total_steps": 2}, "error": "bad \\ud800 text"}'
-    found = failure_of(end=ended(exit_code=1, message=words))
-    assert found is not None
-    assert found.message.endswith("exited with 1: bad ? text")
-    assert found.message.encode()
+    failure = failure_of(end=ended(exit_code=1, message=words))
+    assert failure is not None
+    assert failure.message.endswith("exited with 1: bad ? text")
+    assert failure.message.encode()
 
 
 @pytest.mark.parametrize("message", ["", "no json", "[]", '{"progress": 3}', "{" * 5000])
@@ -116,7 +116,7 @@ def test_other_text_is_no_report(message: str) -> None:
     assert final_report(ended(message=message)) is None
 
 
-def test_the_most_telling_failure_explains_the_others() -> None:
+def test_the_root_cause_is_the_most_explanatory_failure() -> None:
     ends = {
         FailureClass.CONFIGURATION: ended(exit_code=ExitCode.CONFIG),
         FailureClass.CORRUPT_CHECKPOINT: ended(exit_code=ExitCode.CORRUPT_CHECKPOINT),

@@ -33,7 +33,7 @@ def asked(job: Job, *, known: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("known", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [0, 1, 2])])
-def test_a_new_pod_is_asked_last_until_the_others_know_it(known: int, order: list[int]) -> None:
+def test_a_new_pod_is_asked_last_until_its_peers_know_it(known: int, order: list[int]) -> None:
     nodes = ["d", "b", "c"]
     status = transitions.members_replaced(
         a_gang(), nodes=nodes, replaced=[0], epoch=EPOCH, now=T0 + 1
@@ -43,7 +43,7 @@ def test_a_new_pod_is_asked_last_until_the_others_know_it(known: int, order: lis
 
 
 @pytest.mark.parametrize(("known", "order"), [(0, [1, 2]), (2, [1, 2]), (3, [0, 1, 2])])
-def test_who_joins_is_asked_only_when_it_has_joined(known: int, order: list[int]) -> None:
+def test_a_joining_member_is_asked_only_when_it_has_joined(known: int, order: list[int]) -> None:
     job = with_status(
         a_gang(), transitions.resized(a_gang(), kept=[1, 2], added=(), epoch=EPOCH, now=T0)
     )
@@ -54,7 +54,7 @@ def test_who_joins_is_asked_only_when_it_has_joined(known: int, order: list[int]
     assert asked(job, known=known) == order
 
 
-def test_nobody_is_asked_who_cannot_answer_or_is_no_member() -> None:
+def test_pods_that_cannot_answer_and_orphans_are_not_asked() -> None:
     job = a_gang()
     first, second, third = ready_pods(job)
     pods = [

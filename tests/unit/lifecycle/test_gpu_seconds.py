@@ -59,7 +59,7 @@ def test_each_second_is_booked_where_it_belongs() -> None:
     )
 
 
-def test_members_that_join_start_while_the_others_produce() -> None:
+def test_joining_members_count_as_starting_while_the_gang_trains() -> None:
     job = admitted(a_job(**SPEC), nodes=FOUR[:2], at=T0)
     job = with_status(job, transitions.running(job, now=T0))
     status = transitions.resized(job, kept=[0, 1], added=["node-c"], epoch=EPOCH, now=T0 + 5)

@@ -84,7 +84,7 @@ def test_each_counts_against_its_class() -> None:
     assert used(folded(a_running_job(), *log)) == {"Application": 1, "OutOfMemory": 1}
 
 
-def test_one_recovery_counts_once_against_each_class_it_recovers_from() -> None:
+def test_a_recovery_counts_once_against_each_class_it_recovers_from() -> None:
     kinds = (FaultClass.OUT_OF_MEMORY, FaultClass.HANG, FaultClass.APPLICATION)
     job = folded(a_running_job(), in_place(1, also=kinds))
     assert used(job) == {"Application": 1, "OutOfMemory": 1, "Hang": 1}
@@ -172,12 +172,12 @@ def test_faults_of_the_program_without_a_step_between_them_are_a_row(
         for at, (step, letter) in enumerate(zip(steps, classes, strict=True))
     ]
     job = a_running_job()
-    found: list[int] = []
+    counted: list[int] = []
     for number in range(len(log)):
         job = folded(job, *log[: number + 1])
         assert job.status.last_incident is not None
-        found.append(job.status.last_incident.repeats)
-    assert found == repeats
+        counted.append(job.status.last_incident.repeats)
+    assert counted == repeats
 
 
 def test_fresh_agents_know_nothing_of_before_so_their_first_step_ends_the_incident() -> None:

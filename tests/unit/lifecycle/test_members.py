@@ -63,13 +63,13 @@ def test_an_assignment_of_an_earlier_version_was_born_with_its_generation() -> N
     assert members_of(status.model_copy(update={"assignment": old})) == (member(0, birth=3),)
 
 
-def test_lost_members_are_found_by_position() -> None:
+def test_lost_members_are_known_by_position() -> None:
     status = status_of(member(0), member(2), member(5), lost=(5, 0))
     assert lost_positions(status) == {0, 2}
     assert lost_positions(TrainingJobStatus()) == frozenset()
 
 
-def test_members_are_renewed_moved_and_resized_one_by_one() -> None:
+def test_members_get_new_pods_new_nodes_and_new_sizes() -> None:
     gang = [member(0), member(2), member(3)]
     assert with_new_pods(gang, {2}, pod_generation=4) == [member(0), member(2, birth=4), member(3)]
     places = ["node-0", "spare", "node-3"]

@@ -66,7 +66,7 @@ def test_success_takes_step_and_loss_from_the_first_pods_last_words() -> None:
     assert is_true(status, ConditionType.SUCCEEDED)
 
 
-def test_one_member_ending_well_is_not_the_end() -> None:
+def test_a_single_member_that_succeeds_is_not_the_end() -> None:
     job = running(admitted(a_job()))
     pods = [a_pod(job, 0, end=ended()), a_pod(job, 1, ip="10.0.0.2", ready=True)]
     assert planned(job, observed(*pods)).status is None

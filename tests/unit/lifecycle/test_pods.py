@@ -187,7 +187,7 @@ def test_a_pod_of_the_bundled_trainer() -> None:
     }
 
 
-def test_a_pod_of_ones_own_template_in_a_gang() -> None:
+def test_a_pod_of_a_template_in_a_gang() -> None:
     template = {
         "image": "mine:1",
         "imagePullPolicy": "Always",
@@ -307,7 +307,7 @@ def test_a_pod_of_ones_own_template_in_a_gang() -> None:
     }
 
 
-def test_a_lone_template_pod_has_nobody_to_wait_for() -> None:
+def test_a_single_template_pod_waits_for_no_record() -> None:
     job = admitted(a_job(template=TEMPLATE, nodes=1), nodes=("node-a",))
     spec = manifest(job)["spec"]
     assert "initContainers" not in spec

@@ -29,11 +29,11 @@ def test_sizes_are_within_the_range_and_split_the_batch(
     assert allowed_sizes(job.spec) == sizes
 
 
-def test_a_template_has_one_size() -> None:
+def test_a_template_has_a_single_size() -> None:
     assert allowed_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
 
 
-def test_no_size_cuts_a_slice_and_the_smaller_ones_lie_within_the_largest() -> None:
+def test_no_size_cuts_a_slice_and_smaller_slices_lie_within_the_largest() -> None:
     slices = [{"level": "clique", "nodes": 2}, {"level": "rack", "nodes": 4, "required": False}]
     job = a_job(
         nodes=12,

@@ -1,4 +1,4 @@
-"""A generation comes up: who is created, who is told, and until when."""
+"""A generation starts: which pods are created, when the record is pushed, and the deadline."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pods_the_cache_has_not_shown_yet_are_not_created_twice() -> None:
     assert planned(job, observed(expected_pods=unseen)).actions == ()
 
 
-def test_the_record_is_pushed_when_every_agent_can_be_told() -> None:
+def test_the_record_is_pushed_when_every_agent_is_reachable() -> None:
     job = admitted(a_job())
     first, second = ready_pods(job)
     assert planned(job, observed(first, a_pod(job, 1))).actions == ()
@@ -75,7 +75,7 @@ def test_the_record_is_pushed_when_every_agent_can_be_told() -> None:
     ]
 
 
-def test_own_template_pods_are_told_while_their_join_container_runs() -> None:
+def test_template_pods_get_the_record_while_their_join_container_runs() -> None:
     job = admitted(a_job(template=TEMPLATE))
     pods = [a_pod(job, i, ip=f"10.0.0.{i}", joining=True) for i in (0, 1)]
     (push,) = planned(job, observed(*pods)).actions
@@ -84,16 +84,16 @@ def test_own_template_pods_are_told_while_their_join_container_runs() -> None:
 
 def test_the_job_runs_once_its_record_is_acknowledged() -> None:
     job = admitted(a_job())
-    told = observed(*ready_pods(job), acknowledged_generation=1)
-    assert planned(job, told).actions == (ProtectMembers(),)
-    result = planned(job, replace(told, protected=True))
+    acknowledged = observed(*ready_pods(job), acknowledged_generation=1)
+    assert planned(job, acknowledged).actions == (ProtectMembers(),)
+    result = planned(job, replace(acknowledged, protected=True))
     assert result.status is not None
     assert result.status.phase is Phase.RUNNING
     assert result.status.ready == "2/2"
     assert is_true(result.status, ConditionType.RUNNING)
 
 
-def test_an_old_generations_acknowledgement_does_not_start_the_new_one() -> None:
+def test_an_old_generations_acknowledgement_does_not_start_the_next_generation() -> None:
     job = admitted(running(admitted(a_job())))
     assert job.status.generation == 2
     (push,) = planned(job, observed(*ready_pods(job), acknowledged_generation=1)).actions
@@ -107,7 +107,7 @@ def test_own_template_job_runs_when_every_container_does() -> None:
     assert result.status.phase is Phase.RUNNING
 
 
-def test_the_next_generation_waits_until_the_last_one_gave_its_devices_back() -> None:
+def test_the_next_generation_waits_until_orphan_pods_released_their_gpus() -> None:
     job = running(admitted(a_job(template=TEMPLATE)))
     failed = [a_pod(job, 0, ready=True, ip="1.1.1.1"), a_pod(job, 1, ready=True, ip="1.1.1.2")]
     ill = [failed[0], a_pod(job, 1, end=ended(exit_code=1))]
@@ -128,7 +128,7 @@ def test_restarts_back_off_but_the_first_does_not() -> None:
     assert planned(job, now=T0 + 5).actions == (CreateMembers(indices=(0, 1)),)
 
 
-def test_the_start_deadline_releases_everything_and_names_who_was_late() -> None:
+def test_the_start_deadline_requeues_the_job_and_names_late_pods() -> None:
     job = admitted(a_job(startDeadlineSeconds=60))
     pods = [ready_pods(job)[0], a_pod(job, 1, waiting="ImagePullBackOff: not found")]
     status = planned(job, observed(*pods), now=T0 + 60).status
@@ -147,11 +147,11 @@ def test_a_slow_start_says_what_it_waits_for() -> None:
     assert (status.reason, status.ready) == (Reason.PULLING_IMAGES, "1/2")
     again = planned(with_status(job, status), observed(*pods), now=T0 + 20)
     assert again.status is None
-    one_more = observed(*ready_pods(job)[:1], a_pod(job, 1), refresh_due=False)
-    assert planned(with_status(job, status), one_more, now=T0 + 20).status is None
+    progressed = observed(*ready_pods(job)[:1], a_pod(job, 1), refresh_due=False)
+    assert planned(with_status(job, status), progressed, now=T0 + 20).status is None
 
 
-def test_a_slow_start_that_nobody_explains_is_told_later() -> None:
+def test_a_slow_start_without_a_waiting_reason_is_reported_later() -> None:
     job = admitted(a_job())
     seen = observed(ready_pods(job)[0], a_pod(job, 1))
     assert planned(job, seen, now=T0 + 10) == JobPlan(requeue_at=T0 + 30)
@@ -206,8 +206,8 @@ def test_a_pod_of_the_last_generation_that_was_not_shown_yet_is_waited_for() -> 
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
 
 
-def test_agents_that_know_other_members_of_a_generation_get_the_next_one() -> None:
-    """The operator had forgotten that it told them, and made one pod again."""
+def test_agents_that_know_other_members_of_a_generation_get_the_next_generation() -> None:
+    """The operator lost its memory of the push and created a pod again."""
     job = admitted(a_job())
     seen = observed(*ready_pods(job), contradicted_generation=1)
     status = planned(job, seen).status
@@ -221,7 +221,7 @@ def test_agents_that_know_other_members_of_a_generation_get_the_next_one() -> No
     assert push.record.generation == 2
 
 
-def test_a_template_of_ones_own_begins_anew_as_a_whole_then() -> None:
+def test_a_gang_with_a_template_then_restarts_as_a_whole() -> None:
     job = admitted(a_job(template=TEMPLATE))
     pods = [a_pod(job, i, ip=f"10.0.0.{i}", joining=True) for i in (0, 1)]
     status = planned(job, observed(*pods, contradicted_generation=1)).status
@@ -229,7 +229,7 @@ def test_a_template_of_ones_own_begins_anew_as_a_whole_then() -> None:
     assert [member.pod_generation for member in members_of(status)] == [2, 2]
 
 
-def test_a_slow_recovery_stays_one() -> None:
+def test_a_slow_recovery_stays_a_recovery() -> None:
     job = running(admitted(a_job()))
     job = with_status(job, planned(job, observed(*ready_pods(job)[:1])).status)
     nodes = ["node-a", "node-c"]

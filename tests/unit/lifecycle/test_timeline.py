@@ -21,7 +21,7 @@ JOB = running(admitted(a_job()))
 MEMBERS = members_of(JOB.status)
 
 
-def told(**facts: Any) -> Incident:
+def logged(**facts: Any) -> Incident:
     plain: dict[str, Any] = {
         "generation": 1,
         "attempt": 2,
@@ -55,8 +55,8 @@ def entry_of(incident: Incident, *, now: float = T0 + 3) -> IncidentStatus:
     return of.agent_incident(incident, job=JOB, members=MEMBERS, now=now)
 
 
-def test_a_restart_in_place_is_told_with_culprit_phases_and_steps() -> None:
-    entry = entry_of(told(**WHOLE))
+def test_a_restart_in_place_has_culprit_phases_and_steps() -> None:
+    entry = entry_of(logged(**WHOLE))
     assert entry == IncidentStatus(
         generation=1,
         attempt=2,
@@ -82,14 +82,14 @@ def test_a_restart_in_place_is_told_with_culprit_phases_and_steps() -> None:
     assert of.total_milliseconds(entry) == 1500
 
 
-def test_what_is_not_over_is_absent_and_what_nobody_saw_took_no_time() -> None:
-    assert phases(entry_of(told())) == [250, None, None, None, None, None]
-    assert phases(entry_of(told(joined_at=T0 + 2))) == [250, 0, 0, 750, None, None]
-    assert not of.is_over(entry_of(told()))
+def test_phases_not_over_are_absent_and_unknown_boundaries_take_no_time() -> None:
+    assert phases(entry_of(logged())) == [250, None, None, None, None, None]
+    assert phases(entry_of(logged(joined_at=T0 + 2))) == [250, 0, 0, 750, None, None]
+    assert not of.is_over(entry_of(logged()))
 
 
 def test_a_clock_that_went_back_makes_no_negative_phase() -> None:
-    entry = entry_of(told(decided_at=T0, replaced_at=T0 + 1.5))
+    entry = entry_of(logged(decided_at=T0, replaced_at=T0 + 1.5))
     assert phases(entry) == [250, 0, 250, None, None, None]
 
 
@@ -100,7 +100,7 @@ def test_phases_add_up_to_the_last_boundary_and_any_time_fits_the_api(
 ) -> None:
     names = ("decided_at", "replaced_at", "joined_at", "restored_at", "first_step_at")
     facts = dict(zip(names, times[2:], strict=True))
-    incident = told(fault_at=times[0] or 0.0, detected_at=times[1] or 0.0, **facts)
+    incident = logged(fault_at=times[0] or 0.0, detected_at=times[1] or 0.0, **facts)
     entry = entry_of(incident)
     IncidentStatus.model_validate(json.loads(entry.model_dump_json(by_alias=True)))
     bounds = [time for time in of.agent_boundary_times(incident, now=T0 + 3) if time is not None]
@@ -123,14 +123,14 @@ def test_the_operator_opens_an_incident_with_what_the_pod_said_last() -> None:
     assert "rank 2: boom" in entry.cause
 
 
-def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> None:
+def test_the_operator_dates_the_decision_and_the_agents_what_follows() -> None:
     pod = a_pod(JOB, 1, terminating=True)
     failure = classify(pod)
     assert failure is not None
     ours = of.operator_incident(failure, job=JOB, fault_class=FaultClass.INFRASTRUCTURE, now=T0 + 2)
     ours = of.with_boundary(ours, of.DECIDED, at=T0 + 4)
     ours = of.with_boundary(ours, of.REPLACED, at=T0 + 9)
-    theirs = told(
+    theirs = logged(
         generation=2,
         attempt=0,
         fault_at=T0 + 1,
@@ -151,5 +151,5 @@ def test_of_one_incident_the_operator_decides_and_the_agents_know_the_rest() -> 
 
 
 def test_a_boundary_that_is_known_stays() -> None:
-    entry = entry_of(told(decided_at=T0 + 2))
+    entry = entry_of(logged(decided_at=T0 + 2))
     assert of.with_boundary(entry, of.DECIDED, at=T0 + 9) == entry

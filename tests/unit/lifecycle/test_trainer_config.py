@@ -81,7 +81,7 @@ ELASTIC: dict[str, Any] = {
 }
 
 
-def test_an_elastic_gang_does_the_share_of_one_rank_in_parts_of_the_same_size() -> None:
+def test_an_elastic_gang_keeps_its_micro_batch_size() -> None:
     config = config_of(trainer={"globalBatchSize": 48}, **ELASTIC)
     assert config.micro_batch_size == 6
     assert config_of(trainer={"globalBatchSize": 48}).micro_batch_size is None

@@ -25,9 +25,9 @@ def truths(status: TrainingJobStatus) -> dict[str, str]:
 
 
 def since(status: TrainingJobStatus, kind: ConditionType) -> str:
-    found = condition(status, kind)
-    assert found is not None
-    return found.last_transition_time
+    current = condition(status, kind)
+    assert current is not None
+    return current.last_transition_time
 
 
 def released(job: Job) -> TrainingJobStatus:
@@ -127,7 +127,7 @@ def test_a_condition_keeps_its_time_while_its_truth_stays() -> None:
     assert since(lost, ConditionType.CHECKPOINTED) == timestamp(T0)
 
 
-def test_conditions_stand_in_one_order_and_say_what_spec_they_are_about() -> None:
+def test_conditions_are_sorted_and_carry_the_observed_generation() -> None:
     status = failed(running(admitted(a_job())))
     kinds = [each.type for each in status.conditions or []]
     assert kinds == sorted(kinds)
@@ -184,7 +184,7 @@ def test_no_figure_makes_a_status_that_the_api_refuses(
     TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
 
 
-def test_unknown_figures_leave_the_known_ones() -> None:
+def test_unknown_figures_leave_known_figures() -> None:
     job = running(admitted(a_job()))
     known = Progress(step=1, total_steps=2, loss=2.0, tokens_per_second=5.0)
     job = with_status(job, transitions.with_progress(job, job.status, known, now=LATER))
@@ -192,7 +192,7 @@ def test_unknown_figures_leave_the_known_ones() -> None:
     assert (status.step, status.loss, status.tokens_per_second) == (2, "2.0000", 5)
 
 
-def test_a_checkpoint_is_told_once_it_is_newer() -> None:
+def test_a_checkpoint_is_recorded_only_if_it_is_newer() -> None:
     job = running(admitted(a_job(checkpoint={"claimName": "c"})))
     saved = Progress(step=50, total_steps=99, checkpoint_step=50, checkpoint_digest="d" * 500)
     status = transitions.with_progress(job, job.status, saved, now=LATER)
@@ -226,8 +226,8 @@ def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
     waits = with_status(
         a_job(), transitions.with_expected_start(a_job().status, start=T0 + 60, by=T0 + 90.7)
     )
-    told = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
-    assert (waits.status.expected_start, waits.status.expected_start_by) == told
+    expected = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
+    assert (waits.status.expected_start, waits.status.expected_start_by) == expected
     placed = transitions.admitted(
         waits, pool="h100", nodes=("a", "b"), epoch=EPOCH, image="trainer:1", now=T0
     )

@@ -98,7 +98,7 @@ def test_what_can_never_work_is_not_tried_again(code: ExitCode, reason: Reason) 
         ({"end": ended(exit_code=None, reason="OutOfnvidia.com/gpu")}, Reason.KUBELET_REFUSED),
     ],
 )
-def test_a_lost_or_refused_pod_places_a_gang_of_ones_own_anew_and_costs_no_restart(
+def test_a_lost_or_refused_pod_requeues_a_gang_with_a_template_at_no_cost(
     pod: dict[str, Any], reason: Reason
 ) -> None:
     job = running(admitted(a_job(template=TEMPLATE)))

@@ -13,7 +13,7 @@ from drumline.telemetry.metrics import Metrics
 async def answers(*, unwell: str | None = None, unready: str | None = None) -> dict[str, str]:
     metrics = Metrics()
     metrics.observe_request(verb=Verb.CREATE, resource="pods", code=201, seconds=0.002)
-    found: dict[str, str] = {}
+    responses: dict[str, str] = {}
     async with (
         serve(
             host="127.0.0.1",
@@ -26,22 +26,22 @@ async def answers(*, unwell: str | None = None, unready: str | None = None) -> d
     ):
         for path in ("healthz", "readyz", "metrics"):
             async with session.get(f"http://127.0.0.1:{port}/{path}") as answer:
-                found[path] = f"{answer.status} {await answer.text()}"
-    return found
+                responses[path] = f"{answer.status} {await answer.text()}"
+    return responses
 
 
 async def test_all_is_well() -> None:
-    found = await answers()
-    assert found["healthz"] == found["readyz"] == "200 ok\n"
+    responses = await answers()
+    assert responses["healthz"] == responses["readyz"] == "200 ok\n"
 
 
 @pytest.mark.parametrize("probe", ["healthz", "readyz"])
 async def test_a_probe_that_fails_says_why(probe: str) -> None:
     argument = {"healthz": "unwell", "readyz": "unready"}[probe]
-    found = await answers(**{argument: "the watch of pods is silent"})
-    assert found.pop(probe) == "503 the watch of pods is silent\n"
-    assert set(found) == {"healthz", "readyz", "metrics"} - {probe}
-    assert all(text.startswith("200 ") for text in found.values())
+    responses = await answers(**{argument: "the watch of pods is silent"})
+    assert responses.pop(probe) == "503 the watch of pods is silent\n"
+    assert set(responses) == {"healthz", "readyz", "metrics"} - {probe}
+    assert all(text.startswith("200 ") for text in responses.values())
 
 
 async def test_metrics_are_prometheus_text() -> None:
@@ -61,7 +61,7 @@ def test_every_metric_of_ours_has_our_prefix_and_a_unit_or_says_what_it_counts()
             assert family.name.endswith("_seconds")
 
 
-def test_two_operators_in_one_process_count_apart() -> None:
+def test_two_operators_in_the_same_process_count_apart() -> None:
     first, second = Metrics(), Metrics()
     first.scheduling.gangs_placed.labels(queue="q", gpu_pool="p").inc()
     assert b'drumline_gangs_placed_total{gpu_pool="p",queue="q"} 1.0' in first.render()

@@ -42,7 +42,7 @@ def entries(*, level: str = "info") -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines(level=level)]
 
 
-def test_each_event_is_one_json_line_with_its_fields() -> None:
+def test_each_event_is_a_json_line_with_its_fields() -> None:
     placed, foreign, crashed = entries()
     time = placed.pop("time")
     assert time.endswith("Z")
