@@ -1,8 +1,7 @@
-"""Who holds places of a pool, and in which order they would be asked to leave a domain.
+"""The allocations of a pool's capacity to gangs, and the order in which they would be evicted.
 
-Lowest priority first, then whoever has most pods there, then by uid. The order is kept up to date
-from the first time somebody asks, so that one answer costs the holders of the domain and not those
-of the pool.
+The order is: lowest priority, then most pods in the domain, then uid. It is kept up to date from
+its first use on, so a question costs the allocations of the domain and not those of the pool.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ EvictionOrder = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A gang that holds capacity of a pool, lost places and vanished nodes left out."""
+    """What a gang holds of a pool, without lost pods and nodes that are gone."""
 
     gang: Gang
     places: Mapping[int, int]
     """Pods by node ordinal."""
     amounts: Mapping[int, Vector]
-    """What all of them hold there, by the same ordinals."""
+    """What these pods hold, by node ordinal."""
 
     def pods_in(self, domain: Domain) -> int:
         """How many of its pods are in a domain."""
@@ -54,7 +53,7 @@ class Allocation:
 
 
 class Allocations(dict[str, Allocation]):
-    """Holders by uid."""
+    """Allocations by uid."""
 
     def __init__(
         self, tree: TopologyTree, allocations: Mapping[str, Allocation] | None = None
@@ -62,20 +61,20 @@ class Allocations(dict[str, Allocation]):
         super().__init__(allocations or {})
         self._tree = tree
         self._line: list[EvictionOrder] | None = None
-        """All of them, in the order of leaving the pool."""
+        """All of them, in eviction order."""
         self._leaves: dict[int, set[str]] = defaultdict(set)
-        """By leaf domain: who has pods there."""
+        """By leaf domain: the uids with pods there."""
         self._uids_of: dict[str, set[str]] | None = None
-        """By the gang's key, which a job that was deleted may share with the one made after it."""
+        """By the gang's key; a deleted job may share it with its successor."""
         self._before: dict[str, Allocation | None] = {}
-        """By uid, of all that changed since `mark`: what they held then."""
+        """By uid, of all that changed since `mark`: the allocation at the mark."""
 
     def __setitem__(self, uid: str, allocation: Allocation) -> None:
         before = self.get(uid)
         self._before.setdefault(uid, before)
         if self._line is not None:
             if before is not None:
-                self._strike(before)
+                self._remove(before)
             self._enter(allocation)
         if self._uids_of is not None:
             self._uids_of[allocation.gang.key].add(uid)
@@ -85,17 +84,17 @@ class Allocations(dict[str, Allocation]):
         before = self[uid]
         self._before.setdefault(uid, before)
         if self._line is not None:
-            self._strike(before)
+            self._remove(before)
         if self._uids_of is not None:
             self._uids_of[before.gang.key].discard(uid)
         super().__delitem__(uid)
 
     def mark(self) -> None:
-        """Remember who holds what, for `rewind`."""
+        """Remember the allocations for `rewind`."""
         self._before = {}
 
     def rewind(self) -> None:
-        """Let everybody hold what they held at the mark. O(those that changed)."""
+        """Restore the allocations at the mark. O(changed allocations)."""
         before, self._before = self._before, {}
         for uid, allocation in before.items():
             if allocation is not None:
@@ -104,7 +103,7 @@ class Allocations(dict[str, Allocation]):
                 del self[uid]
 
     def of_key(self, key: str) -> Allocation | None:
-        """Who holds places under a key."""
+        """The allocation of the job with this key."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
             for uid, allocation in self.items():
@@ -113,7 +112,7 @@ class Allocations(dict[str, Allocation]):
         return self[min(uids)] if uids else None
 
     def in_eviction_order(self, domain: Domain) -> Iterator[Allocation]:
-        """Whoever has pods in a domain, in the order of leaving it."""
+        """The allocations with pods in a domain, in eviction order."""
         ordered = self._line
         if ordered is None:
             ordered = self._line = []
@@ -134,21 +133,21 @@ class Allocations(dict[str, Allocation]):
         if self._line is None or not allocation.places:
             return
         if sort:
-            insort(self._line, _turn(allocation))
+            insort(self._line, _eviction_order(allocation))
         else:
-            self._line.append(_turn(allocation))
+            self._line.append(_eviction_order(allocation))
         row = self._tree.domain_of[self._tree.leaf_depth]
         for ordinal in allocation.places:
             self._leaves[row[ordinal]].add(allocation.gang.uid)
 
-    def _strike(self, allocation: Allocation) -> None:
+    def _remove(self, allocation: Allocation) -> None:
         if self._line is None or not allocation.places:
             return
-        del self._line[bisect_left(self._line, _turn(allocation))]
+        del self._line[bisect_left(self._line, _eviction_order(allocation))]
         row = self._tree.domain_of[self._tree.leaf_depth]
         for ordinal in allocation.places:
             self._leaves[row[ordinal]].discard(allocation.gang.uid)
 
 
-def _turn(allocation: Allocation) -> EvictionOrder:
+def _eviction_order(allocation: Allocation) -> EvictionOrder:
     return (allocation.gang.priority, -sum(allocation.places.values()), allocation.gang.uid)

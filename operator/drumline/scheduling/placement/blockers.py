@@ -1,7 +1,7 @@
-"""Who has to leave a domain before some pods fit there, and how it is told.
+"""Which gangs would have to leave a domain before some pods fit there.
 
-They are found by imagining them gone, lowest priority and biggest first, then what is kept for
-jobs that wait for victims, foreign pods last, and by letting back in whoever need not have left.
+Candidates are removed from the view, lowest priority and largest first, then the capacity withheld
+for nominated gangs, foreign pods last; then each is put back whose removal was not necessary.
 """
 
 from __future__ import annotations
@@ -30,70 +30,74 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """Somebody whose leaving may make room."""
+    """A holder of capacity whose removal may make room."""
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
-    """Of all resources, in the order of the axis."""
+    """Resource names, in the order of the axis."""
     held: Callable[[int], int]
-    """How much of a resource, by its place on the axis, it holds in the domain."""
+    """How much of a resource, by its index on the axis, it holds in the domain."""
     verb: str
     rank: str
-    leave: Callable[[], Undo]
+    remove: Callable[[], Undo]
 
     def text(self, resource: int) -> str:
-        """`training/a holds 2 (priority 0)`; the unit stands with everything but GPUs."""
+        """`training/a holds 2 (priority 0)`; with a unit for everything but GPUs."""
         name, count = self.names[resource], self.held(resource)
         what = amount(resource=name, count=count) if resource else str(count)
         return f"{', '.join(self.keys)} {self.verb} {what}{self.rank}"
 
 
 def find_blockers(search: Search, identity: int) -> list[Blocker]:
-    """The leavers that are necessary before a domain holds what is searched.
+    """The smallest set of blockers, in the order above, without which a domain holds the pods.
 
     Args:
-        search: its own gang's pods never make room.
+        search: the search; its own gang is never a blocker.
         identity: of the domain.
     """
     domain = search.domain(identity)
-    return _gangs_alone(search, identity, domain) or _anybody(search, identity, domain)
+    return _blockers_among_gangs(search, identity, domain) or _any_blockers(
+        search, identity, domain
+    )
 
 
-def _gangs_alone(search: Search, identity: int, domain: Domain) -> list[Blocker]:
-    """Counted without touching the view; nobody, where it takes others too or cannot be counted."""
+def _blockers_among_gangs(search: Search, identity: int, domain: Domain) -> list[Blocker]:
+    """Blockers among gangs, counted without changing the view; none if that is not enough."""
     view = search.view
     if view.leaving or not HypotheticalCapacity.can_be(search):
         return []
-    imagined = HypotheticalCapacity(search)
+    hypothetical = HypotheticalCapacity(search)
     blockers = minimal_subset(
-        candidates=_gangs(view, search.gang.uid, domain, imagined.release),
-        remove=lambda leaver: leaver.leave(),
-        fits=lambda: imagined.holds(identity),
+        candidates=_gangs(view, search.gang.uid, domain, hypothetical.release),
+        remove=lambda candidate: candidate.remove(),
+        fits=lambda: hypothetical.holds(identity),
     )
-    for leaver in blockers:
-        leaver.leave()
-    return blockers if imagined.holds(identity) else []
+    for candidate in blockers:
+        candidate.remove()
+    return blockers if hypothetical.holds(identity) else []
 
 
-def _anybody(search: Search, identity: int, domain: Domain) -> list[Blocker]:
+def _any_blockers(search: Search, identity: int, domain: Domain) -> list[Blocker]:
     view, index, own = search.view, search.index, search.gang.uid
 
     def fits() -> bool:
         index.catch_up()
         return search.holds(identity)
 
-    leavers = chain(
-        _gangs(view, own, domain, partial(_depart, view)),
+    candidates = chain(
+        _gangs(view, own, domain, partial(_release, view)),
         _kept(view, own, domain),
         _foreign(index, view, domain),
     )
-    blockers = minimal_subset(candidates=leavers, remove=lambda leaver: leaver.leave(), fits=fits)
+    blockers = minimal_subset(
+        candidates=candidates, remove=lambda candidate: candidate.remove(), fits=fits
+    )
     index.catch_up()
     return blockers
 
 
-def _depart(view: PoolView, allocation: Allocation) -> Undo:
-    """Imagine a holder's places free, and whatever is kept of them for others withheld."""
+def _release(view: PoolView, allocation: Allocation) -> Undo:
+    """Free an allocation; what of it is kept for nominated gangs is withheld."""
     if allocation.gang.uid in view.leaving:
         return view.release(allocation)
     view.shift(allocation, sign=1)
@@ -101,7 +105,7 @@ def _depart(view: PoolView, allocation: Allocation) -> Undo:
 
 
 def _gangs(
-    view: PoolView, own: str, domain: Domain, leave: Callable[[Allocation], Undo]
+    view: PoolView, own: str, domain: Domain, remove: Callable[[Allocation], Undo]
 ) -> Iterator[Blocker]:
     for allocation in view.allocations.in_eviction_order(domain):
         if allocation.gang.uid != own:
@@ -111,12 +115,12 @@ def _gangs(
                 held=partial(allocation.held_in, domain),
                 verb="holds",
                 rank=f" (priority {allocation.gang.priority})",
-                leave=partial(leave, allocation),
+                remove=partial(remove, allocation),
             )
 
 
 def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
-    """What is kept for gangs that wait for their victims, taken together."""
+    """The capacity withheld for nominated gangs, as one blocker."""
     ordinals = view.withheld.among(range(domain.start, domain.stop))
     nominees = [held for uid, held in view.nominees.items() if uid != own]
     waiting = [held for held in nominees if not held.places.keys().isdisjoint(ordinals)]
@@ -127,7 +131,7 @@ def _kept(view: PoolView, own: str, domain: Domain) -> Iterator[Blocker]:
             held=lambda resource: sum(held.held_in(domain, resource) for held in waiting),
             verb="will take",
             rank="",
-            leave=lambda: view.withheld.release(ordinals),
+            remove=lambda: view.withheld.release(ordinals),
         )
 
 
@@ -142,5 +146,5 @@ def _foreign(index: SlotIndex, view: PoolView, domain: Domain) -> Iterator[Block
             ),
             verb="hold",
             rank="",
-            leave=lambda: without_foreign_pods(view, ordinals),
+            remove=lambda: without_foreign_pods(view, ordinals),
         )

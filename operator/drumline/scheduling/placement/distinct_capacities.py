@@ -1,7 +1,7 @@
-"""Amounts by node, sorted into equal ones, so that each distinct amount is looked at once.
+"""The distinct vectors of a list by node, so that each distinct vector is looked at once.
 
-Every shape of pods asks each node what fits there; most nodes of a pool are in one of few states.
-The sorting is kept up to date by the log of the view that the amounts belong to.
+Every pod shape asks each node what fits there, and most nodes of a pool are in one of few states.
+The grouping is kept up to date by the log of the view that the list belongs to.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy.typing as npt
 from drumline.scheduling.placement.allocations import Vector
 
 MOST: Final = 1 << 62
-"""No amount that is counted is larger: what does not fit into 64 bits is as good as this."""
+"""Larger amounts are counted as this, so that they fit into 64 bits."""
 
 
 class DistinctCapacities:
-    """The distinct amounts of a list, and which of them each node has.
+    """The distinct vectors of a list, and which of them each node has.
 
     Args:
         amounts: by ordinal.
@@ -38,7 +38,7 @@ class DistinctCapacities:
 
     @property
     def table(self) -> npt.NDArray[np.int64]:
-        """The distinct amounts, a row each."""
+        """The distinct vectors, a row each."""
         rows, known = len(self.distinct), len(self._table)
         if rows > known:
             fresh = np.array([_bounded(vector) for vector in self.distinct[known:]], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Room that others' leaving would make, counted without touching the view.
+"""The slots that domains would have without some gangs, counted without changing the view.
 
-A view that is changed and changed back makes every index over it read both changes. Where gangs are
-imagined gone only to see whether there would be room, adding up the slots of the nodes they hold is
-enough: O(their places) for each of them, and nobody else notices.
+Every index over a view would read a change and its undo. Where gangs are removed only to see
+whether the pods would fit, adding up the slots of the nodes they hold is enough: O(nodes of the
+gang) each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline.scheduling.undo import Undo
 
 
 class HypotheticalCapacity:
-    """The domains of a search that has no room now, without some holders.
+    """The domains of a search that has no room now, without some gangs.
 
     Args:
         search: for main pods only, none of them anchored or in slices (`can_be`).
@@ -31,28 +31,28 @@ class HypotheticalCapacity:
         self._slots = self._index.slots[depth]
         self._pods = search.demand.pods
         self._changed: dict[int, tuple[Vector, int]] = {}
-        """By ordinal: what is free there, and slots, where it is other than in the view."""
+        """By ordinal, where it differs from the view: free amounts and slots."""
         self._gains: dict[int, int] = {}
-        """By id of the domain: slots beside those in the index."""
+        """By domain id: additional slots."""
 
     @staticmethod
     def can_be(search: Search) -> bool:
-        """Whether counting slots answers a search."""
+        """Whether counting slots alone answers a search."""
         demand = search.demand
         special = demand.slice_levels or demand.anchors or demand.beside or any(demand.roles)
         return not special and not search.variants[-1].fixed
 
     def release(self, allocation: Allocation) -> Undo:
-        """Imagine a holder gone that was not told to go; undone in whatever order."""
+        """Remove a gang that is not being evicted already; undone in any order."""
         self._shift(allocation, add)
         return lambda: self._shift(allocation, sub)
 
     def holds(self, identity: int) -> bool:
-        """Whether a domain could hold the pods now that they are gone."""
+        """Whether a domain could hold the pods without the removed gangs."""
         return bool(self._slots[identity] + self._gains.get(identity, 0) >= self._pods)
 
     def has_room(self) -> bool:
-        """Whether there is room anywhere now that they are gone."""
+        """Whether any domain could hold the pods without the removed gangs."""
         return any(self._usable[domain] and self.holds(domain) for domain in self._gains)
 
     def _shift(self, allocation: Allocation, change: Callable[[int, int], int]) -> None:

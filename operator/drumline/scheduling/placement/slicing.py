@@ -1,11 +1,14 @@
-"""Slices: every k consecutive main pods in one domain of a level, several such cuts nested.
+"""Slices: every k consecutive main pods in one domain of a level; several levels nest.
 
-All main pods are equal, so a domain of a cut's level holds as many of them as fit there, rounded
-down to whole slices, and wider domains hold the sum of that: the count is exact, also for nested
-cuts, because the pods of each divide those of the one around it.
+All main pods are equal. So a domain of a slice's level holds as many pods as fit, rounded down to
+whole slices, and a wider domain the sum over its children. The count is exact for nested levels,
+too, because the slice of each level divides the one around it.
 
-Where only some pods are to be placed, a slice that has pods already is anchored to their domain:
-what it lacks has to go there, and takes room from whole slices there and around it.
+Example: slices of 4 in a block and of 2 in a rack; racks with 3, 3 and 1 slots in one block hold 2,
+2 and 0 pods, and the block holds 4.
+
+Where only some pods need a node, a slice that has pods already is anchored to their domain: its
+other pods have to go there, and take slots from whole slices there and around it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import numpy as np
 from drumline.scheduling.placement.topology import Counts, TopologyTree
 
 NO_ROOM: Final = -(1 << 40)
-"""What a domain holds that has not even room for what is anchored in it."""
+"""The slots of a domain that cannot even hold its anchored pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +50,9 @@ def whole_slices(
     slice_levels: Sequence[SliceLevel],
     anchors: Sequence[Anchor] = (),
 ) -> list[Counts]:
-    """By depth, then id: how many pods fit in whole slices beside those that are anchored.
+    """By depth, then id: how many pods fit in whole slices beside the anchored pods.
 
-    Negative where there is no room for the anchored ones.
+    Negative where the anchored pods do not fit.
 
     Args:
         tree: of the pool.
@@ -77,7 +80,7 @@ def whole_slices(
 
 
 def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
-    """The sums of a depth's domains over their own."""
+    """The sums over the children of each domain of a depth."""
     if not tree.nodes:
         return below[:1]
     first = np.asarray(tree.domain_of[depth + 1])[tree.starts[depth]]
@@ -85,7 +88,7 @@ def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
 
 
 def unit(*, slice_levels: Sequence[SliceLevel], depth: int) -> int:
-    """How many pods a domain of a depth gets at a time, once the cuts around it are settled."""
+    """How many pods have to stay together in a domain of a depth."""
     return next((slice_level.pods for slice_level in slice_levels if slice_level.depth >= depth), 1)
 
 
@@ -96,10 +99,10 @@ def anchored(
     kept: Mapping[int, int],
     vacant: Sequence[int],
 ) -> dict[tuple[int, int] | None, list[int]] | None:
-    """The vacant ranks by the domain (depth, id) that their slice's other pods are in.
+    """The vacant ranks by the domain (depth, id) that holds the other pods of their slice.
 
-    None among the keys stands for whole slices without any pod yet. None instead of the answer:
-    nobody can say where a slice is, because its nodes carry no label of that level any more.
+    The key None stands for slices without any pod. The result is None where a slice's domain is not
+    known, because its nodes do not carry the label of that level any more.
 
     Args:
         tree: of the pool.
@@ -129,7 +132,7 @@ def anchored(
 def has_whole_slices(
     *, tree: TopologyTree, slice_levels: Sequence[SliceLevel], ordinals: Sequence[int]
 ) -> bool:
-    """Whether main pods on these nodes, by rank, have each slice in one known domain."""
+    """Whether each slice of main pods on these nodes, by rank, is in one known domain."""
     for slice_level in slice_levels:
         row, known = tree.domain_of[slice_level.depth], tree.known[slice_level.depth]
         for first in range(0, len(ordinals), slice_level.pods):

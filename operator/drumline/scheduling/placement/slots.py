@@ -1,9 +1,8 @@
-"""How many pods of one shape each node and each domain has room for, kept up to date by the log.
+"""How many pods of one shape fit on each node and in each domain, kept up to date by the log.
 
-A shape is a pod's request, the nodes that are open to it and the grain: how many of its pods have
-to share a node. All gangs of one shape share one index: it is built once per cycle in O(nodes),
-and a placement costs the nodes it touched times the number of levels. Nodes with equal free
-amounts share one division.
+A shape is a pod's request, the filter for its nodes, and the grain: how many of its pods have to
+share a node. Gangs of one shape share an index. It is built in O(nodes), where nodes with equal
+free amounts share one division; a placement costs the nodes it touches times the number of levels.
 """
 
 from __future__ import annotations
@@ -23,32 +22,32 @@ from drumline.scheduling.placement.slicing import SliceLevel, whole_slices
 from drumline.scheduling.placement.topology import Counts, TopologyTree
 
 Bucket = tuple[int, int]
-"""Free GPUs and slots: nodes that are equal for best fit."""
+"""Free GPUs and slots; nodes of one bucket are equal for best fit."""
 
 _PLENTY: Final = 1 << 20
-"""Pods that fit at most: those that ask for nothing."""
+"""Slots of a node for pods that request nothing."""
 _MANY: Final = 256
-"""So many changed nodes at once are added up anew rather than one by one."""
+"""Changed nodes above which everything is counted again instead of node by node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodShape:
-    """What makes two pods equal to the placement."""
+    """What makes two pods equal for the placement."""
 
     request: Vector
     node_filter: NodeFilter
     grain: int = 1
     """Pods that have to share a node: slices of a level at which every domain is one node."""
     grain_depths: tuple[int, ...] = ()
-    """Whose labels a node must carry for that."""
+    """Depths whose labels a node must carry for that."""
 
     def slots_in(self, free: Vector) -> int:
-        """How many such pods fit beside each other into `free`, in whole grains."""
+        """How many such pods fit into `free`, in whole grains."""
         rooms = [have // need for have, need in zip(free, self.request, strict=True) if need]
         return max(0, min((_PLENTY, *rooms))) // self.grain * self.grain
 
     def slots_in_each(self, table: Counts) -> Counts:
-        """The same for many amounts at once, a row each."""
+        """`slots_in` for many vectors, a row each."""
         pods = np.full(len(table), _PLENTY, dtype=np.int64)
         for column, need in enumerate(self.request):
             if need:
@@ -56,7 +55,7 @@ class PodShape:
         return np.maximum(pods, 0) // self.grain * self.grain
 
     def in_grain(self, *, tree: TopologyTree, eligible: list[bool]) -> list[bool]:
-        """Which of the admitted nodes carry the labels that the grain needs."""
+        """Which of the eligible nodes carry the labels that the grain needs."""
         counted = eligible
         for depth in self.grain_depths:
             known, ids = tree.known[depth], tree.domain_of[depth]
@@ -70,7 +69,7 @@ class SlotIndex:
     Args:
         tree: of the pool.
         shape: the pods that are counted.
-        free: what counts as free, by ordinal.
+        free: free amounts, by ordinal.
         log: ordinals where `free` changed; whatever is appended later is read by `catch_up`.
         alike: the same amounts, sorted into equal ones, where somebody has done so.
         everywhere: also count nodes that are out of service or closed to the shape.
@@ -92,7 +91,7 @@ class SlotIndex:
         self.shape = shape
         self.free = free
         self.read = len(log)
-        """How much of the log it knows."""
+        """Length of the log that has been read."""
         self._log = log
         self._distinct = distinct or DistinctCapacities(amounts=free, log=log)
         self._all_nodes = all_nodes
@@ -100,15 +99,15 @@ class SlotIndex:
         if all_nodes:
             eligible = [True] * len(tree.nodes)
         self.eligible = shape.node_filter.eligible(tree.nodes) if eligible is None else eligible
-        """By ordinal: whether a node is open to any pod of such a gang."""
+        """By ordinal: whether the node passes the filter."""
         self.counted = shape.in_grain(tree=tree, eligible=self.eligible)
-        """By ordinal: whether it is open to these."""
+        """By ordinal: whether the node is eligible and carries the labels that the grain needs."""
         self.cells: list[Bucket] = []
-        """By ordinal."""
+        """By ordinal: the bucket."""
         self.slots: list[Counts] = []
         """By depth, then id."""
         self.gpus: list[Counts] = []
-        """By depth, then id: free GPUs of the nodes that are open."""
+        """By depth, then id: free GPUs of the counted nodes."""
         self._buckets: dict[int, dict[Bucket, list[int]]] = {}
         self._whole: dict[tuple[SliceLevel, ...], list[Counts]] = {}
         self._recount()
@@ -127,12 +126,12 @@ class SlotIndex:
             return
         free, cells, known = self.free, self.cells, self._memo
         for ordinal in changed:
-            # What was imagined and undone again is as it was.
+            # A change that was undone again leaves the bucket as it was.
             if known.get(free[ordinal]) != cells[ordinal]:
                 self._update(ordinal)
 
     def renew(self, ordinal: int) -> None:
-        """Ask again whether a node is open; it is another value than before."""
+        """Filter and count a node again whose value was replaced."""
         node = self.tree.nodes[ordinal]
         self.eligible[ordinal] = (
             self._all_nodes or self.shape.node_filter.ineligibility(node) is None
@@ -146,7 +145,7 @@ class SlotIndex:
         self._update(ordinal)
 
     def slots_of(self, ordinal: int, free: Vector) -> int:
-        """How many pods a node would have room for if so much were free there."""
+        """How many pods would fit on a node with so much free."""
         return self._cell(free)[1] if self.counted[ordinal] else 0
 
     def changed_since(self, read: int) -> set[int]:
@@ -183,7 +182,7 @@ class SlotIndex:
         return cell
 
     def _recount(self) -> None:
-        """Everything anew; each distinct amount is divided once. O(nodes)."""
+        """Count everything again; each distinct vector is divided once. O(nodes)."""
         self._distinct.catch_up()
         table, places = self._distinct.table, self._distinct.places
         closed = len(table)

@@ -1,8 +1,10 @@
-"""Balanced shares: the fewest domains that hold some pods, and as even as these have room.
+"""Balanced placement: the fewest domains that hold the pods, with shares as even as possible.
 
-Of all ways to use so few domains, the smallest share is as large as possible, and then the largest
-as small as possible. The domains with the most room allow both at once; each share is then given
-to the tightest domain that can take it, so that roomy ones stay free.
+Of all ways to use so few domains, the smallest share is as large as possible, then the largest as
+small as possible. The domains with the most slots allow both at once. Each share is then given to
+the tightest domain that holds it, so that roomy domains stay free.
+
+Example: 7 pods and domains with 5, 4 and 2 slots. Two domains are enough; the shares are 4 and 3.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The tree of topology domains of one pool, over nodes that are sorted by their place in it.
+"""The topology tree of a pool, over nodes that are sorted by domain.
 
-Depth 0 is the pool itself, depth d the pool's d-th level, broadest first. Nodes get ordinals in
-the order of (path, name), so every domain is one run of ordinals, and pods that are handed out by
-ordinal are neighbours at every level at once.
+Depth 0 is the pool, depth d its d-th level, broadest first. Nodes get ordinals in the order of
+(path, name). So every domain is a range of ordinals, and pods that are placed in the order of
+ordinals are neighbours at every level.
 
-A node without a label sits in a nameless domain of its parent: it can be used when no level
-is asked for, but nobody knows whom it is near, so that domain never counts as one domain.
+A node without a level's label is in a nameless domain of its parent. It can be used where no level
+is required, but its neighbours are not known: that domain never counts as one domain.
 
-Domains are rows of arrays, by depth and id in the order of the paths; a `Domain` is made of them
-where somebody wants to speak of one.
+Domains are rows of arrays, by depth and id, in the order of their paths. A `Domain` is made from
+them where a single one is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Domain:
 
     @property
     def name(self) -> str:
-        """The path as people write it."""
+        """The path with slashes."""
         return "/".join(self.path)
 
 
@@ -48,7 +48,7 @@ class TopologyTree:
 
     pool: Pool
     nodes: list[Node]
-    """By ordinal; one may be renewed in its place as long as it stays in its domains."""
+    """By ordinal; a node may be replaced by a new value in the same domains."""
     starts: tuple[Counts, ...]
     """By depth, then id: the ordinal of its first node."""
     known: tuple[Flags, ...]
@@ -61,7 +61,7 @@ class TopologyTree:
 
     @property
     def depths(self) -> range:
-        """All of them, the pool's own first."""
+        """All depths, the pool's first."""
         return range(len(self.starts))
 
     def depth_of(self, level: str) -> int | None:
@@ -79,7 +79,7 @@ class TopologyTree:
         return range(int(starts[identity]), len(self.nodes) if last else int(starts[identity + 1]))
 
     def children(self, depth: int, identity: int) -> range:
-        """Ids of a domain's own domains one depth further down."""
+        """Ids of a domain's children, one depth further down."""
         if depth + 1 == len(self.starts) or not self.nodes:
             return range(0)
         below, span = self.domain_of[depth + 1], self.span(depth, identity)
@@ -97,7 +97,7 @@ class TopologyTree:
         )
 
     def usable(self, depth: int, *, within: int) -> Flags:
-        """Which domains of a depth are known, and so is the one around them at a wider depth."""
+        """Which domains of a depth are known, and their ancestors at a wider depth, too."""
         usable = self._usable.get((depth, within))
         if usable is None:
             usable = self.known[depth]
@@ -108,7 +108,7 @@ class TopologyTree:
         return usable
 
     def sums(self, depth: int, by_node: Counts) -> Counts:
-        """What some amounts by node come to in each domain of a depth."""
+        """The sums over the nodes of each domain of a depth."""
         if not self.nodes:
             return np.zeros(1, dtype=np.int64)
         return np.add.reduceat(by_node, self.starts[depth])
