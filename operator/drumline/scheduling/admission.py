@@ -292,7 +292,7 @@ class Admission:
         rejection = session.projection.exhausted(gang=gang, pool=pool, size=pods)
         if rejection:
             # A gang that can never fit must not wait for quota, nor hold its queue back.
-            infeasible = session.placer.hopeless(gang=gang, pool=pool, pods=pods)
+            infeasible = session.placer.infeasible(gang=gang, pool=pool, pods=pods)
             return infeasible or self._remedies.complete(rejection, gang=gang, pool=pool, pods=pods)
         nodes = session.placer.find(gang=gang, pool=pool, pods=pods)
         if isinstance(nodes, Rejection):

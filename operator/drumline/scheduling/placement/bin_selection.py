@@ -1,8 +1,8 @@
-"""Sharing role pods and main pods out among parts: domains or nodes, each with what it can hold.
+"""Which domains or nodes ("bins") hold role pods and main pods together: a knapsack table.
 
-A table over (parts used, role pods placed) holds the most main pods that fit, part after part. So
-the fewest parts that hold everything are found exactly. O(parts x options x parts used x
-combinations of role pods).
+The table over (bins used, role pods placed) holds the most main pods that fit, bin after bin. So
+the fewest bins that hold everything are found exactly. O(bins x options x bins used x combinations
+of role pods).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from drumline.scheduling.placement.topology import Counts
 
 NEVER: Final = -(1 << 50)
 _FEW: Final = 8
-"""So many parts are tried first: mostly that is enough, and the table stays small."""
+"""Bins that are tried at first: mostly enough, and the table stays small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinOption:
-    """What a part may get."""
+    """What a bin may get."""
 
     roles: int
     """The combination of role pods."""
     counts: bool
-    """Whether it is one of the parts used."""
+    """Whether the bin counts as used."""
     room: int
-    """Main pods that it then holds."""
+    """Main pods that it can hold beside the role pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
-    """A domain or node, and what it may get; it may always get nothing."""
+    """A domain or node with its options, beside the one to get nothing."""
 
     identity: int
     options: Sequence[BinOption]
@@ -43,14 +43,14 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinChoice:
-    """What a part gets."""
+    """The option that a bin gets."""
 
     identity: int
     option: BinOption
 
 
-def whole_part(identity: int, frontier: Frontier) -> Bin:
-    """A part that counts as used, whatever it gets."""
+def bin_of_domain(identity: int, frontier: Frontier) -> Bin:
+    """A bin that counts as used with each of its options."""
     options = [
         BinOption(roles=roles, counts=True, room=room)
         for roles, room in enumerate(frontier)
@@ -59,42 +59,42 @@ def whole_part(identity: int, frontier: Frontier) -> Bin:
     return Bin(identity=identity, options=options)
 
 
-def fewest(*, mix: RoleMix, parts: Sequence[Bin], target: int, pods: int) -> list[BinChoice] | None:
-    """The fewest parts that hold a combination of role pods and so many main ones.
+def fewest(*, mix: RoleMix, bins: Sequence[Bin], target: int, pods: int) -> list[BinChoice] | None:
+    """The fewest bins that hold a combination of role pods and so many main pods.
 
-    Parts that come first are taken where others would do as well.
+    Earlier bins are preferred.
     """
-    for most in dict.fromkeys((min(_FEW, len(parts)), len(parts))):
-        table = _Table(mix=mix, parts=parts, most=most)
+    for most in dict.fromkeys((min(_FEW, len(bins)), len(bins))):
+        table = _Table(mix=mix, bins=bins, most=most)
         enough = np.flatnonzero(table.holds[:, target] >= pods)
         if enough.size:
             return table.walk_back(count=int(enough[0]), target=target)
     return None
 
 
-def cheapest(*, mix: RoleMix, parts: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
-    """The parts that hold a combination of role pods and leave the most room for main ones."""
-    table = _Table(mix=mix, parts=parts, most=most)
+def cheapest(*, mix: RoleMix, bins: Sequence[Bin], target: int, most: int) -> list[BinChoice]:
+    """The bins that hold a combination of role pods and leave the most slots for main pods."""
+    table = _Table(mix=mix, bins=bins, most=most)
     return table.walk_back(count=int(np.argmax(table.holds[:, target])), target=target)
 
 
 class _Table:
-    """The most main pods by number of parts used and combination of role pods."""
+    """The most main pods by number of bins used and combination of role pods."""
 
-    def __init__(self, *, mix: RoleMix, parts: Sequence[Bin], most: int) -> None:
+    def __init__(self, *, mix: RoleMix, bins: Sequence[Bin], most: int) -> None:
         self._mix = mix
-        self._parts = parts
+        self._bins = bins
         self._choices: list[Counts] = []
-        """By part: which option it gets in the best way to each entry; -1: nothing."""
+        """By bin: its option in the best solution of each entry; -1: nothing."""
         self.holds = np.full((most + 1, len(mix.combinations)), NEVER, dtype=np.int64)
         self.holds[0, 0] = 0
-        for part in parts:
-            self._add(part)
+        for bin_ in bins:
+            self._add(bin_)
 
-    def _add(self, part: Bin) -> None:
+    def _add(self, bin_: Bin) -> None:
         before, after = self.holds, self.holds.copy()
         choice = np.full(before.shape, -1, dtype=np.int64)
-        for place, option in enumerate(part.options):
+        for place, option in enumerate(bin_.options):
             source, goal = self._mix.shifts[option.roles]
             step = int(option.counts)
             better = before[: len(before) - step, source] + option.room
@@ -106,13 +106,13 @@ class _Table:
         self._choices.append(choice)
 
     def walk_back(self, *, count: int, target: int) -> list[BinChoice]:
-        """Who gets what in the best way to an entry."""
+        """The bins of the best solution of an entry."""
         choices: list[BinChoice] = []
-        for part, choice in zip(reversed(self._parts), reversed(self._choices), strict=True):
+        for bin_, choice in zip(reversed(self._bins), reversed(self._choices), strict=True):
             place = int(choice[count, target])
             if place >= 0:
-                option = part.options[place]
-                choices.append(BinChoice(identity=part.identity, option=option))
+                option = bin_.options[place]
+                choices.append(BinChoice(identity=bin_.identity, option=option))
                 source, goal = self._mix.shifts[option.roles]
                 target = int(source[int(np.flatnonzero(goal == target)[0])])
                 count -= int(option.counts)

@@ -1,8 +1,8 @@
-"""What a gang asks for in a pool, in the terms of its tree.
+"""What a gang asks for in a pool, in terms of the topology tree.
 
-Slices that are only preferred may be dropped, the broadest first: each way to ask is a
-`DemandVariant`, the one with everything first and the one with only what is required last. Slices
-of a level at which every domain is a single node become the grain of the shape.
+Preferred slices may be dropped, the broadest first. Each way to ask is a `DemandVariant`; the first
+has everything, the last only what is required. Slices of a level at which every domain is a single
+node become the grain of the pod shape.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from drumline.scheduling.placement.topology import TopologyTree
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandVariant:
-    """One way to ask for places, and whose they are."""
+    """One way to ask for nodes, and the positions that it is for."""
 
     shape: PodShape
     demand: Demand
     slice_levels: tuple[SliceLevel, ...]
     """All slices that are asked for, those inside nodes included."""
     main: tuple[int, ...]
-    """Positions of the main pods that are placed freely."""
+    """Positions of the main pods without anchor or fixed node."""
     roles: tuple[tuple[int, ...], ...]
     """Positions by role."""
     anchored: tuple[tuple[int, ...], ...] = ()
@@ -39,14 +39,14 @@ class DemandVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacantPositions:
-    """What is there of a gang and what is missing."""
+    """Which positions of a gang have a node and which need one."""
 
     kept: Mapping[int, int]
-    """Node ordinals by position; of the pods that stay, as far as their nodes are known."""
+    """Node ordinals by position, of the pods that stay on nodes that exist."""
     main: tuple[int, ...]
-    """Positions without a node."""
+    """Positions of main pods without a node."""
     roles: tuple[tuple[int, ...], ...]
-    """The same, by role."""
+    """Positions without a node, by role."""
 
 
 def vacant_positions(

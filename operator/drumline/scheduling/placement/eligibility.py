@@ -1,8 +1,8 @@
-"""Which nodes a gang may use at all, before anybody asks what is free on them.
+"""Which nodes a gang may use, whatever is free on them.
 
-Pods are bound directly, so the default scheduler's checks are ours: readiness, cordon, taints,
-node labels, required node affinity. Each node is rejected for the first reason that applies, in the
-order of `Ineligibility`, so the counts in a message add up to the number of rejected nodes.
+Pods are bound directly, so the checks of the default scheduler are made here: readiness, cordon,
+taints, node labels, required node affinity. A node is ineligible for the first reason that applies,
+in the order of `Ineligibility`, so the counts in a message add up to the ineligible nodes.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ OUT_OF_SERVICE: Final = frozenset(
         Ineligibility.DISRUPTED,
     }
 )
-"""What passes without the job's doing."""
+"""Reasons that end without a change of the job."""
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilter:
-    """What decides which nodes a gang may use; equal admissions open equal nodes."""
+    """Everything of a gang that decides which nodes it may use."""
 
     selector: tuple[tuple[str, str], ...]
     affinity: tuple[tuple[NodeRequirement, ...], ...]
@@ -58,7 +58,7 @@ class NodeFilter:
     excluded: frozenset[str]
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
-        """Why `node` is closed, or None if it is open."""
+        """Why a node is ineligible; None: it is eligible."""
         if not node.ready:
             return Ineligibility.NOT_READY
         if node.unschedulable:
@@ -78,7 +78,7 @@ class NodeFilter:
         return None
 
     def eligible(self, nodes: Sequence[Node]) -> list[bool]:
-        """Which of some nodes are open."""
+        """Whether each node is eligible."""
         if self.selector or self.affinity or self.excluded:
             return [self.ineligibility(node) is None for node in nodes]
         return [
@@ -93,7 +93,7 @@ class NodeFilter:
 
 
 def node_filter_of(gang: Gang) -> NodeFilter:
-    """The part of a gang that decides which nodes are open to it."""
+    """The node filter of a gang."""
     return NodeFilter(
         selector=tuple(sorted(gang.selector.items())),
         affinity=gang.affinity,
@@ -103,7 +103,7 @@ def node_filter_of(gang: Gang) -> NodeFilter:
 
 
 def _meets(labels: Mapping[str, str], term: tuple[NodeRequirement, ...]) -> bool:
-    """Whether all requirements hold; a term without any holds nowhere (the rule of core/v1)."""
+    """Whether all requirements hold; a term without any never holds (as in core/v1)."""
     return bool(term) and all(
         _holds(labels.get(requirement.key), requirement) for requirement in term
     )
@@ -124,7 +124,7 @@ def _holds(value: str | None, requirement: NodeRequirement) -> bool:
 
 
 def _compares(value: str | None, requirement: NodeRequirement) -> bool:
-    """A label and one value as whole numbers; what is no number compares with nothing."""
+    """Compare a label with one value as integers; False if either is not an integer."""
     try:
         have, bound = (
             int(value or ""),

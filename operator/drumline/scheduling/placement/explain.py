@@ -1,16 +1,15 @@
-"""Why a gang that its quota allows finds no places: the first of these that is true.
+"""Why a gang that has its quota finds no nodes: the first of these reasons that applies.
 
 1. ExceedsCluster: not even the empty pool could hold it, with every node in service.
-2. NodesUnavailable: the empty pool could, but not on the nodes that are open to this gang.
+2. NodesUnavailable: the empty pool could, but not on the nodes that are eligible for this gang.
 3. TopologyDoesNotFit: the pool has room now, but no single domain of the required level, or not in
    whole slices.
-4. InsufficientResources: GPUs would suffice, something else does not.
+4. InsufficientResources: GPUs would suffice, another resource does not.
 5. InsufficientGpus.
 
-From 3 on, somebody's leaving helps. The domain to speak of is the one with the most room now among
-those that could hold the gang if they were empty; the blockers are found by imagining its holders
-gone, lowest priority and biggest first, and keeping those whose leaving was necessary.
-O(nodes + holders of the pool), once per shape and cycle.
+From 3 on, other gangs' ends help. The message is about the domain with the most room now among
+those that could hold the gang if they were empty, and names its blockers (`blockers`).
+O(nodes + allocations of the pool), once per shape and cycle.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _PODS: Final = PLAIN_RESOURCES.index("pods")
 
 
 def needs(search: Search) -> str:
-    """The head of every message: what is asked for, and how near together."""
+    """The head of every message: the request and its topology."""
     where = f"one {search.level}" if search.depth else f"pool {search.view.tree.pool.name}"
     beside = " beside its other pods" if search.demand.beside and search.depth else ""
     return f"needs {asked_for(search)} in {where}{beside}"
@@ -83,11 +82,11 @@ def _reject(
 
 
 def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
-    """The rejection of what could not even be placed in the empty pool. O(nodes).
+    """The rejection of a gang that does not fit into the empty pool; None: it does. O(nodes).
 
     Args:
         search: what was looked for.
-        helped: whether places are all that it lacks, so that it makes sense to say what would help.
+        helped: whether only nodes are missing, so that a remedy can be given.
     """
     most = search.most(capacity_if_empty(search, all_nodes=True))
     best = max(search.ids, key=lambda i: (most[i], -i), default=None)
@@ -114,7 +113,7 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
 
 
 def why_blocked(search: Search) -> Rejection:
-    """The rejection of what has no places now, though its quota has room."""
+    """The rejection of a gang that has its quota and finds no nodes now."""
     never = never_fits(search)
     if never is not None:
         return never
@@ -211,7 +210,7 @@ def _roles(search: Search) -> str:
 
 
 def _whole(*, search: Search, identity: int, resource: int) -> int:
-    """How much of a resource there is on the open nodes of a domain."""
+    """How much of a resource the counted nodes of a domain have."""
     if not resource and search.gang.uid not in search.view.allocations:
         return int(capacity_if_empty(search, all_nodes=False).index.gpus[search.depth][identity])
     amounts = search.view.capacity
@@ -221,14 +220,14 @@ def _whole(*, search: Search, identity: int, resource: int) -> int:
 def _total(
     *, search: Search, identity: int, amounts: Sequence[Sequence[int]], resource: int
 ) -> int:
-    """How much of a resource some amounts come to on the open nodes of a domain."""
+    """The sum of a resource over the counted nodes of a domain."""
     span = search.view.tree.span(search.depth, identity)
     inside = compress(amounts[span.start : span.stop], search.index.counted[span.start : span.stop])
     return sum(max(0, amount[resource]) for amount in inside)
 
 
 def _scarcest(*, search: Search, identity: int) -> int:
-    """The requested resource that, taken alone, has room for the fewest pods."""
+    """The requested resource that alone limits the pods most."""
     span, total = search.view.tree.span(search.depth, identity), search.total
     is_open = search.index.counted[span.start : span.stop]
     inside = list(compress(search.view.free[span.start : span.stop], is_open))

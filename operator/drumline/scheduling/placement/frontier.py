@@ -1,13 +1,17 @@
-"""Pods of several sizes in one domain: exactly which numbers of each fit together.
+"""Pods of several sizes in one domain: exactly which numbers of them fit together.
 
-The frontier of a node or domain says, for every number of role pods that may be placed there, how
-many main pods still fit beside them. A node's is counted; a domain's is the best way to share the
-role pods out among its parts, rounded down to whole slices where these end. So the frontier of the
-whole is exact: if there is any way to seat all pods, it is in there. Equal parts share their
-frontier, so a pool of few kinds of nodes costs little.
+The frontier of a node or domain gives, for every combination of role pods placed there, the number
+of main pods that still fit. A node's is counted. A domain's is the best division of the role pods
+among its parts, rounded down to whole slices where a slice level ends. So the frontier of the whole
+is exact: if any placement exists, it is found. Equal parts share a frontier, so a pool of few kinds
+of nodes costs little.
 
-A frontier is a tuple over all combinations of role pods from none to all that are asked for, the
-last role's number changing fastest; it is negative where a combination cannot be had at all.
+A frontier is a tuple over all combinations, the last role's number changing fastest; it is negative
+where a combination does not fit at all.
+
+Example: a role with 1 pod of 2 GPUs, main pods of 2 GPUs. A node with 4 free GPUs has (2, 1): two
+main pods without the role pod, one beside it. A node with 1 free GPU has (0, NO_ROOM). Two nodes of
+4 have the best of (2 + 2) and of (1 + 2) or (2 + 1): (4, 3).
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ _NOTHING: Final[Mapping[int, tuple[Vector, int]]] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class RoleMix:
-    """Role pods that are to be placed together with main ones."""
+    """The role pods that are placed together with main pods."""
 
     requests: tuple[Vector, ...]
     """By role."""
@@ -42,7 +46,7 @@ class RoleMix:
 
     @cached_property
     def combinations(self) -> list[tuple[int, ...]]:
-        """All that a part may get, in the order of a frontier."""
+        """All combinations of role pods, in the order of a frontier."""
         return list(product(*(range(count + 1) for count in self.pods)))
 
     @cached_property
@@ -70,21 +74,21 @@ class RoleMix:
         ]
 
     def joined(self, first_part: Frontier, second_part: Frontier) -> Frontier:
-        """Of two parts together. O(combinations squared)."""
+        """The frontier of two parts together. O(combinations squared)."""
         first, second, begins = self.sums
         both = np.array(first_part)[first] + np.array(second_part)[second]
         best = np.maximum.reduceat(both, begins)
         return tuple(np.maximum(best, NO_ROOM).tolist())
 
     def node(self, *, shape: PodShape, free: Vector, for_main: bool) -> Frontier:
-        """Of a node that is open to the roles."""
+        """The frontier of an eligible node."""
         lefts = [self._left(combination, free) for combination in self.combinations]
         return tuple(
             NO_ROOM if left is None else shape.slots_in(left) if for_main else 0 for left in lefts
         )
 
     def _left(self, combination: tuple[int, ...], free: Vector) -> Vector | None:
-        """What is free beside some role pods, if they fit."""
+        """What is free beside some role pods; None: they do not fit."""
         for request, pods in zip(self.requests, combination, strict=True):
             if pods:
                 free = tuple(map(sub, free, map(mul, request, (pods,) * len(request))))
@@ -102,7 +106,7 @@ class Frontiers:
         mix: the role pods.
         cuts: slices of the main pods, broadest first.
         anchors: main pods to be placed in given domains.
-        more: by leaf domain, what is free on nodes to be imagined there, and how many of them.
+        more: by leaf domain, the free amounts and the number of additional nodes.
     """
 
     def __init__(
@@ -131,14 +135,14 @@ class Frontiers:
         self._refresh(set(range(len(self._rows[-1]))))
 
     def of(self, depth: int, identity: int) -> Frontier:
-        """Of a domain; its last entry is for all role pods together."""
+        """The frontier of a domain; its last entry is for all role pods together."""
         tree = self._index.tree
         if depth > tree.leaf_depth:
             return self.by_node[tree.span(depth, identity).start]
         return self._rows[depth][identity]
 
     def anchored_in(self, depth: int, identity: int) -> int:
-        """How many main pods have to go into a domain, beside whatever else it gets."""
+        """How many anchored main pods a domain has to hold."""
         return self._taken.get((depth, identity), 0)
 
     def catch_up(self) -> None:
@@ -149,7 +153,7 @@ class Frontiers:
             self.renew(changed)
 
     def renew(self, ordinals: Collection[int]) -> None:
-        """Look at some nodes again."""
+        """Count some nodes again."""
         for ordinal in ordinals:
             self.by_node[ordinal] = self._node(ordinal)
         leaves = self._index.tree.domain_of[self._index.tree.leaf_depth]
@@ -167,13 +171,13 @@ class Frontiers:
         return frontier
 
     def _refresh(self, dirty: set[int]) -> None:
-        """Fold some leaf domains anew and all that are around them."""
+        """Compute some leaf domains and their ancestors again."""
         tree = self._index.tree
         for depth in range(tree.leaf_depth, -1, -1):
             for identity in dirty:
                 if depth == tree.leaf_depth:
                     span = tree.span(depth, identity)
-                    parts = self.by_node[span.start : span.stop] + self._imagined(identity)
+                    parts = self.by_node[span.start : span.stop] + self._added_nodes(identity)
                 else:
                     children = tree.children(depth, identity)
                     parts = self._rows[depth + 1][children.start : children.stop]
@@ -181,7 +185,7 @@ class Frontiers:
             if depth:
                 dirty = {self._parent(depth, identity) for identity in dirty}
 
-    def _imagined(self, leaf: int) -> list[Frontier]:
+    def _added_nodes(self, leaf: int) -> list[Frontier]:
         free, count = self._more.get(leaf, ((), 0))
         if not count:
             return []
@@ -192,7 +196,7 @@ class Frontiers:
         return tree.domain_of[depth - 1][tree.span(depth, identity).start] if tree.nodes else 0
 
     def _fold(self, parts: list[Frontier]) -> Frontier:
-        """Pairs of pairs, so that equal neighbours are folded once."""
+        """Join pairs of pairs, so that equal neighbours are joined once."""
         while len(parts) > 1:
             pairs = list(zip(parts[::2], parts[1::2], strict=False))
             parts = [self._joined(pair) for pair in pairs] + parts[2 * len(pairs) :]

@@ -1,9 +1,13 @@
-"""How pods that are known to fit are packed into a domain.
+"""How main pods that are known to fit are packed into a domain.
 
-At each level as few domains as possible, the tightest of those that do, known ones before nameless
-ones; on the nodes one for all that is left if it can hold it, else those in use before empty ones.
-Where only some places of a gang are filled, the domains with most of its other pods come first.
-A fresh gang that wants to be balanced is spread evenly instead (`spreading`).
+At each level as few child domains as possible, and of these the tightest ones; domains with a label
+before nameless ones. On the nodes: one node for all remaining pods if it can hold them, else nodes
+in use before empty nodes. A repair or a growth uses the domains with most of the gang's other pods
+first. A new gang that asks for balance is spread evenly (`spreading`).
+
+Example: 6 pods, racks with 5, 4 and 2 slots and 20, 16 and 8 free GPUs. No rack holds all; the two
+with most slots (5 and 4) hold 9, so 3 slots are spare. The rack of 5 may be exchanged for one with
+at least 2 slots and fewer free GPUs: the rack of 2. It gets 2 pods and the rack of 4 gets 4.
 """
 
 from __future__ import annotations
@@ -37,10 +41,10 @@ class Packer:
     beside: tuple[int, ...] = ()
     """Ordinals of the gang's other pods, by pod."""
     spread_depth: int = 0
-    """The depth over whose domains they are to be balanced; 0: not at all."""
+    """Depth over whose domains the pods are balanced; 0: they are not."""
 
     def fill(self, *, depth: int, identity: int, pods: int) -> PodsByNode:
-        """Places for pods in a domain that has room for them."""
+        """The nodes for pods in a domain that has slots for them."""
         tree = self.index.tree
         if depth > tree.leaf_depth:
             return {tree.span(depth, identity).start: pods}
@@ -83,7 +87,7 @@ class Packer:
         return shares if self.balances(depth) or len(shares) == 1 else []
 
     def balances(self, depth: int) -> bool:
-        """Whether pods in a domain of a depth are to be balanced over its own ones at once."""
+        """Whether pods in a domain are balanced directly over its domains of the level."""
         goal = self.spread_depth
         return depth < goal and not any(
             depth < slice_level.depth < goal for slice_level in self.slice_levels
@@ -91,7 +95,7 @@ class Packer:
 
     @property
     def spread_unit(self) -> int:
-        """Pods that are not parted for the sake of an even spread."""
+        """Pods that stay together in an even spread."""
         return max(
             unit(slice_levels=self.slice_levels, depth=self.spread_depth), self.index.shape.grain
         )
@@ -106,7 +110,7 @@ class Packer:
         return near + self._few(depth=depth, ids=ids, pods=pods) if pods else near
 
     def _near(self, *, depth: int, children: range, pods: int) -> PodShares:
-        """As many pods as fit where the gang's other pods are, most of these first."""
+        """As many pods as fit in the domains of the gang's other pods, most of them first."""
         near = neighbours(index=self.index, beside=self.beside, depth=depth)
         rooms, known = (
             self.index.slots_in_slices(self.slice_levels)[depth],
@@ -163,7 +167,7 @@ def _tighter(
     gpus: list[int],
     known: list[bool],
 ) -> list[int]:
-    """As many domains as the first ones, each exchanged for the tightest that still does."""
+    """The first `count` domains, each exchanged for a tighter one where `spare` slots allow it."""
     chosen, unused = order[:count], order[count:]
     for place, domain in enumerate(chosen):
         if not unused or not spare:
@@ -180,7 +184,7 @@ def _tighter(
 
 
 def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> PodsByNode:
-    """Fullest nodes first, but one node for all that is left as soon as one can hold it."""
+    """Fill the fullest nodes first, but one node for all remaining pods once one holds them."""
     places: PodsByNode = {}
     left = {cell: iter(buckets[cell]) for cell in sorted(buckets)}
     largest = max(slots for _, slots in left)

@@ -1,8 +1,7 @@
-"""Places for one gang at a time in the current view, or the reason why there are none.
+"""Finds nodes for one gang at a time in the current view, or the reason why there are none.
 
-Capacity only shrinks while gangs come forward, so a rejection given to a shape stays true and is
-given again without a second look; where places that were kept for somebody come free, all such
-memories are dropped.
+Free capacity only shrinks while gangs start, so a rejection is valid for equal requests until
+capacity that was withheld comes free; then all rejections are forgotten.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Placer:
-    """Looks for places; whoever gets some takes them from the horizon."""
+    """Finds nodes; the caller takes them from the projection."""
 
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
@@ -32,7 +31,7 @@ class Placer:
     def find(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | Rejection:
-        """Nodes for the positions of a gang that have none, in their order, or why there are none.
+        """Nodes for the positions of a gang that need one, in their order, or the rejection.
 
         Args:
             gang: whose pods they are.
@@ -51,25 +50,25 @@ class Placer:
             return nodes
         rejection = why_blocked(search)
         if not kept:
-            # A repair's rejection leaves its own pods out of the count: it is nobody else's.
+            # The rejection of a repair does not count its own pods: it is valid for this gang only.
             self._rejected[question] = rejection
         return rejection
 
     def has_room(self, search: Search) -> bool:
-        """Whether there are places now for what is searched in the current view."""
+        """Whether a search in the current view finds nodes now."""
         return search.question not in self._rejected and search.has_room()
 
     def glimpse(
         self, *, gang: Gang, pool: str, pods: int, kept: Mapping[int, str] = _NONE_KEPT
     ) -> list[str] | None:
-        """The same without the reason, which costs more than the look."""
+        """Nodes as from `find`, or None without a reason, which is cheaper."""
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods, kept=kept)
         if isinstance(search, Rejection) or search.question in self._rejected:
             return None
         return search.find()
 
-    def hopeless(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
-        """The rejection of a gang that does not even fit into the empty pool."""
+    def infeasible(self, *, gang: Gang, pool: str, pods: int) -> Rejection | None:
+        """The rejection of a gang that does not fit even into the empty pool; None: it does."""
         search = self._projection.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
             return search
@@ -82,22 +81,22 @@ class Placer:
         return known[question]
 
     def forget(self) -> None:
-        """Look again: there may be more room than before."""
+        """Forget all rejections: there may be more capacity than before."""
         self._rejected.clear()
 
     def mark(self) -> Mapping[Hashable, Rejection]:
-        """What was rejected so far; see `reset`."""
+        """The rejections so far, for `reset`."""
         return dict(self._rejected)
 
     def reset(self, mark: Mapping[Hashable, Rejection]) -> None:
-        """Forget what was rejected since then: who took the places gives them back."""
+        """Forget the rejections since `mark`: the capacity taken since then is free again."""
         self._rejected = dict(mark)
 
 
 def placed(
     *, gang: Gang, view: PoolView, assignment: Sequence[str], replaced: tuple[int, ...] = ()
 ) -> Placed:
-    """The answer to a gang that has all its places."""
+    """The decision for a gang that has all its nodes."""
     level, domain, where = whereabouts(view=view, nodes=assignment)
     pods = len(assignment) - gang.extras
     fewer = pods < gang.nodes and not replaced
@@ -115,7 +114,7 @@ def placed(
 
 
 def whereabouts(*, view: PoolView, nodes: Sequence[str]) -> tuple[str | None, tuple[str, ...], str]:
-    """Level and path of the narrowest domain that holds these nodes, and the same in words."""
+    """Level and path of the narrowest domain that holds these nodes, and a text of it."""
     known = [view.ordinal_of[name] for name in nodes if name in view.ordinal_of]
     depth, domain = view.tree.common(known) if known else (0, view.tree.domain(0, 0))
     level = view.tree.level_name(depth)

@@ -1,8 +1,8 @@
-"""Whether what a gang is told about its quota is enough: it may want for places too.
+"""Completes the remedies of quota rejections: the gang may lack nodes, too.
 
-A remedy is only told if the gang starts with it, all else as it is. So where quota is short and no
-places are free either, more quota alone is no remedy; and of those whose leaving would free quota,
-some more may have to leave before there are places. O(places of those who leave).
+A remedy is given only if the gang starts with it, all else unchanged. So where both quota and nodes
+are missing, a quota increase alone is no remedy, and beside the gangs that hold the quota others
+may have to end. O(nodes of the gangs removed).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRemedyChecker:
-    """Completes rejections for want of quota, in the current view."""
+    """Completes quota rejections in the current view."""
 
     current: ClusterView
     placer: Placer
 
     def complete(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
-        """The rejection with all whose leaving is needed, or without a remedy.
+        """The rejection with all necessary blockers, or without a remedy.
 
         Args:
             rejection: what the gang would be told about its quota.
@@ -55,10 +55,10 @@ class QuotaRemedyChecker:
 def _with_further_blockers(
     *, rejection: Rejection, more: Sequence[str], search: Search
 ) -> Rejection:
-    """With those whose places are needed as well once the others are gone."""
+    """The rejection with further blockers, whose nodes are needed as well."""
     of_key = search.view.allocations.of_key
     going = [allocation for key in rejection.blockers if (allocation := of_key(key))]
-    # Who moves inside the pool stands there twice: for what it holds, and for what is kept for it.
+    # A gang that moves inside the pool is listed twice: its allocation and its nomination.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
     further = [allocation for key in rest if (allocation := of_key(key))]
     release, fits = _release_and_check(search=search, allocations=(*going, *further))
@@ -67,7 +67,7 @@ def _with_further_blockers(
     if not fits():
         necessary = minimal_subset(candidates=further, remove=release, fits=fits)
         undo += [release(allocation) for allocation in necessary]
-        # Foreign pods, and places that are kept for others, cannot be imagined gone: all then.
+        # Foreign pods and withheld capacity cannot be removed here: name all blockers then.
         needed = [allocation.gang.key for allocation in necessary] if fits() else rest
         if not needed:
             rejection = replace(rejection, remedy=None)
@@ -79,7 +79,7 @@ def _with_further_blockers(
 def _release_and_check(
     *, search: Search, allocations: Iterable[Allocation]
 ) -> tuple[Callable[[Allocation], Undo], Callable[[], bool]]:
-    """How holders are imagined gone, and how to see whether there is room then."""
+    """How an allocation is removed, and how to check whether the pods fit then."""
     leaving = search.view.leaving
     if HypotheticalCapacity.can_be(search) and not any(
         allocation.gang.uid in leaving for allocation in allocations

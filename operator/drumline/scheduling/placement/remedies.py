@@ -1,13 +1,12 @@
-"""What would let a gang start that no domain could hold: the first of these that is true.
+"""What would let a gang start that no domain can hold: the first of these that is true.
 
 1. `ReturnNodes`: enough of the nodes that are out of service come back, where that is the reason.
 2. `RelaxTopology`: the nearest wider level has room for it now.
 3. `AskForLess`: the most pods for which there is room now. Not for a gang that runs already.
 4. `AskForSmallerPods`: no node is large enough for a pod, in one resource only.
-5. `AddNodes`: the fewest more nodes, like the largest that is open to it, all in one domain.
+5. `AddNodes`: the fewest more nodes, like the largest eligible one, all in one domain.
 
-Each is tried on the present cluster view before it is told: with it, all else as it is, the gang
-starts.
+Each is checked in the current view first: with it, all else unchanged, the gang starts.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from drumline.scheduling.placement.slicing import whole_slices
 from drumline.scheduling.placement.what_if import Circumstances, capacity_with
 
 _FEW: Final = 4
-"""Domains that are tried where each trial is dear."""
+"""Domains that are tried where a try is expensive."""
 
 
 def remedy_for(search: Search, *, away: bool) -> Remedy | None:
-    """What would help a gang that not even the others' leaving would help.
+    """The remedy for a gang that does not fit even if other gangs end.
 
     Args:
         search: what was looked for.
@@ -52,7 +51,7 @@ def _tried(search: Search, *, away: bool) -> Iterator[Remedy | None]:
 
 
 def _return_nodes(search: Search) -> Remedy | None:
-    """Nodes that are out of service and would be open otherwise, those with most room first."""
+    """Nodes that are ineligible only because they are out of service, most slots first."""
     tree, view, shape = search.view.tree, search.view, search.shape
     away = {
         ordinal: shape.slots_in(view.free[ordinal])
@@ -150,7 +149,7 @@ def _add_nodes(search: Search) -> Remedy | None:
             fewest = bisect_left(range(fewest), x=True, lo=1, key=helps)
             where = tree.domain(deepest, tree.domain_of[deepest][ordinal]).name
         if not demand.slice_levels:
-            break  # whoever has the most room needs the fewest
+            break  # the domain with the most room needs the fewest
     if fewest > search.vacant + sum(demand.roles):
         return None
     return Remedy(kind=RemedyKind.ADD_NODES, amount=fewest, where=where)
@@ -165,7 +164,7 @@ def _firsts(search: Search, deepest: int) -> list[int]:
 
 
 def _largest(search: Search) -> int | None:
-    """The ordinal of an open node that could hold the most pods, or else has the most GPUs."""
+    """The eligible node that could hold the most pods, or else has the most GPUs."""
     distinct = search.view.distinct(search.view.capacity)
     distinct.catch_up()
     worth = [(search.shape.slots_in(amount), amount[0]) for amount in distinct.distinct]

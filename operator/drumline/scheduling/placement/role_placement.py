@@ -1,9 +1,9 @@
 """Where the role pods of a gang go, so that its main pods still fit beside them.
 
-From the chosen domain downwards, at each level one domain for everything if it can hold it, else as
-few as possible, those in which the gang has pods already first; on the nodes where they cost the
-fewest places of main pods, then nodes in use before empty ones. Where the main pods are to be
-balanced, role pods go wherever they leave the fewest and then the most even shares.
+From the chosen domain down, at each level: one child domain for everything if it can hold it, else
+as few as possible, those with pods of the gang first. On the nodes: where role pods cost the fewest
+slots of main pods, then nodes in use before empty nodes. For a balanced gang, role pods go where
+they allow the fewest domains and then the most even shares.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from drumline.scheduling.placement.bin_selection import (
     Bin,
     BinChoice,
     BinOption,
+    bin_of_domain,
     cheapest,
     fewest,
-    whole_part,
 )
 from drumline.scheduling.placement.frontier import Frontier, Frontiers
 from drumline.scheduling.placement.packing import Packer, neighbours
@@ -37,10 +37,10 @@ class RolePlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolePlacer:
-    """Looks for the nodes of role pods."""
+    """Finds the nodes of role pods."""
 
     packer: Packer
-    """Who packs the main pods afterwards."""
+    """Packs the main pods afterwards."""
     frontiers: Frontiers
 
     @property
@@ -49,7 +49,7 @@ class RolePlacer:
         return self.packer.index
 
     def find(self, *, depth: int, identity: int, pods: int) -> RolePlacement:
-        """Places for all role pods, in a domain that can hold everything.
+        """Nodes for all role pods, in a domain that can hold everything.
 
         Args:
             depth: of the domain.
@@ -64,7 +64,7 @@ class RolePlacer:
     def _balance(
         self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
     ) -> bool:
-        """Seat everything, main pods spread evenly over the domains of the balanced level.
+        """Place everything, main pods spread evenly over the domains of the balanced level.
 
         As few of these as can hold them, the smallest share as large as possible, then the largest
         as small as possible. False if the level's known domains cannot hold them, or only several
@@ -78,7 +78,7 @@ class RolePlacer:
         def share_out(low: int, high: int) -> list[BinChoice]:
             parts = [self._level_part(over, i, low=low * unit, high=high * unit) for i in ids]
             mix = self.frontiers.mix
-            return fewest(mix=mix, parts=parts, target=target, pods=pods) or []
+            return fewest(mix=mix, bins=parts, target=target, pods=pods) or []
 
         def used(low: int, high: int) -> int:
             return sum(share.option.counts for share in share_out(low, high))
@@ -123,7 +123,7 @@ class RolePlacer:
     def _descend(
         self, placement: RolePlacement, domain: tuple[int, int], *, target: int, pods: int
     ) -> None:
-        """Seat a combination of role pods, and tell how many main ones are to go where."""
+        """Place a combination of role pods, and divide the main pods among domains."""
         depth, identity = domain
         tree, mix = self.index.tree, self.frontiers.mix
         wanted = target and pods and self.packer.spread_depth > depth
@@ -161,7 +161,7 @@ class RolePlacer:
         line = sorted(parts, key=lambda i: (-near[i], -parts[i][0], i))
         choices = fewest(
             mix=self.frontiers.mix,
-            parts=[whole_part(i, parts[i]) for i in line],
+            bins=[bin_of_domain(i, parts[i]) for i in line],
             target=target,
             pods=pods,
         )
@@ -186,7 +186,7 @@ class RolePlacer:
             ordinal for nodes in by_kind.values() for ordinal in sorted(nodes, key=rank)[:enough]
         ]
         parts = [self._cost(ordinal) for ordinal in sorted(line, key=rank)]
-        choices = cheapest(mix=mix, parts=parts, target=target, most=enough)
+        choices = cheapest(mix=mix, bins=parts, target=target, most=enough)
         return [(share.identity, share.option.roles) for share in choices]
 
     def _cost(self, ordinal: int) -> Bin:
