@@ -85,7 +85,7 @@ def running(job: Job, *, at: float = T0) -> Job:
 
 
 def a_pod(job: Job, index: int, *, generation: int | None = None, **facts: Any) -> PodFacts:
-    """The pod of a member that has just been created; another generation's is a stray."""
+    """The pod of a member that has just been created; a pod of another generation is an orphan."""
     members = {member.index: member for member in members_of(job.status)}
     member = members.get(index, GangMember(index=index, node="node-a", pod_generation=1))
     born = generation if generation is not None else member.pod_generation

@@ -56,7 +56,7 @@ class SchedulingMetrics:
         )
         self.queue_wait_seconds = Histogram(
             "drumline_queue_wait_seconds",
-            "Time from a job's place in the queue to its admission.",
+            "Time from when a job was queued to its admission.",
             ["queue"],
             buckets=_WAIT_SECONDS,
             registry=registry,

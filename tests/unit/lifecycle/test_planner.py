@@ -163,8 +163,8 @@ def test_a_reported_checkpoint_never_goes_back() -> None:
 
 def test_leftovers_of_a_released_job_are_deleted() -> None:
     job = a_job()
-    stray = a_pod(job, 0, generation=1, ready=True)
-    assert planned(job, observed(stray)).actions == (DeleteGenerations(generations=(1,)),)
+    orphan = a_pod(job, 0, generation=1, ready=True)
+    assert planned(job, observed(orphan)).actions == (DeleteGenerations(generations=(1,)),)
 
 
 @pytest.mark.parametrize("suspend", [False, True])
