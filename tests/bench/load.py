@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.kube import codec, reads, writes
@@ -18,15 +18,11 @@ from drumline.kube.errors import NotFound
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.resources import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
+from drumline.kube.views import PodView
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.job import Job
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from drumline.kube.views import PodView
 
 NAMESPACE = "bench"
 Json = dict[str, Any]

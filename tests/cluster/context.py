@@ -17,18 +17,15 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.cluster.binaries import cache_dir
 from tests.cluster.model import ClusterError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

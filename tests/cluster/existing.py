@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster.binaries import ensure_binaries
 from tests.cluster.model import Cluster, ClusterError, ClusterSpec, Provider
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 
 class Existing:

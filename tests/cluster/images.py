@@ -15,9 +15,10 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.cluster.binaries import cache_dir
 from tests.cluster.context import (
@@ -28,15 +29,10 @@ from tests.cluster.context import (
     image_cache,
     scratch_folder,
 )
-from tests.cluster.model import ClusterError
+from tests.cluster.model import ClusterError, NodeInfo
 from tests.cluster.nodes import SANDBOX_IMAGE, has_images, import_images
+from tests.cluster.progress import Progress
 from tests.cluster.rootfs import ensure_rootfs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.cluster.model import NodeInfo
-    from tests.cluster.progress import Progress
 
 OPERATOR_IMAGE = "drumline/operator:dev"
 TRAINER_IMAGE = "drumline/trainer:dev"

@@ -12,14 +12,12 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.cluster.binaries import ensure_binaries
 from tests.cluster.context import IMAGES, REPOSITORY, write_context
 from tests.cluster.model import Cluster, ClusterError, ClusterSpec, NodeInfo, Provider
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 
 class Kind:

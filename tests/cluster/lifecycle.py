@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.cluster.model import (
     Cluster,
@@ -19,10 +20,6 @@ from tests.cluster.model import (
 from tests.cluster.process import marked_children
 from tests.cluster.progress import Progress, Say
 from tests.cluster.providers import PROVIDERS, choose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def start(spec: ClusterSpec, *, say: Say) -> Cluster:

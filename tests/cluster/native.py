@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster import cgroups
 from tests.cluster.binaries import CONTROL_PLANE, ensure_binaries
@@ -33,11 +32,9 @@ from tests.cluster.network import (
 from tests.cluster.nodes import note_images, start_node
 from tests.cluster.packages import ensure_packages, missing_packages
 from tests.cluster.process import Process, find, kill, spawn, wait_until
+from tests.cluster.progress import Progress
 from tests.cluster.rest import Api
 from tests.cluster.seed import ensure_seed, plant
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
 
 
 class Native:

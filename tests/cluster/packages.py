@@ -6,13 +6,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster.model import ClusterError
 from tests.cluster.nodes import CNI_FOLDERS
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 _COMMANDS = {
     "containerd": "containerd",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tests.cluster.existing import Existing
 from tests.cluster.kind import Kind
 from tests.cluster.model import Cluster, ClusterError, ClusterSpec, Provider
 from tests.cluster.native import Native
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 
 class ClusterProvider(Protocol):

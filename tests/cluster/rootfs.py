@@ -10,14 +10,11 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster.binaries import cache_dir
 from tests.cluster.context import scratch_folder
 from tests.cluster.model import ClusterError
-
-if TYPE_CHECKING:
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 _SUITE = "bookworm"  # its python3 is 3.11, the version of this repository's venv
 _PACKAGES = ("python3",)

@@ -12,16 +12,12 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.cluster.context import image_cache, scratch_folder
 from tests.cluster.model import ClusterError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster.progress import Progress
+from tests.cluster.progress import Progress
 
 NO_COLLECTOR = """
 [plugins."io.containerd.gc.v1.scheduler"]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.cluster.binaries import ensure_binaries
 from tests.cluster.model import Cluster, ClusterError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def bind_folder(

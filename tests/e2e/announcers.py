@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.cluster import Cluster, kubectl
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kube import Json
+from tests.kube import Json
 
 
 class Marker:

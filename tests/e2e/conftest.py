@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,9 +12,6 @@ from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 from tests.e2e.rehearsals import REHEARSED, Outcome, rehearse
 from tests.e2e.site import POOL, QUEUE, VALUES, Site, close_site, open_site
 from tests.kube import Kube
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")

@@ -6,12 +6,13 @@ import json
 import secrets
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.cluster import ClusterSpec, bind_folder, kubectl, load, start, stop
+from tests.cluster import Cluster, ClusterSpec, bind_folder, kubectl, load, start, stop
 from tests.cluster.cgroups import leftovers
 from tests.cluster.context import REPOSITORY
 from tests.cluster.images import TRAINER_IMAGE
@@ -19,11 +20,6 @@ from tests.cluster.kwok import is_ready
 from tests.cluster.network import namespaces_of, set_cable
 from tests.cluster.nodes import gpu_ids, set_gpu_health
 from tests.cluster.process import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cluster import Cluster
 
 
 @pytest.fixture

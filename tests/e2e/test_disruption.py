@@ -10,7 +10,6 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,7 @@ from tests.cluster import kubectl
 from tests.e2e.announcers import ANNOUNCERS, Announcer, Marker
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
-
-if TYPE_CHECKING:
-    from tests.kube import Json
+from tests.kube import Json
 
 PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
 DRAIN = "kubectl drain"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.nodes import boot, power_off
 from tests.e2e.rehearsals import REHEARSED, Rehearsal, rehearse
-
-if TYPE_CHECKING:
-    from tests.e2e.site import Site
-    from tests.kube import Json
+from tests.e2e.site import Site
+from tests.kube import Json
 
 STEPS = 80
 BATCH = 12

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.e2e.rehearsals import RESOURCES, Fault, Outcome, Rehearsal, rehearse
-
-if TYPE_CHECKING:
-    from tests.e2e.site import Site
+from tests.e2e.site import Site
 
 SHORT = {"steps": 20, "nodes": 1, "gpusPerNode": 2, "every_steps": 5, "resources": RESOURCES}
 KILL = Fault(name="killed", rank=1, finished=12, phase="backward", kind="kill")

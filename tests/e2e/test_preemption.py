@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,12 +20,7 @@ from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.inside import frozen, strike
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import POOL, Site
-from tests.kube import phase_is
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kube import Json
+from tests.kube import Json, phase_is
 
 SHAPE = {"nodes": 2, "gpusPerNode": 2}
 GPUS = 4

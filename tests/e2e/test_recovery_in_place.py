@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.absence import away
 from tests.e2e.rehearsals import REHEARSED, Fault, Outcome, Rehearsal, rehearse
-
-if TYPE_CHECKING:
-    from tests.e2e.site import Site
-    from tests.kube import Json
+from tests.e2e.site import Site
+from tests.kube import Json
 
 LIMITS = {"maxRestarts": 20, "maxOutOfMemoryRestarts": 5, "maxHangRestarts": 5}
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,11 +22,7 @@ from tests.cluster.rest import ApiStatusError
 from tests.e2e.absence import away
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.kube import Json
+from tests.kube import Json
 
 RANKS = REHEARSED["gpusPerNode"]
 LOSSES = ("agent killed", "pod deleted", "pod evicted", "node without power", "cable pulled")

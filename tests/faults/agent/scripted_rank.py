@@ -22,23 +22,17 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from drumline_trainer.config import ConfigError
+from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.rank_protocol.control import InterruptedByAgentError
+from drumline_trainer.rank_protocol.control import Control, InterruptedByAgentError
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
-from drumline_trainer.rank_protocol.messages import NoticeSaved, Quiesced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from drumline_trainer.config import TrainerConfig
-    from drumline_trainer.rank_protocol.control import Control
-    from drumline_trainer.rank_protocol.messages import RankMessage
-    from drumline_trainer.rank_protocol.orders import SaveNotice
-    from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.messages import NoticeSaved, Quiesced, RankMessage
+from drumline_trainer.rank_protocol.orders import SaveNotice
+from drumline_trainer.rank_protocol.placement import Placement
 
 
 def run_rank(

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from tests.cluster.certificates import new_authority, write_kubeconfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_server_is_known_by_its_names_and_signed_by_the_authority() -> None:

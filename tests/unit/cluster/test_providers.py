@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.kind import kind_config
 from tests.cluster.model import ClusterError, ClusterSpec, Provider
 from tests.cluster.providers import PROVIDERS, choose
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_control_plane_alone_takes_neither_root_nor_docker() -> None:
