@@ -33,8 +33,8 @@ def changes_of_layout() -> list[tuple[Case, Case]]:
     generator = random.Random(SEED)
     changes: list[tuple[Case, Case]] = []
     for before in generator.sample(CASES, CHANGES):
-        others = [case for case in CASES if case.model == before.model and case != before]
-        after = generator.sample(others, min(3, len(others))) or [before]
+        partners = [case for case in CASES if case.model == before.model and case != before]
+        after = generator.sample(partners, min(3, len(partners))) or [before]
         changes.append((before, min(after, key=lambda case: effort_of_change(before, case))))
     return changes
 

@@ -75,7 +75,7 @@ def mutants_of(path: Path) -> list[Mutant]:
     tree = ast.parse(_text(path))
     skipped = set(_skipped(tree))
     functions, around = _functions(tree), _around(tree)
-    found = [
+    mutants = [
         Mutant(
             path=path,
             line=_line(node),
@@ -90,7 +90,7 @@ def mutants_of(path: Path) -> list[Mutant]:
         if id(node) in functions and id(node) not in skipped
         for count, (before, after) in enumerate(_faults(node))
     ]
-    return sorted(found, key=lambda one: (one.line, one.before, one.after))
+    return sorted(mutants, key=lambda mutant: (mutant.line, mutant.before, mutant.after))
 
 
 @cache
@@ -126,14 +126,14 @@ def _is_type(node: ast.Subscript) -> bool:
 
 def _functions(tree: ast.Module) -> dict[int, str]:
     """By node: the function whose body it stands in; constants and defaults are in none."""
-    classes = [one for one in tree.body if isinstance(one, ast.ClassDef)]
-    owned = [("", tree.body), *((f"{one.name}.", one.body) for one in classes)]
+    classes = [definition for definition in tree.body if isinstance(definition, ast.ClassDef)]
+    owned = [("", tree.body), *((f"{definition.name}.", definition.body) for definition in classes)]
     return {
-        id(inner): f"{prefix}{one.name}"
+        id(inner): f"{prefix}{definition.name}"
         for prefix, body in owned
-        for one in body
-        if isinstance(one, ast.FunctionDef)
-        for statement in one.body
+        for definition in body
+        if isinstance(definition, ast.FunctionDef)
+        for statement in definition.body
         for inner in ast.walk(statement)
     }
 
@@ -141,10 +141,10 @@ def _functions(tree: ast.Module) -> dict[int, str]:
 def _around(tree: ast.Module) -> dict[int, ast.stmt]:
     """By node: the innermost statement that it is a part of."""
     return {
-        id(inner): one
-        for one in ast.walk(tree)
-        if isinstance(one, ast.stmt)
-        for inner in ast.walk(one)
+        id(inner): statement
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.stmt)
+        for inner in ast.walk(statement)
     }
 
 

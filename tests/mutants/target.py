@@ -39,13 +39,13 @@ class Target:
         Raises:
             LookupError: A pattern fits no file.
         """
-        found: list[Path] = []
+        paths: list[Path] = []
         for pattern in self.areas[area]:
             files = sorted(self.package.rglob(f"{pattern}.py"))
             if not files:
                 raise LookupError(f"no module {pattern} in {self.package}")
-            found += files
-        return found
+            paths += files
+        return paths
 
     def mutants(self, area: str, *, only: str = "") -> list[Mutant]:
         """All mutants of the area's modules whose name contains `only`."""

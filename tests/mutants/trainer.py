@@ -22,14 +22,14 @@ class ForkingStarter(gang.GangStarter):
     """Forks ranks from this very process."""
 
     def __init__(self) -> None:
-        self.context = multiprocessing.get_context("fork")  # type: ignore[assignment]
+        self.context = multiprocessing.get_context("fork")  # type: ignore[assignment] - a fork server, elsewhere
 
 
 def fork_ranks_here() -> None:
     """Nothing is forked from a server that has no fault; what ranks import is imported once."""
     for module in gang.PRELOADED:
         importlib.import_module(module)
-    gang.GangStarter = ForkingStarter  # type: ignore[misc]
+    gang.GangStarter = ForkingStarter  # type: ignore[misc] - only in this process
     forkserver.ensure_running = lambda: None
 
 

@@ -61,7 +61,7 @@ class Reach:
 
 
 class Faultless:
-    """What the tests do as the modules are, told by a child that runs each of them once."""
+    """What the tests do without a fault, from a child process that runs each of them once."""
 
     def __init__(self, session: pytest.Session, modules: frozenset[str]) -> None:
         self.functions = _functions(modules)
@@ -86,14 +86,14 @@ class Faultless:
                 self.reach = pickle.loads(file.read_bytes())  # noqa: S301 - our own child's
 
     def tests_of(self, mutant: Mutant) -> list[tuple[pytest.Item, float]]:
-        """Those that reach the faulty function, and their seconds: the quickest first."""
+        """Tests that reach the faulty function, and their seconds: the quickest first."""
         where = module_name(mutant.path), mutant.function
-        found = [
+        tests = [
             (item, reach.seconds)
             for item, reach in zip(self._items, self.reach, strict=True)
             if where in reach.functions
         ]
-        return sorted(found, key=lambda one: one[1])
+        return sorted(tests, key=lambda test: test[1])
 
     def _reach(self, item: pytest.Item) -> Reach:
         self._reached[:] = bytes(len(self._reached))
@@ -102,7 +102,7 @@ class Faultless:
         sys.settrace(self._note)
         run(item)
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)  # type: ignore[arg-type] - typeshed wants a function
         functions = frozenset(
             where
             for where, reached in zip(self.functions, self._reached[:], strict=True)
@@ -132,8 +132,8 @@ def begin(
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         seconds_in_all = math.ceil(may_take(sum(seconds for _, seconds in tests)))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds_in_all, seconds_in_all + 1))
-        for one, code in zip(functions, faulty, strict=True):
-            one.__code__ = code
+        for function, code in zip(functions, faulty, strict=True):
+            function.__code__ = code
         for item, seconds in tests:
             signal.setitimer(signal.ITIMER_PROF, may_take(seconds))
             run(item)
@@ -180,7 +180,10 @@ def faulty_codes(
     """
     module = compile(mutant.tree(), str(mutant.path), "exec")
     faulty = {(code.co_qualname, code.co_firstlineno): code for code in _codes(module)}
-    return [faulty[one.__code__.co_qualname, one.__code__.co_firstlineno] for one in functions]
+    return [
+        faulty[function.__code__.co_qualname, function.__code__.co_firstlineno]
+        for function in functions
+    ]
 
 
 def child(work: Callable[[], object], session: pytest.Session) -> int:
@@ -213,12 +216,14 @@ def _used() -> float:
 
 def _functions(modules: frozenset[str]) -> dict[tuple[str, str], list[types.FunctionType]]:
     """All functions and methods of these modules, by module and qualified name."""
-    found: dict[tuple[str, str], list[types.FunctionType]] = {}
-    for one in gc.get_objects():
+    by_name: dict[tuple[str, str], list[types.FunctionType]] = {}
+    for candidate in gc.get_objects():
         # not isinstance: what only claims a class, as torch's proxies do, may warn when it is asked
-        if type(one) is types.FunctionType and one.__module__ in modules:
-            found.setdefault((one.__module__, one.__code__.co_qualname), []).append(one)
-    return found
+        if type(candidate) is types.FunctionType and candidate.__module__ in modules:
+            by_name.setdefault((candidate.__module__, candidate.__code__.co_qualname), []).append(
+                candidate
+            )
+    return by_name
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
