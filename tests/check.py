@@ -27,9 +27,9 @@ def main() -> int:
     print(f"{len(changed)} files differ from main: {len(modules)} modules, {len(tests)} test files")
     checks = [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("lint-imports",)]
     if modules:
-        checks.append(("pyright", "--warnings", *map(str, modules)))
+        checks.append(("pyright", "--warnings", *map(_shown, modules)))
     if tests:
-        checks.append(("pytest", "-q", "--no-header", "--maxfail=5", *map(str, tests)))
+        checks.append(("pytest", "-q", "--no-header", "--maxfail=5", *map(_shown, tests)))
     return sum(not passes(*check) for check in checks)
 
 
@@ -81,6 +81,10 @@ def _tail(module: str) -> tuple[str, ...]:
 
 def _is_source(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in SOURCES)
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def _git(*arguments: str) -> str:
