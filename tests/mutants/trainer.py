@@ -10,6 +10,8 @@ import importlib
 import multiprocessing
 from multiprocessing import forkserver
 
+import torch
+
 from tests.gloo import gang
 from tests.mutants.target import ROOT, Target
 
@@ -27,6 +29,9 @@ class ForkingStarter(gang.GangStarter):
 
 def fork_ranks_here() -> None:
     """Nothing is forked from a server that has no fault; what ranks import is imported once."""
+    torch.set_num_threads(
+        1
+    )  # a rank that is forked beside a pool of threads waits for them for ever
     for module in gang.PRELOADED:
         importlib.import_module(module)
     gang.GangStarter = ForkingStarter  # type: ignore[misc] - only in this process
