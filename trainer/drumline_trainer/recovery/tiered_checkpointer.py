@@ -5,14 +5,18 @@ ranks; checkpoints on shared storage (`checkpoint`), rare and durable, for any n
 restore takes the snapshot that the agents chose, else the newest verified checkpoint,
 else nothing: the initial weights.
 
-A checkpoint is written behind training (`checkpoint.background_save`) and committed some steps
-later, once all ranks are ready for that; only then is it reported. The last step's and those of
-notices are waited for.
+A checkpoint is written in the background (`checkpoint.background`) and committed some steps later,
+once all ranks are ready for that; only then is it reported. Training waits for the checkpoint of
+the last step and for those of notices.
 
-A notice asks for a checkpoint now. Agents hand it to ranks at different moments, so nobody acts
-alone: each rank's vote rides on the all-reduce of the step, with the word that its part of a save
-under way is done. Where there is a notice, all ranks compare what they were given. It is acted on
-once every rank has one, at that very step boundary; a withdrawn one no longer is.
+A notice (spot, maintenance, preemption) asks for a checkpoint now. Agents give it to their ranks at
+different moments, so no rank acts alone: each rank's vote travels with the all-reduce of the step,
+together with whether its part of the pending save is done. Where a vote has a notice, all ranks
+gather the ids of theirs. It is acted on once every rank has one, at that step boundary; a withdrawn
+notice no longer is:
+
+    step 41: rank 0 has notice n, rank 1 has none   -> train on
+    step 42: both have one                          -> save step 42, answer n, leave if asked to
 """
 
 from __future__ import annotations
@@ -166,7 +170,7 @@ class TieredCheckpointer:
         with self.reporter.excluded_from_step_time():
             if self._all_ready:
                 self.reporter.enter(Phase.CHECKPOINT)
-                self._go_on()
+                self._advance()
             if self._checkpoint_due(step) or (self._notice and self._checkpoints):
                 self._checkpoint(step, trainer=trainer)
         if self._notice is not None:
@@ -217,15 +221,15 @@ class TieredCheckpointer:
         seconds = 0.0
         try:
             seconds = self._snapshots.take(step, trainer=state)
-        except OSError as error:  # of the one before; this step's is left out
+        except OSError as error:  # of the snapshot before; this step's is left out
             logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
         written = self._snapshots.written
         replicated = self.control.replicated if self.control is not None else None
-        wish = self._pace.propose(
+        proposal = self._pace.propose(
             cost_seconds=max(seconds, written.training_seconds),
             copy_seconds=written.seconds + (replicated.seconds if replicated else 0.0),
         )
-        agreed = torch.tensor([wish], device=self.device)
+        agreed = torch.tensor([proposal], device=self.device)
         dist.all_reduce(agreed, op=dist.ReduceOp.MAX)
         self._pace.adopt(int(agreed), at=step)
         self.reporter.snapshot_taken(every_steps=self._pace.every_steps, seconds=seconds)
@@ -235,7 +239,7 @@ class TieredCheckpointer:
         self.reporter.enter(Phase.CHECKPOINT)
         self.reporter.flush_losses()
         self._finish()
-        if self._behind and step < self.config.steps and self._notice is None:
+        if self._in_background and step < self.config.steps and self._notice is None:
             self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
             if self.config.parallelism.asynchronous:  # pushes of others change what is copied
                 agree(Accepted(), device=self.device)
@@ -244,10 +248,10 @@ class TieredCheckpointer:
             self._committed(made)
 
     @property
-    def _behind(self) -> bool:
-        """Whether checkpoints are written beside training.
+    def _in_background(self) -> bool:
+        """Whether checkpoints are written while training goes on.
 
-        Of what lies on a disk, as memory has no room for it, there is no room for a copy either.
+        State that is offloaded to a disk has no room in memory for a copy.
         """
         memory = self.config.memory
         away = Offload.NVME in (memory.offload_optimizer, memory.offload_parameters)
@@ -262,9 +266,9 @@ class TieredCheckpointer:
                 " training waits for it: checkpoint.every_steps may be too small"
             )
         while self._checkpoints.pending_step is not None:
-            self._go_on()
+            self._advance()
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         assert self._checkpoints is not None  # noqa: S101 - a save is under way
         if made := self._checkpoints.advance():
             self._committed(made)
@@ -278,18 +282,17 @@ class TieredCheckpointer:
         )
 
     def _common_notice(self) -> SaveNotice | None:
-        """This rank's notice, if every rank has one: two of them ask for the same save.
+        """This rank's notice, if every rank has one; the ids may differ.
 
-        Pods that are told to end at the same moment bring one each, and none would wait for the
-        other's.
+        Pods that receive SIGTERM at the same moment make a notice each: both ask for the same save.
         """
-        mine = self.control.notice if self.control is not None else None
-        own_id = mine.id if mine is not None else ""
+        own = self.control.notice if self.control is not None else None
+        own_id = own.id if own is not None else ""
         ids = gather_bytes(own_id.encode(), device=self.device)
-        return mine if all(ids) else None
+        return own if all(ids) else None
 
     def _answer(self, notice: SaveNotice) -> None:
-        """Say what is saved, once it has been read back; leave if that was asked for."""
+        """Answer a notice once the checkpoint has been read back; leave if it asks to."""
         assert self.control is not None  # noqa: S101 - it brought the notice
         self.control.clear_notice(notice.id)
         if self._checkpoints is None or self._saved is None:
