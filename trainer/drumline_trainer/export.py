@@ -1,8 +1,7 @@
 """`export`: a checkpoint's weights as a folder that Hugging Face's transformers loads.
 
-One process, a tensor at a time, whatever layout saved them. Every file's digest is checked first:
-what does not verify is not exported. Adapters are folded into their base, which is made or read
-whole for that.
+One process, a tensor at a time, whatever layout saved them. The digests of all files are verified
+first. Adapters are merged into their base weights, which are initialized or read whole for that.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from drumline_trainer.adapters.base import check_base
@@ -25,7 +23,7 @@ from drumline_trainer.checkpoint.manifest import (
     Manifest,
     digest_line,
 )
-from drumline_trainer.checkpoint.shard_file import read_bounded, verify_file
+from drumline_trainer.checkpoint.shard_file import open_tensors, read_bounded, verify_file
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
@@ -33,14 +31,14 @@ from drumline_trainer.models.initialize import initialize
 from drumline_trainer.sharding.boxes import Box
 
 _PREFIX = "model."
-"""Of weights among a checkpoint's tensors; see `optimization`."""
+"""Of the names of weights among a checkpoint's tensors; see `optimization`."""
 
 
 class CheckpointWeights(Mapping[str, Tensor]):
-    """The weights in one checkpoint by name, read whole each time they are asked for."""
+    """The weights of one checkpoint by name, each read at every access."""
 
     def __init__(self, step_folder: Path) -> None:
-        """Verify all of it. Raises CorruptCheckpointError."""
+        """Verify all files. Raises CorruptCheckpointError."""
         body = read_bounded(step_folder / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
         if read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
             raise CorruptCheckpointError(
@@ -57,17 +55,18 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return self._manifest.trainer
 
     def __getitem__(self, name: str) -> Tensor:
-        """Put together from its pieces."""
+        """The weight, assembled from its pieces."""
         record = self._manifest.tensors[_PREFIX + name]
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
         whole: Tensor | None = None
         for piece in record.pieces:
-            with safe_open(self._folder / piece.file, framework="pt", device="cpu") as file:
-                part: Tensor = file.get_tensor(_PREFIX + name)
+            with open_tensors(self._folder / piece.file) as file:
+                part = file.get_tensor(_PREFIX + name)
             if whole is None:
                 whole = torch.empty(record.shape, dtype=part.dtype)
             whole[piece.box.slices_within(everything)] = part
-        assert whole is not None  # noqa: S101 - a manifest without pieces does not parse
+        if whole is None:
+            raise CorruptCheckpointError(f"{name} has no pieces")
         return whole
 
     def __iter__(self) -> Iterator[str]:
@@ -76,7 +75,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return (name.removeprefix(_PREFIX) for name in names)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of weights."""
         return sum(1 for _ in self)
 
 
@@ -85,8 +84,8 @@ def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) ->
 
     Raises:
         CorruptCheckpointError: it does not verify.
-        ConfigError: its adapters belong on another base.
-        HuggingFaceError: the checkpoint is not of this model, or that has no layout there.
+        ConfigError: its adapters were trained on another base.
+        HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
     stored = CheckpointWeights(step_folder)
     weights: Mapping[str, Tensor] = stored
@@ -97,7 +96,7 @@ def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) ->
 
 
 def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:
-    """The weights that training began from."""
+    """The base weights, as at the beginning of training."""
     if config.model_from is not None:
         return import_hugging_face(Path(config.model_from))[1]
     model = build_on_meta(config.model).to_empty(device="cpu")

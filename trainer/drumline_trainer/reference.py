@@ -83,43 +83,45 @@ def sections_of(kind: type[Any], path: str = "") -> Iterator[tuple[str, type[Any
 
 
 def options_of(kind: type[Any]) -> Iterator[tuple[Field[Any], str]]:
-    """The rows of a section: options and their texts, where they have none those of their enums.
+    """The options of a section and their descriptions; without one, that of their enum.
 
-    A section that is always there is no option.
+    A section that cannot be null is not an option.
     """
-    said = docstrings(kind)
+    descriptions = docstrings(kind)
     for option in fields(kind):
         inner, optional = _kind(kind, option)
         if optional or not is_dataclass(inner):
             is_enum = issubclass(inner, StrEnum)
-            yield option, said.get(option.name) or (inner.__doc__ or "" if is_enum else "")
+            yield option, descriptions.get(option.name) or (inner.__doc__ or "" if is_enum else "")
 
 
 def docstrings(cls: type[Any]) -> dict[str, str]:
-    """What stands right below the fields, or members, of a class."""
+    """The strings below the fields, or members, of a class, by name."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for statement, below in pairwise(typing.cast("ast.ClassDef", body).body):
         match statement, below:
             case (
                 ast.AnnAssign(target=ast.Name(name)) | ast.Assign(targets=[ast.Name(name)]),
                 ast.Expr(ast.Constant(str(words))),
             ):
-                said[name] = words
-    return said
+                descriptions[name] = words
+            case _:
+                pass
+    return descriptions
 
 
 def _section(path: str, kind: type[Any]) -> str:
-    rows = [_row(kind, path, option, said) for option, said in options_of(kind)]
+    rows = [_row(kind, path, option, description) for option, description in options_of(kind)]
     title = f"`{path.rstrip('.')}`" if path else "The run"
     head = "option | type | default | meaning"
     return _table(title, head, rows, about=kind.__doc__ or "")
 
 
-def _row(kind: type[Any], path: str, option: Field[Any], said: str) -> list[str]:
+def _row(kind: type[Any], path: str, option: Field[Any], description: str) -> list[str]:
     inner, optional = _kind(kind, option)
     name = f"{path}{option.name}"
-    meaning = _line(said).replace("None: ", "`null`: ")
+    meaning = _line(description).replace("None: ", "`null`: ")
     if is_dataclass(inner):
         shown = f"[section](#{name.replace('.', '')})"
     elif issubclass(inner, StrEnum):
@@ -132,8 +134,12 @@ def _row(kind: type[Any], path: str, option: Field[Any], said: str) -> list[str]
 
 
 def _values(kind: type[StrEnum]) -> list[str]:
-    said = docstrings(kind)
-    return [f"`{one}`: {_line(said[one.name])}" for one in kind if one.name in said]
+    descriptions = docstrings(kind)
+    return [
+        f"`{member}`: {_line(descriptions[member.name])}"
+        for member in kind
+        if member.name in descriptions
+    ]
 
 
 def _presets() -> str:
@@ -165,8 +171,8 @@ def _longest(model: ModelConfig) -> str:
 
 
 def _exit_codes() -> str:
-    said = docstrings(ExitCode)
-    rows = [[str(int(code)), _line(said[code.name])] for code in ExitCode]
+    descriptions = docstrings(ExitCode)
+    rows = [[str(int(code)), _line(descriptions[code.name])] for code in ExitCode]
     about = "Of the command and of a job's pods. 2: an unknown option of the command; 130: Ctrl-C."
     return _table("Exit codes", "code | meaning", rows, about=about)
 

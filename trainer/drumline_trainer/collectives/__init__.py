@@ -1,5 +1,5 @@
-"""Collectives as the textbooks tell them, and a bench that measures them beside torch's.
+"""Textbook algorithms of collectives, and a benchmark that compares them with torch's.
 
-The all-reduces here are to be read and measured; training uses torch's. Like all code that works on
-one axis they take `World.group`'s word: no group is a group of one rank, and nothing is sent.
+The all-reduces here are for reading and measuring; training uses torch's. As with `World.group`, a
+group of None is a group of one rank, which sends nothing.
 """

@@ -37,11 +37,11 @@ from drumline_trainer.sharding.world import World
 WARM_UPS = 2
 SMALL = 64 * 1024
 CALLS_OF_SMALL = 8
-"""So many calls are timed together up to `SMALL` bytes: one is shorter than the clock is exact."""
+"""Calls that are timed together up to `SMALL` bytes: a single call is too short for the clock."""
 
 
 def bench_rank(placement: Placement, *, options: BenchOptions) -> int:
-    """The whole of a rank; rank 0 prints the table. Returns an exit code of the contract."""
+    """Run the benchmark as a rank; rank 0 prints the table. Returns an exit code."""
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
     device = device_of_rank(placement.local_rank)
     layout = options.layout(world_size=placement.world_size)
@@ -74,7 +74,7 @@ def _measured(world: World, *, options: BenchOptions, per_node: int) -> Iterator
 
 
 def _seconds(operation: Operation, *, size: int, repeats: int, world: World) -> float:
-    """Median of the slowest rank's times of one call."""
+    """Seconds of one call: the median over the repeats of the slowest rank's time."""
     calls = CALLS_OF_SMALL if size <= SMALL else 1
     for _ in range(WARM_UPS):
         operation.run()
@@ -88,7 +88,7 @@ def _seconds(operation: Operation, *, size: int, repeats: int, world: World) -> 
         _finish(world.device)
         times[repeat] = (time.perf_counter() - start) / calls
     dist.all_reduce(times, op=dist.ReduceOp.MAX)
-    return statistics.median(times.tolist())
+    return statistics.median(map(float, times.cpu().numpy()))
 
 
 def _finish(device: torch.device) -> None:
@@ -97,7 +97,7 @@ def _finish(device: torch.device) -> None:
 
 
 def _groups(axis: MeasuredAxis, *, world: World, per_node: int) -> MeasuredGroups:
-    """Every rank makes all groups in the same order. Collective."""
+    """Make the groups, all of them on every rank in the same order. Collective."""
     whole = world.group(axis.axes[0])
     assert whole is not None  # noqa: S101 - the axis has several ranks
     cuts = [nodes_of(ranks, per_node=per_node) for ranks in axis.sets]
@@ -116,7 +116,7 @@ def _mine(sets: Sequence[Sequence[int]], *, rank: int) -> ProcessGroup:
 
 
 def _progress(text: str) -> None:
-    """A line that is written over, for a person who waits; rank 0 alone."""
+    """Print a line that the next replaces, on a terminal of rank 0."""
     if dist.get_rank() == 0 and sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()

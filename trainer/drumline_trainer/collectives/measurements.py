@@ -1,8 +1,8 @@
-"""What the bench measures and how its figures are worked out. No torch.
+"""What the benchmark measures and how its figures are computed. No torch.
 
     time                = median over the repeats of the slowest rank's
     algorithm bandwidth = size / time
-    bus bandwidth       = algorithm bandwidth x what the busiest link carries of the size
+    bus bandwidth       = algorithm bandwidth x the share of the size on the busiest link
 
 so that the bus bandwidth of every collective is comparable with the link's own, as in nccl-tests.
 The size is that of the largest tensor that a rank passes in or gets out.
@@ -32,7 +32,7 @@ class Collective(StrEnum):
 
     @property
     def formula(self) -> str:
-        """The part of the size that the busiest link carries, for n ranks."""
+        """The share of the size that the busiest link carries, for n ranks."""
         match self:
             case Collective.ALL_REDUCE:
                 return "2 (n - 1) / n"
@@ -54,31 +54,31 @@ class Collective(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAxis:
-    """Axes of a layout that are the same sets of ranks; the sets are measured at once."""
+    """Axes of a layout with the same sets of ranks; all sets are measured at once."""
 
     axes: tuple[Axis, ...]
     sets: tuple[tuple[int, ...], ...]
 
     @property
     def name(self) -> str:
-        """All their names."""
+        """The names of the axes."""
         return ", ".join(self.axes)
 
     @property
     def ranks(self) -> int:
-        """In one set."""
+        """Number of ranks in a set."""
         return len(self.sets[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One figure."""
+    """The time of a collective at one size."""
 
     axis: str
     ranks: int
     collective: Collective
     by: str
-    """`torch`, or the name of an algorithm of ours."""
+    """`torch`, or the name of an algorithm of this package."""
     bytes: int
     seconds: float
 
@@ -98,26 +98,26 @@ class LatencyBandwidthFit:
     """time = alpha + size / beta."""
 
     alpha: float
-    """Seconds that the smallest message takes."""
+    """Latency in seconds."""
     beta: float
-    """Bytes per second of a very large one."""
+    """Bandwidth for large sizes in bytes per second."""
 
 
 def measured_axes(layout: Layout) -> tuple[MeasuredAxis, ...]:
     """The axes of more than one rank, each set of ranks once; experts' where they have ranks."""
-    found: dict[tuple[tuple[int, ...], ...], list[Axis]] = {}
+    axes_by_sets: dict[tuple[tuple[int, ...], ...], list[Axis]] = {}
     for axis in Axis:
         sets = layout.groups(axis)
         if len(sets[0]) > 1 and (layout.expert > 1 or axis not in _OF_EXPERTS):
-            found.setdefault(sets, []).append(axis)
-    return tuple(MeasuredAxis(axes=tuple(axes), sets=sets) for sets, axes in found.items())
+            axes_by_sets.setdefault(sets, []).append(axis)
+    return tuple(MeasuredAxis(axes=tuple(axes), sets=sets) for sets, axes in axes_by_sets.items())
 
 
 def nodes_of(ranks: Sequence[int], *, per_node: int) -> tuple[tuple[int, ...], ...]:
-    """Cut a set of ranks for the two-level all-reduce; empty where it has no two levels.
+    """Cut a set of ranks for the two-level all-reduce; empty where that is not possible.
 
-    By the nodes they are on where that gives equal parts; on one node as if it were several, to
-    show the algorithm.
+    By their nodes where that gives equal parts; a single node is cut as if it were several, to show
+    the algorithm.
     """
     by_node: dict[int, list[int]] = {}
     for rank in ranks:
@@ -130,9 +130,9 @@ def nodes_of(ranks: Sequence[int], *, per_node: int) -> tuple[tuple[int, ...], .
 
 
 def fit(rows: Sequence[Measurement]) -> LatencyBandwidthFit | None:
-    """The line nearest to the times, each error weighed by its time; None for less than two sizes.
+    """Fit a line by least squares of relative errors; None for less than two sizes.
 
-    Unweighed, the largest size alone would decide, and alpha would be noise.
+    With absolute errors the largest size alone would decide, and alpha would be noise.
     """
     if len({row.bytes for row in rows}) < 2:
         return None
@@ -145,6 +145,6 @@ def fit(rows: Sequence[Measurement]) -> LatencyBandwidthFit | None:
         w * (row.bytes - size) * (row.seconds - time) for w, row in zip(weights, rows, strict=True)
     )
     if together <= 0:
-        return None  # larger was not slower: there is no bandwidth to see
+        return None  # larger sizes were not slower: no bandwidth can be fitted
     slope = together / spread
     return LatencyBandwidthFit(alpha=max(0.0, time - slope * size), beta=1 / slope)

@@ -1,4 +1,4 @@
-"""One call of each collective on tensors of a size, torch's and ours, ready to be timed."""
+"""The operations to measure: each collective on tensors of one size, torch's and ours."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class MeasuredGroups:
 
     whole: ProcessGroup
     inside: ProcessGroup | None = None
-    """With `between`: the axis cut by nodes. Both None: it has no two levels."""
+    """With `between`: the axis cut by nodes. Both None where the axis has one level only."""
     between: ProcessGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """Something to be timed."""
+    """A call to measure."""
 
     collective: Collective
     by: str
@@ -44,7 +44,7 @@ def even_size(size: int, ranks: int) -> int:
 
 
 def operations(size: int, *, groups: MeasuredGroups, device: torch.device) -> tuple[Operation, ...]:
-    """All of them on `size` bytes (`even_size`): first torch's, then our all-reduces.
+    """All operations on `size` bytes (`even_size`): first torch's, then our all-reduces.
 
     They share two tensors of zeros, which stay zeros however often they are summed.
     """

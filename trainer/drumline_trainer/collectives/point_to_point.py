@@ -1,4 +1,4 @@
-"""Between two ranks of a group: all that the collectives here are made of."""
+"""Messages between two ranks of a group, from which the collectives here are built."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch.distributed import ProcessGroup
 def exchange(
     group: ProcessGroup, *, send: torch.Tensor, to: int, receive: torch.Tensor, source: int
 ) -> None:
-    """Send and receive at once, or every rank of a ring would wait for the next one to listen.
+    """Send and receive at once; in a ring, blocking sends would deadlock.
 
     Args:
-        group: `to` and `source` are places in it.
+        group: `to` and `source` are ranks in it.
         send: not written to.
-        to: who gets `send`; there it has the shape of what that rank receives.
-        receive: overwritten; without elements nothing is awaited.
-        source: who sends it.
+        to: the rank that receives `send`, in a tensor of the same shape.
+        receive: overwritten; if empty, nothing is received.
+        source: the rank that sends it.
     """
     messages: list[dist.P2POp] = []
     if send.numel():

@@ -1,4 +1,4 @@
-"""The bench's figures as a table for people and as JSON for programs. No torch."""
+"""The benchmark's figures as a table and as JSON. No torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(rows: Sequence[Measurement], *, title: str) -> str:
             lines += map(_line, series)
             lines += _line_through(series)
     if not rows:
-        lines += ["one rank on every axis: there is nobody to send to"]
+        lines += ["one rank on every axis: there is nothing to measure"]
     formulas = [
         f"  {formula} for {', '.join(collectives)}"
         for formula, collectives in _grouped(tuple(Collective), lambda each: each.formula)
@@ -64,11 +64,11 @@ def as_json(rows: Sequence[Measurement], **about: object) -> str:
 def _grouped(
     values: Sequence[Value], key: Callable[[Value], Key]
 ) -> Iterator[tuple[Key, list[Value]]]:
-    """In the order of first appearance, whatever lies between."""
-    found: dict[Key, list[Value]] = {}
+    """Groups in the order of first appearance; equal keys need not be adjacent."""
+    groups: dict[Key, list[Value]] = {}
     for value in values:
-        found.setdefault(key(value), []).append(value)
-    yield from found.items()
+        groups.setdefault(key(value), []).append(value)
+    yield from groups.items()
 
 
 def _line(row: Measurement) -> str:

@@ -1,7 +1,7 @@
 """All-reduce in a ring: every rank sends to the next one only (Patarasuk and Yuan 2009).
 
-The tensor is cut into n pieces. In n - 1 steps the pieces travel round and gather what each rank
-has of them, until rank r holds the whole sum of piece r; in n - 1 more steps the sums travel round.
+The tensor is cut into n pieces. In n - 1 steps the pieces travel around the ring and are summed,
+until rank r holds the whole sum of piece r; in n - 1 more steps the sums travel around.
 Each rank sends 2 (n - 1) / n of the tensor, whatever n is, in 2 (n - 1) messages: best for large
 tensors, slow to start for many ranks.
 """
@@ -26,7 +26,7 @@ def ring_all_reduce(tensor: torch.Tensor, group: ProcessGroup | None) -> None:
 
 
 def ring_reduce_scatter(pieces: Sequence[torch.Tensor], group: ProcessGroup) -> None:
-    """Make rank r's piece r the sum of all ranks' pieces r. The others are left half summed."""
+    """Make rank r's piece r the sum of all ranks' pieces r; other pieces hold partial sums."""
     rank, size = group.rank(), group.size()
     for step in range(size - 1):
         passed_on = pieces[(rank - step - 1) % size]
@@ -43,7 +43,7 @@ def ring_reduce_scatter(pieces: Sequence[torch.Tensor], group: ProcessGroup) -> 
 
 
 def ring_all_gather(pieces: Sequence[torch.Tensor], group: ProcessGroup) -> None:
-    """Give everybody rank r's piece r, for all r."""
+    """Send rank r's piece r to all ranks, for all r."""
     rank, size = group.rank(), group.size()
     for step in range(size - 1):
         exchange(

@@ -1,4 +1,4 @@
-"""All-reduce in a binary tree: sums go up to rank 0, and the whole comes down again.
+"""All-reduce in a binary tree: sums go up to rank 0, and the result comes down.
 
 Rank r's parent is (r - 1) // 2, its children are 2 r + 1 and 2 r + 2. About 2 log2(n) messages in a
 row instead of the ring's 2 (n - 1), each of the whole tensor: best for small tensors.

@@ -1,8 +1,8 @@
 """All-reduce in two levels: the slow network between nodes carries 1 / k of the tensor.
 
-The k ranks of a node share out the sum of what the node has (reduce-scatter), each one sums its
-piece with the ranks of the same place on the other nodes (all-reduce), and the node puts the pieces
-together again (all-gather). All k network cards of a node work at once.
+The k ranks of a node sum their tensors, a piece each (reduce-scatter); each sums its piece with the
+ranks of the same local rank on the other nodes (all-reduce); the node gathers the pieces
+(all-gather). All k network cards of a node work at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def two_level_all_reduce(
     Args:
         tensor: of the same shape on all ranks.
         inside: the ranks of this node; equally many on every node.
-        between: the ranks of this place on all nodes.
+        between: the ranks with this local rank on all nodes.
     """
     if inside is None:
         ring_all_reduce(tensor, between)

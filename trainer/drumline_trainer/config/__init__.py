@@ -1,9 +1,9 @@
-"""The trainer's own configuration: torch-free, checked before any GPU is touched.
+"""The trainer's configuration: torch-free, checked before any GPU is used.
 
 The operator builds a `TrainerConfig` from a TrainingJob's `spec.trainer` and its `overrides` and
 reports what `TrainerConfig.from_dict` refuses as condition InvalidConfig; the pods read the same
-JSON. Unknown keys are errors that name the nearest known one. Each section checks what it can see
-alone; what only several sections and the number of ranks decide is `layout.Layout`'s to judge.
+JSON. Unknown keys are errors that name the nearest known key. Each section validates itself; rules
+over several sections and the number of ranks are in `layout` and `layout_validation`.
 """
 
 from drumline_trainer.config.checkpoint import CheckpointConfig

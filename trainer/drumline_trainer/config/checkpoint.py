@@ -1,4 +1,4 @@
-"""When copies are made."""
+"""The section `checkpoint`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckpointConfig:
     the training time."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "checkpoint.snapshot_every_steps": self.snapshot_every_steps or 1,

@@ -1,4 +1,4 @@
-"""Where the samples come from."""
+"""The section `data`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DataConfig:
     """Of streamed shards, at most so many are kept in the memory of each rank."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "data.sequence_length": self.sequence_length,
@@ -61,7 +61,7 @@ class DataConfig:
 def _check_source(source: str) -> None:
     if source.startswith(S3_SCHEME):
         if not _BUCKET_AND_PREFIX.fullmatch(source.removeprefix(S3_SCHEME)):
-            # not repeated here: what does not fit may be a password
+            # the value is not shown: it may hold a password
             raise ConfigError(
                 "data.source: must be s3://bucket/prefix and nothing else; the endpoint, the region"
                 " and the credentials come from the AWS environment variables"

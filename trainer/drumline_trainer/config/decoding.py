@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 def decode(cls: type[T], raw: object, *, path: str) -> T:
-    """Decoded JSON as this dataclass; `path` is where it stands, for errors. Raises ConfigError."""
+    """Decoded JSON as this dataclass; `path` locates it in errors. Raises ConfigError."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{path or 'config'}: must be an object")
     values = typing.cast("dict[str, Any]", raw)
     hints = _hints(cls)
-    known = {f.name: f for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    known = {f.name: f for f in fields(cls)}  # pyright: ignore[reportArgumentType] - a dataclass
     for key in values:
         if key not in known:
             near = difflib.get_close_matches(str(key), list(known), n=1)
@@ -37,7 +37,7 @@ def decode(cls: type[T], raw: object, *, path: str) -> T:
 
 
 _hints = functools.cache(typing.get_type_hints)
-"""Evaluating annotations takes longer than all the rest."""
+"""Cached, as evaluating annotations takes longest."""
 
 
 def _value(kind: Any, value: Any, *, path: str) -> Any:
@@ -60,12 +60,12 @@ def _value(kind: Any, value: Any, *, path: str) -> Any:
 
 
 def merge(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `overrides` laid over it, objects merged key by key."""
+    """`base` with `overrides` applied, objects merged key by key."""
     merged = dict(base)
     for key, value in overrides.items():
         below = merged.get(key)
         if isinstance(below, dict) and isinstance(value, dict):
-            merged[key] = merge(below, value)  # pyright: ignore[reportUnknownArgumentType]
+            merged[key] = merge(below, value)  # pyright: ignore[reportUnknownArgumentType] - JSON objects
         else:
             merged[key] = value
     return merged

@@ -1,4 +1,4 @@
-"""What every wrong configuration raises, and the checks that several sections share."""
+"""The error of a wrong configuration, and checks that several sections share."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class ConfigError(ValueError):
 
 
 def require_positive(values: Mapping[str, float]) -> None:
-    """Raise ConfigError for the first that is not greater than 0."""
+    """Raise ConfigError for the first value that is not greater than 0."""
     for name, value in values.items():
         if not value > 0:
             raise ConfigError(f"{name}: must be greater than 0, not {value}")
 
 
 def require_not_negative(values: Mapping[str, float]) -> None:
-    """Raise ConfigError for the first that is below 0."""
+    """Raise ConfigError for the first value that is below 0."""
     for name, value in values.items():
         if value < 0:
             raise ConfigError(f"{name}: must not be negative, but is {value}")

@@ -22,7 +22,7 @@ class LocalSgdConfig:
     """Nesterov's."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "parallelism.local_sgd.every_steps": self.every_steps,

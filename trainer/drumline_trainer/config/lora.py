@@ -1,4 +1,4 @@
-"""Low-rank adapters: which layers get them, and how the weights beneath are kept."""
+"""The section `lora`: low-rank adapters and the precision of the base weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LoraConfig:
     """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
         if self.base_bits not in BASE_BITS:
             raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")

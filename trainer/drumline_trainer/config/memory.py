@@ -1,4 +1,4 @@
-"""What is traded for memory."""
+"""The section `memory`: recomputation and offload."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MemoryConfig:
     """For nvme: on a disk of the node. Files in it have no names, and end with their process."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive({"memory.recompute_every": self.recompute_every or 1})
         goes = self.offload_activations is not Offload.NONE
         if goes and self.recompute is Recompute.SELECTIVE:
@@ -69,7 +69,7 @@ class MemoryConfig:
     def check_beside(
         self, parallelism: ParallelismConfig, optimizer: OptimizerConfig, *, adapters: bool
     ) -> None:
-        """Refuse what makes no sense with these. Raises ConfigError."""
+        """Validate against these sections. Raises ConfigError."""
         kind = parallelism.data_parallel
         weights = {self.offload_optimizer, self.offload_parameters} != {Offload.NONE}
         if weights and kind is DataParallel.PARAMETER_SERVER:

@@ -1,4 +1,4 @@
-"""What a run writes down about itself, and when it is profiled."""
+"""The sections `metrics` and `profile`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline_trainer.config.errors import ConfigError, require_not_negative, re
 
 
 class LogRanks(StrEnum):
-    """Who prints lines for people."""
+    """Which ranks print lines."""
 
     FIRST = "first"
     """Rank 0 alone."""
@@ -35,7 +35,7 @@ class MetricsConfig:
     log_ranks: LogRanks = LogRanks.FIRST
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         if self.folder == "":
             raise ConfigError("metrics.folder: must not be empty; leave it out, or null")
 
@@ -54,6 +54,6 @@ class ProfileConfig:
     to it, without a trace of our own."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive({"profile.steps": self.steps})
         require_not_negative({"profile.start_step": self.start_step or 0})

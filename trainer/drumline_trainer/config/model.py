@@ -1,4 +1,4 @@
-"""The shape of a model."""
+"""The section `model`: the shape of a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RopeScaling:
     """Longest sequence that the model knew before."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "model.rope_scaling.factor": self.factor,
@@ -101,7 +101,7 @@ class ModelConfig:
     """With vit: the kinds of images there are."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "model.vocab_size": self.vocab_size,
@@ -154,7 +154,7 @@ class ModelConfig:
 
     @property
     def outputs(self) -> int:
-        """Tokens or classes that the head tells apart."""
+        """Number of tokens or classes that the head predicts."""
         return self.classes if self.family is Family.VIT else self.vocab_size
 
     @property

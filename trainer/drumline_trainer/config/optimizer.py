@@ -1,4 +1,4 @@
-"""How weights are changed."""
+"""The section `optimizer`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class OptimizerConfig:
     """fp16 only: the scale doubles after so many steps without an overflow."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "optimizer.learning_rate": self.learning_rate,

@@ -1,4 +1,4 @@
-"""How the ranks share the work: degrees by axis, the kind of data parallelism, the schedule."""
+"""The section `parallelism`: degrees by axis, data parallelism, the pipeline schedule."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ParallelismConfig:
     then. None: all ranks make every step together."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "parallelism.replicate": self.replicate,

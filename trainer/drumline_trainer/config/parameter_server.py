@@ -32,7 +32,7 @@ class ServerConfig:
     their gradients first, and one of them pushes and pulls for all."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "parallelism.server.servers": self.servers,

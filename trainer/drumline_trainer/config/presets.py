@@ -1,4 +1,4 @@
-"""Shapes that have names: toys, and the published ones with the counts their authors give."""
+"""Named model shapes: toys, and published models with their authors' sizes."""
 
 from __future__ import annotations
 

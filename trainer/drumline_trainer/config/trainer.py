@@ -1,4 +1,4 @@
-"""Everything a run depends on, in one value."""
+"""The whole configuration of a run."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TrainerConfig:
     """In a job: least time between two lines by which a rank tells its agent where it stands."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work. Raises ConfigError."""
+        """Validate. Raises ConfigError."""
         require_positive(
             {
                 "steps": self.steps,
@@ -103,7 +103,7 @@ class TrainerConfig:
 
     @property
     def meets_every_steps(self) -> int:
-        """All ranks know of each other after so many steps; only then anything is saved."""
+        """All ranks synchronize after so many steps; only then checkpoints are saved."""
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1

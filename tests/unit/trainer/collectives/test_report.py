@@ -35,7 +35,7 @@ bus bandwidth = algorithm bandwidth x, for n ranks
   (n - 1) / n for all_gather, reduce_scatter, all_to_all
 """
     )
-    assert "there is nobody to send to" in table([], title="one rank")
+    assert "there is nothing to measure" in table([], title="one rank")
 
 
 def test_json_holds_every_figure_and_line() -> None:
