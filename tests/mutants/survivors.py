@@ -9,13 +9,16 @@ EXPLAINED: dict[str, str] = {
     "bounds._free_gpus: search.shape.grain > 1 -> search.shape.grain >= 1": BOUND,
     "bounds._free_gpus: 0 -> 1 in"
     " `return max((int(free[identity]) for identity in search.ids), default=0)`": BOUND,
-    "bounds.Stock.most: rule.reclaim is Reclaim.NEVER or (rule.reclaim is Reclaim.ANY and (not"
-    " claim.is_entitled(freed=found.get(leaf, 0)))) -> rule.reclaim is Reclaim.NEVER and"
-    " (rule.reclaim is Reclaim.ANY and (not claim.is_entitled(freed=found.get(leaf, 0))))": BOUND,
-    "bounds.Stock.most: 0 -> 1 in `if rule.reclaim is Reclaim.NEVER or (rule.reclaim is Reclaim.ANY"
-    " and (not claim.is_entitled(freed=found.get(leaf, 0)))):`": BOUND,
-    "bounds.Stock.most: False -> True in `if claim.reason(leaf=other, gpus=held.largest,"
-    " lower_priority=False) is not None:`": "it counts in the gang's own queue only",
+    "bounds.PreemptibleQuota.most: rule.reclaim is Reclaim.NEVER or (rule.reclaim is "
+    "Reclaim.ANY and (not claim.is_entitled(freed=most.get(leaf, 0)))) -> rule.reclaim is "
+    "Reclaim.NEVER and (rule.reclaim is Reclaim.ANY and (not "
+    "claim.is_entitled(freed=most.get(leaf, 0))))": BOUND,
+    "bounds.PreemptibleQuota.most: 0 -> 1 in `if rule.reclaim is Reclaim.NEVER or "
+    "(rule.reclaim is Reclaim.ANY and (not claim.is_entitled(freed=most.get(leaf, 0)))):`": BOUND,
+    "bounds.PreemptibleQuota.most: False -> True in `if claim.reason(leaf=other, "
+    "gpus=held.largest, lower_priority=False) is not None:`": (
+        "it counts in the gang's own queue only"
+    ),
     "bounds.could_suffice: False -> True in `return False`": BOUND,
     "preemption_policy.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
     " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
@@ -53,7 +56,7 @@ EXPLAINED: dict[str, str] = {
     " `for request, pods in zip(self.requests, combination, strict=True):`": (
         "each role has one request"
     ),
-    "preemptor.Preemptor._find: self._in_vain.add(question) -> pass": SLOWER,
+    "preemptor.Preemptor._choose: self._infeasible.add(question) -> pass": SLOWER,
     "quota_ledger.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
     "quota_ledger.QuotaBook._write: 1 -> 2 in `self.version += 1`": (
         "only whether it changed is asked"
@@ -104,23 +107,20 @@ EXPLAINED: dict[str, str] = {
     " `columns = list(zip(*paths, strict=True)) if len(paths) > 1 else []`": (
         "all paths have the same length"
     ),
-    "eviction_simulation.Trial.is_needed: return change is not None and self.slots(ids) + change"
-    " < self.search.demand.pods -> return None": SLOWER,
-    "eviction_simulation.Trial.restore: 1 -> 2 in `self.search.view.shift(one.holder, sign=-1)`": (
-        "only the sign is asked"
-    ),
-    "victims._cheapest: 1 -> 2 in `stride = max(1, len(line) // 64)`": (
+    "eviction_simulation.EvictionSimulation.is_needed: return change is not None and "
+    "self.slots(ids) + change < self.search.demand.pods -> return None": SLOWER,
+    "eviction_simulation.EvictionSimulation.restore: 1 -> 2 in "
+    "`self.search.view.shift(unit.allocation, sign=-1)`": ("only the sign is asked"),
+    "victims._evict_cheapest: 1 -> 2 in `stride = max(1, len(ordered) // 64)`": (
         "who goes beyond the need, because the look comes later, comes back"
     ),
     "victims._exact: position + 1 -> position - 1": SLOWER,
     "victims._floor: floor * (1 - 1e-09) -> floor // (1 - 1e-09)": BOUND,
-    "victims._floor: for i, amount in one.amounts.items() if domain_of[i] == identity"
-    " -> for i, amount in one.amounts.items()": BOUND,
-    "victims._in_order: 3 -> 4 in"
-    " `return [one for *_, one in sorted(placed, key=lambda entry: entry[:3])]`": (
-        "no two have the same third entry"
-    ),
-    "victims._in_scope: len(one.amounts) > 1 -> len(one.amounts) >= 1": SLOWER,
+    "victims._floor: for i, amount in unit.amounts.items() if domain_of[i] == identity -> for"
+    " i, amount in unit.amounts.items()": BOUND,
+    "victims._in_order: 3 -> 4 in `return [unit for *_, unit in sorted(ranked, key=lambda "
+    "entry: entry[:3])]`": ("no two have the same third entry"),
+    "victims._in_scope: len(unit.amounts) > 1 -> len(unit.amounts) >= 1": SLOWER,
     "victims._least_rate: break -> continue": BOUND,
     "victims._least_rate: missing <= 0 -> missing < 0": "the next one adds nothing",
     "victims.least_victims: break -> continue": (

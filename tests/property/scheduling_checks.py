@@ -282,12 +282,12 @@ class Judge:
         self.started.append(beginning(gang, pool, tuple(assignment), at=self.world.now))
         self._charge(gang, pool, gang.gpus_at(len(assignment) - gang.extras))
 
-    def _resized(self, one: Resized) -> None:
-        held = next(h for h in self.world.snapshot.admitted if h.gang.uid == one.uid)
+    def _resized(self, item: Resized) -> None:
+        held = next(h for h in self.world.snapshot.admitted if h.gang.uid == item.uid)
         main = held.gang.nodes + held.gang.extras
-        for name in one.added:
+        for name in item.added:
             self.free[name] = minus(self.free[name], request_at(held.gang, main))
-        more = len(one.kept) + len(one.added) - len(held.assignment)
+        more = len(item.kept) + len(item.added) - len(held.assignment)
         self._charge(held.gang, held.pool, more * held.gang.per_pod.gpus)
 
     def _grown(self, held: Admitted) -> list[str]:

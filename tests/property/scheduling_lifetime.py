@@ -134,14 +134,14 @@ class Life:
 
     def submit(self) -> None:
         self.count += 1
-        one = some_gang(
+        item = some_gang(
             self.random,
             f"j{self.count:02}",
             features=self.features,
             at=float(self.count),
             hero=self.random.random() < 0.5,
         )
-        self.pending.append(one)
+        self.pending.append(item)
 
     def give_up(self) -> None:
         """A waiting job is deleted, whether places are kept for it or not."""

@@ -98,21 +98,21 @@ def _tolerated(gang: Gang, node: Node, i: int) -> bool:
     )
 
 
-def _holds(one: NodeRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(one.key)
-    match one.operator:
+def _holds(item: NodeRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(item.key)
+    match item.operator:
         case NodeOperator.IN:
-            return value in one.values
+            return value in item.values
         case NodeOperator.NOT_IN:
-            return value not in one.values
+            return value not in item.values
         case NodeOperator.EXISTS:
             return value is not None
         case NodeOperator.DOES_NOT_EXIST:
             return value is None
         case NodeOperator.GREATER_THAN:
-            return value is not None and value.isdigit() and int(value) > int(one.values[0])
+            return value is not None and value.isdigit() and int(value) > int(item.values[0])
         case NodeOperator.LESS_THAN:
-            return value is not None and value.isdigit() and int(value) < int(one.values[0])
+            return value is not None and value.isdigit() and int(value) < int(item.values[0])
 
 
 def path_at(node: Node, level: str | None, levels: Sequence[str]) -> Path | None:
@@ -263,14 +263,14 @@ def required(gang: Gang) -> tuple[Slice, ...]:
     return tuple(piece for piece in gang.slices if piece.required)
 
 
-def unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
+def unlawful_places(item: Table, assignment: Sequence[str]) -> list[str]:
     """What an assignment by rank breaks of what its gang requires."""
-    gang = one.gang
-    open_to = {node.name: node for node in one.nodes}
+    gang = item.gang
+    open_to = {node.name: node for node in item.nodes}
     closed = sorted({name for name in assignment if name not in open_to})
     if closed:
         return [f"{gang.key} is placed on {closed}, closed to it"]
-    paths = {path_at(open_to[name], gang.required_level, one.levels) for name in assignment}
+    paths = {path_at(open_to[name], gang.required_level, item.levels) for name in assignment}
     result: list[str] = []
     if len(paths) != 1 or None in paths:
         result.append(f"{gang.key} is spread over {paths}")
@@ -278,19 +278,19 @@ def unlawful_places(one: Table, assignment: Sequence[str]) -> list[str]:
     for piece in required(gang):
         for start in range(0, len(mains), piece.pods):
             ranks = mains[start : start + piece.pods]
-            homes = {path_at(open_to[name], piece.level, one.levels) for name in ranks}
+            homes = {path_at(open_to[name], piece.level, item.levels) for name in ranks}
             if len(homes) != 1 or None in homes:
                 result.append(f"{gang.key}: the slice at rank {start} is spread over {homes}")
     return result
 
 
-def can_sit(one: Table) -> bool:
+def can_sit(item: Table) -> bool:
     """Whether any seating keeps all that the gang requires."""
-    gang = one.gang
+    gang = item.gang
     asked = [gang.required_level, *(piece.level for piece in required(gang))]
-    if any(level is not None and level not in one.levels for level in asked):
+    if any(level is not None and level not in item.levels for level in asked):
         return False
-    seatings = one.lawful(level=gang.required_level, slices=required(gang))
+    seatings = item.lawful(level=gang.required_level, slices=required(gang))
     return next(seatings, None) is not None
 
 

@@ -158,14 +158,14 @@ def world(seed: int, features: frozenset[Feature]) -> World:
     )
 
 
-def without(one: World, keys: Sequence[str]) -> World:
+def without(item: World, keys: Sequence[str]) -> World:
     """The world once these running gangs are gone, and their pods with them."""
-    snapshot = one.snapshot
+    snapshot = item.snapshot
     gone = [held for held in snapshot.admitted if held.gang.key in keys]
     taken = {node.name: bound(node.name, gone) for node in snapshot.nodes}
     nodes = tuple(replace(node, used=node.used - taken[node.name]) for node in snapshot.nodes)
     left = tuple(held for held in snapshot.admitted if held not in gone)
-    return replace(one, snapshot=replace(snapshot, nodes=nodes, admitted=left))
+    return replace(item, snapshot=replace(snapshot, nodes=nodes, admitted=left))
 
 
 def bound(name: str, held: Sequence[Admitted]) -> Resources:

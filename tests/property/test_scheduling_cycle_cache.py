@@ -139,8 +139,8 @@ class Life:
     def _strangers(self) -> None:
         at = self.chance.randrange(len(self.nodes))
         foreign = Resources(gpus=self.chance.randrange(3), pods=1)
-        one = self.snapshot.nodes[at]
-        self._renew(at, used=bound(one.name, self.snapshot.admitted) + foreign)
+        item = self.snapshot.nodes[at]
+        self._renew(at, used=bound(item.name, self.snapshot.admitted) + foreign)
 
     def _lose(self) -> None:
         if self.snapshot.admitted:

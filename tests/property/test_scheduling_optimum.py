@@ -54,18 +54,18 @@ def lone(seed: int) -> World:
 def test_a_placement_is_the_best_of_all_and_a_refusal_is_true(part: int) -> None:
     placed = 0
     for seed in range(part, many(1000, 10_000), PARTS):
-        one = lone(seed)
-        decisions = one.decide()
-        assert Judge(world=one, decisions=decisions).problems() == [], seed
+        item = lone(seed)
+        decisions = item.decide()
+        assert Judge(world=item, decisions=decisions).problems() == [], seed
         for answer in decisions.placed:
             placed += 1
-            gang = one.pending[0]
+            gang = item.pending[0]
             pool = table(
-                one.snapshot,
+                item.snapshot,
                 gang,
                 pool=answer.pool,
                 size=len(answer.assignment) - gang.extras,
-                free=free_now(one.snapshot),
+                free=free_now(item.snapshot),
             )
             assert shortfalls(pool, answer.assignment) == [], seed
     print(f"{placed} placements were the best of all")
@@ -92,10 +92,10 @@ def test_what_a_refusal_says_would_help_does() -> None:
     for seed in range(many(1500, 10_000)):
         random = Random(seed)
         some = frozenset(each for each in CLAIMS if random.random() < 0.3)
-        one = world(seed, some)
-        one = replace(one, pending=one.pending[:1])
-        for blocked in one.decide().blocked:
-            helped = _with_remedy(one, blocked)
+        item = world(seed, some)
+        item = replace(item, pending=item.pending[:1])
+        for blocked in item.decide().blocked:
+            helped = _with_remedy(item, blocked)
             if helped is not None:
                 assert blocked.remedy is not None
                 assert _starts(helped.decide()), (seed, blocked)
@@ -108,23 +108,23 @@ def _starts(decisions: Decisions) -> bool:
     return len(decisions.placed) == 1
 
 
-def _with_remedy(one: World, blocked: Blocked) -> World | None:
+def _with_remedy(item: World, blocked: Blocked) -> World | None:
     """The world with what would help; None where trying it is left to the tests of remedies."""
     remedy = blocked.remedy
     if remedy is None:
         return None
-    gang = one.pending[0]
+    gang = item.pending[0]
     match remedy.kind:
         case RemedyKind.WAIT_FOR:
             ours = all(key.startswith("training/") for key in blocked.blockers)
-            return without(one, blocked.blockers) if ours else None
+            return without(item, blocked.blockers) if ours else None
         case RemedyKind.ASK_FOR_LESS:
-            return replace(one, pending=(replace(gang, nodes=remedy.amount, sizes=()),))
+            return replace(item, pending=(replace(gang, nodes=remedy.amount, sizes=()),))
         case RemedyKind.RELAX_TOPOLOGY:
-            return replace(one, pending=(replace(gang, required_level=remedy.where or None),))
+            return replace(item, pending=(replace(gang, required_level=remedy.where or None),))
         case RemedyKind.RAISE_QUOTA | RemedyKind.RAISE_USER_LIMIT:
-            queues = tuple(_raised(queue, remedy) for queue in one.snapshot.queues)
-            return replace(one, snapshot=replace(one.snapshot, queues=queues))
+            queues = tuple(_raised(queue, remedy) for queue in item.snapshot.queues)
+            return replace(item, snapshot=replace(item.snapshot, queues=queues))
         case _:
             return None
 

@@ -30,13 +30,13 @@ WORLDS = many(1, 8)
 def test_both_features_are_at_work_and_every_answer_is_right(pair: frozenset[Feature]) -> None:
     left = WORLDS
     for seed in range(MOST_TRIES):
-        one = world(seed, pair)
-        decisions = one.decide()
+        item = world(seed, pair)
+        decisions = item.decide()
         matter = all(
-            one.without(feature).decide() != decisions for feature in sorted(pair, key=SUBTLE)
+            item.without(feature).decide() != decisions for feature in sorted(pair, key=SUBTLE)
         )
         if matter or seed < WORLDS:
-            assert judged(one, decisions) == [], seed
+            assert judged(item, decisions) == [], seed
         left -= matter
         if not left:
             return

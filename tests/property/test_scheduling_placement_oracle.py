@@ -90,14 +90,14 @@ def waiting(draw: st.DrawFn) -> list[Gang]:
     return [draw(gangs(name=f"g{i}")) for i in range(draw(st.integers(1, 3)))]
 
 
-def snapshot_of(found: list[Node]) -> Snapshot:
+def snapshot_of(result: list[Node]) -> Snapshot:
     return cluster(
-        *found, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": NOMINAL}),)
+        *result, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": NOMINAL}),)
     )
 
 
-def usable(one: Gang, node: Node) -> bool:
-    tainted = bool(node.taints) and not one.tolerations
+def usable(item: Gang, node: Node) -> bool:
+    tainted = bool(node.taints) and not item.tolerations
     return node.ready and not node.unschedulable and not tainted
 
 
@@ -118,46 +118,46 @@ def path_at(node: Node, level: str | None) -> tuple[str, ...] | None:
 
 
 def seatings(
-    one: Gang, found: list[Node], free: dict[str, Resources], level: str | None
+    item: Gang, result: list[Node], free: dict[str, Resources], level: str | None
 ) -> Iterator[tuple[Node, ...]]:
     """Every multiset of nodes that can hold the gang inside one domain of the level."""
-    for seats in combinations_with_replacement(found, one.nodes):
+    for seats in combinations_with_replacement(result, item.nodes):
         paths = {path_at(node, level) for node in seats}
         if len(paths) != 1 or None in paths:
             continue
         load = Counter(node.name for node in seats)
-        if all(one.per_pod.times(count).fits_in(free[name]) for name, count in load.items()):
+        if all(item.per_pod.times(count).fits_in(free[name]) for name, count in load.items()):
             yield seats
 
 
-def feasible(one: Gang, found: list[Node], free: dict[str, Resources], level: str | None) -> bool:
-    return next(seatings(one, found, free, level), None) is not None
+def feasible(item: Gang, result: list[Node], free: dict[str, Resources], level: str | None) -> bool:
+    return next(seatings(item, result, free, level), None) is not None
 
 
-def true_reason(one: Gang, snapshot: Snapshot) -> set[BlockReason]:
+def true_reason(item: Gang, snapshot: Snapshot) -> set[BlockReason]:
     """The reasons that brute force allows for a gang that was rejected."""
     usage = sum(held.gang.gpus for held in snapshot.admitted)
     everything = list(snapshot.nodes)
     empty = {node.name: node.allocatable for node in everything}
-    if one.gpus > NOMINAL:
+    if item.gpus > NOMINAL:
         return {BlockReason.EXCEEDS_QUOTA}
-    if not feasible(one, everything, empty, one.required_level):
+    if not feasible(item, everything, empty, item.required_level):
         return {BlockReason.EXCEEDS_CLUSTER}
-    if one.gpus and usage + one.gpus > NOMINAL:
+    if item.gpus and usage + item.gpus > NOMINAL:
         return {BlockReason.QUOTA_EXHAUSTED}
-    open_nodes = [node for node in everything if usable(one, node)]
-    if not feasible(one, open_nodes, empty, one.required_level):
+    open_nodes = [node for node in everything if usable(item, node)]
+    if not feasible(item, open_nodes, empty, item.required_level):
         return {BlockReason.NODES_UNAVAILABLE}
-    if feasible(one, open_nodes, free_of(snapshot), None):
+    if feasible(item, open_nodes, free_of(snapshot), None):
         return {BlockReason.TOPOLOGY_DOES_NOT_FIT}
     gpus_only = {
         name: Resources(gpus=free.gpus, cpu_millis=1 << 40, pods=1 << 40)
         for name, free in free_of(snapshot).items()
     }
-    level = one.required_level  # only domains that could hold it if they were empty count
-    roomy = {path_at(seats[0], level) for seats in seatings(one, open_nodes, empty, level)}
+    level = item.required_level  # only domains that could hold it if they were empty count
+    roomy = {path_at(seats[0], level) for seats in seatings(item, open_nodes, empty, level)}
     open_nodes = [node for node in open_nodes if path_at(node, level) in roomy]
-    if feasible(one, open_nodes, gpus_only, level):
+    if feasible(item, open_nodes, gpus_only, level):
         return {BlockReason.INSUFFICIENT_RESOURCES}
     return {BlockReason.INSUFFICIENT_GPUS}
 
@@ -168,14 +168,14 @@ def in_turn(pending: list[Gang]) -> list[Gang]:
 
 @PROPERTY
 @given(found=nodes(), pending=waiting())
-def test_yes_and_no_are_what_brute_force_says(found: list[Node], pending: list[Gang]) -> None:
-    snapshot = snapshot_of(found)
+def test_yes_and_no_are_what_brute_force_says(result: list[Node], pending: list[Gang]) -> None:
+    snapshot = snapshot_of(result)
     decisions = run(snapshot, *pending)
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     answers = {each.uid: each for each in (*decisions.placed, *decisions.blocked)}
     for item in in_turn(pending):
         usage = sum(held.gang.gpus for held in snapshot.admitted)
-        open_nodes = [node for node in found if usable(item, node)]
+        open_nodes = [node for node in result if usable(item, node)]
         in_quota = not item.gpus or usage + item.gpus <= NOMINAL
         fits = in_quota and feasible(item, open_nodes, free_of(snapshot), item.required_level)
         match answers[item.uid]:
@@ -190,29 +190,31 @@ def test_yes_and_no_are_what_brute_force_says(found: list[Node], pending: list[G
 @PROPERTY
 @given(found=nodes(), one=gangs(name="g"))
 def test_the_tightest_domain_of_the_narrowest_level_that_fits_is_taken(
-    found: list[Node], one: Gang
+    result: list[Node], item: Gang
 ) -> None:
-    snapshot = snapshot_of(found)
-    decisions = run(snapshot, one)
+    snapshot = snapshot_of(result)
+    decisions = run(snapshot, item)
     if not decisions.placed:
         return
     free = free_of(snapshot)
-    open_nodes = [node for node in found if usable(one, node)]
+    open_nodes = [node for node in result if usable(item, node)]
     wide_to_narrow = [None, *LEVELS]
-    asked = max(wide_to_narrow.index(one.required_level), wide_to_narrow.index(one.preferred_level))
-    if one.required_level:  # a rack counts only where its required block is known as well
-        open_nodes = [node for node in open_nodes if path_at(node, one.required_level)]
+    asked = max(
+        wide_to_narrow.index(item.required_level), wide_to_narrow.index(item.preferred_level)
+    )
+    if item.required_level:  # a rack counts only where its required block is known as well
+        open_nodes = [node for node in open_nodes if path_at(node, item.required_level)]
     level = next(
         wide_to_narrow[depth]
         for depth in range(asked, -1, -1)
-        if feasible(one, open_nodes, free, wide_to_narrow[depth])
+        if feasible(item, open_nodes, free, wide_to_narrow[depth])
     )
     gpus: Counter[tuple[str, ...]] = Counter()
     for node in open_nodes:
         if (path := path_at(node, level)) is not None:
             gpus[path] += max(0, free[node.name].gpus)
-    fitting = {path_at(seats[0], level) for seats in seatings(one, open_nodes, free, level)}
-    by_name = {node.name: node for node in found}
+    fitting = {path_at(seats[0], level) for seats in seatings(item, open_nodes, free, level)}
+    by_name = {node.name: node for node in result}
     taken = {path_at(by_name[name], level) for name in decisions.placed[0].assignment}
     assert len(taken) == 1
     assert gpus[taken.pop() or ()] == min(gpus[path or ()] for path in fitting)
@@ -221,19 +223,19 @@ def test_the_tightest_domain_of_the_narrowest_level_that_fits_is_taken(
 @PROPERTY
 @given(found=nodes(labelled=True), one=gangs(name="g"))
 def test_a_gang_is_spread_over_as_few_blocks_as_can_hold_it_and_its_indices_are_contiguous(
-    found: list[Node], one: Gang
+    result: list[Node], item: Gang
 ) -> None:
-    one = replace(one, required_level=None, preferred_level=None)
-    snapshot = snapshot_of(found)
-    decisions = run(snapshot, one)
+    item = replace(item, required_level=None, preferred_level=None)
+    snapshot = snapshot_of(result)
+    decisions = run(snapshot, item)
     if not decisions.placed:
         return
-    by_name = {node.name: node for node in found}
-    open_nodes = [node for node in found if usable(one, node)]
+    by_name = {node.name: node for node in result}
+    open_nodes = [node for node in result if usable(item, node)]
     paths = [by_name[name].domains for name in decisions.placed[0].assignment]
     fewest = min(
         len({node.domains[0] for node in seats})
-        for seats in seatings(one, open_nodes, free_of(snapshot), None)
+        for seats in seatings(item, open_nodes, free_of(snapshot), None)
     )
     assert len({path[0] for path in paths}) == fewest
     assert paths == sorted(paths)
@@ -242,20 +244,20 @@ def test_a_gang_is_spread_over_as_few_blocks_as_can_hold_it_and_its_indices_are_
 @PROPERTY
 @given(found=nodes(), others=waiting(), one=gangs(name="late"))
 def test_the_named_blockers_make_room_by_leaving_and_each_of_them_is_necessary(
-    found: list[Node], others: list[Gang], one: Gang
+    result: list[Node], each: list[Gang], item: Gang
 ) -> None:
-    empty = snapshot_of(found)
-    snapshot = after(empty, others, run(empty, *others))
-    blocked = next(iter(run(snapshot, one).blocked), None)
+    empty = snapshot_of(result)
+    snapshot = after(empty, each, run(empty, *each))
+    blocked = next(iter(run(snapshot, item).blocked), None)
     if blocked is None or blocked.reason not in {*WAITING, BlockReason.QUOTA_EXHAUSTED}:
         return
     assert blocked.blockers
     if blocked.remedy is not None:
-        assert run(without(snapshot, blocked.blockers), one).placed
+        assert run(without(snapshot, blocked.blockers), item).placed
     for kept in blocked.blockers:
         rest = tuple(key for key in blocked.blockers if key != kept)
-        best = run(without(snapshot, rest), one).blocked
-        if blocked.reason is BlockReason.QUOTA_EXHAUSTED or one.required_level is None:
+        best = run(without(snapshot, rest), item).blocked
+        if blocked.reason is BlockReason.QUOTA_EXHAUSTED or item.required_level is None:
             assert best
 
 
@@ -272,10 +274,10 @@ def without(snapshot: Snapshot, keys: tuple[str, ...]) -> Snapshot:
 @PROPERTY
 @given(found=nodes(), pending=waiting(), data=st.data())
 def test_the_order_of_the_input_decides_nothing(
-    found: list[Node], pending: list[Gang], data: st.DataObject
+    result: list[Node], pending: list[Gang], data: st.DataObject
 ) -> None:
     late = gang("late", nodes=2)
-    snapshot = snapshot_of(found)
+    snapshot = snapshot_of(result)
     snapshot = after(snapshot, pending, run(snapshot, *pending))
     held = {held.gang.uid for held in snapshot.admitted}
     left = [each for each in (*pending, late) if each.uid not in held]

@@ -115,37 +115,37 @@ def world(seed: int) -> tuple[Snapshot, Gang]:
     return cluster(*nodes, queues=snapshot.queues, running=running), some_gang(random, "x", at=99)
 
 
-def rooms(snapshot: Snapshot, one: Gang) -> bool:
+def rooms(snapshot: Snapshot, item: Gang) -> bool:
     """Whether its pods fit somewhere; equal pods can be counted node by node."""
     count: dict[str, int] = {}
     for host in snapshot.nodes:
         free = host.allocatable - host.used
-        domain = host.domains[0] if one.required_level else ""
-        count[domain] = count.get(domain, 0) + max(0, free.gpus // one.per_pod.gpus)
-    return any(pods >= one.nodes for pods in count.values())
+        domain = host.domains[0] if item.required_level else ""
+        count[domain] = count.get(domain, 0) + max(0, free.gpus // item.per_pod.gpus)
+    return any(pods >= item.nodes for pods in count.values())
 
 
-def suffices(snapshot: Snapshot, one: Gang, gone: Sequence[Admitted]) -> bool:
+def suffices(snapshot: Snapshot, item: Gang, gone: Sequence[Admitted]) -> bool:
     """Whether the gang may and can start once these are gone."""
     own: dict[str, int] = {}
     for held in snapshot.admitted:
         own[held.gang.queue] = own.get(held.gang.queue, 0) + held.gpus
     problems = policy_violations(
         shares=shares_of(queues=snapshot.queues, pool="h100", own=own),
-        asks=RunningGang(gang=one, gpus=one.gpus),
+        asks=RunningGang(gang=item, gpus=item.gpus),
         victims=[RunningGang(gang=held.gang, gpus=held.gpus) for held in gone],
     )
     names = [held.gang.key.removeprefix("training/") for held in gone]
-    return not problems and rooms(without(snapshot, *names), one)
+    return not problems and rooms(without(snapshot, *names), item)
 
 
-def optimum(snapshot: Snapshot, one: Gang) -> float | None:
+def optimum(snapshot: Snapshot, item: Gang) -> float | None:
     """The cost of the cheapest lawful victims, if there are any."""
     best: float | None = None
     for size in range(1, len(snapshot.admitted) + 1):
         for gone in combinations(snapshot.admitted, size):
             price = sum(held.gpu_seconds_at_risk for held in gone)
-            if (best is None or price < best) and suffices(snapshot, one, gone):
+            if (best is None or price < best) and suffices(snapshot, item, gone):
                 best = price
     return best
 
@@ -162,19 +162,19 @@ def ratios(seeds: range) -> list[float]:
     """What the engine pays for each unit the oracle would, and every other property on the way."""
     result: list[float] = []
     for seed in seeds:
-        snapshot, one = world(seed)
-        decisions = run(snapshot, one, policy=FREE)
-        assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
+        snapshot, item = world(seed)
+        decisions = run(snapshot, item, policy=FREE)
+        assert violations(snapshot=snapshot, pending=[item], decisions=decisions) == ()
         if decisions.placed or decisions.blocked[0].reason not in HELPED:
             continue
-        best = optimum(snapshot, one)
+        best = optimum(snapshot, item)
         assert (best is None) == (not decisions.preemptions), seed
         if best is None:
             continue
         gone = {victim.uid for victim in decisions.preemptions[0].victims}
         answer = [held for held in snapshot.admitted if held.gang.uid in gone]
         for spared in answer:
-            assert not suffices(snapshot, one, [held for held in answer if held is not spared]), (
+            assert not suffices(snapshot, item, [held for held in answer if held is not spared]), (
                 seed
             )
         result.append(cost(decisions) / best)
@@ -203,8 +203,8 @@ def test_the_first_guess_alone_costs_5_percent_more_on_average_at_most(
 def test_a_world_in_which_nothing_happens_calms_down(seed: int) -> None:
     """Victims leave at once and wait again: no chain of preemptions comes back (I5)."""
     random = Random(seed)
-    snapshot, one = world(seed)
-    pending = [one, *(some_gang(random, f"y{i}", at=100 + i) for i in range(8))]
+    snapshot, item = world(seed)
+    pending = [item, *(some_gang(random, f"y{i}", at=100 + i) for i in range(8))]
     seen: set[frozenset[tuple[str, tuple[str, ...]]]] = set()
     for _ in range(100):
         decisions = run(snapshot, *pending)

@@ -74,10 +74,10 @@ def world(seed: int) -> tuple[Snapshot, list[Gang], Gang]:
     return snapshot, running[:7], some[-1]
 
 
-def start(book: QuotaLedger, one: Gang) -> bool:
-    room = book.has_room(gang=one, pool="h100", size=one.nodes)
+def start(book: QuotaLedger, item: Gang) -> bool:
+    room = book.has_room(gang=item, pool="h100", size=item.nodes)
     if room:
-        book.hold(gang=one, pool="h100", size=one.nodes)
+        book.hold(gang=item, pool="h100", size=item.nodes)
     return room
 
 

@@ -14,7 +14,7 @@ from drumline.scheduling.admitted_gangs import AdmittedGangs
 from drumline.scheduling.model import Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
-from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.placement.projection import Projection, recall_pending
 from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.consolidation import Consolidator
 from drumline.scheduling.preemption.preemptor import Preemptor
@@ -60,16 +60,7 @@ def open_session(
     policy: Policy,
     now: float,
 ) -> CycleSession:
-    """The session of one cycle.
-
-    Args:
-        snapshot: the cluster.
-        admitted: its running gangs, sorted.
-        cluster: the current view of it.
-        pending: the pending gangs, sorted.
-        policy: the scheduler's.
-        now: the time of the cycle.
-    """
+    """The session of a cycle at time `now`; `cluster` is the current view of the snapshot."""
     # The two views and what searches them.
     queues = {queue.name: queue for queue in snapshot.queues}
     projection = Projection(current=cluster, admitted=admitted.unsettled)
@@ -122,4 +113,4 @@ def _recall_pending(session: CycleSession) -> None:
     for gang in sorted(session.pending.individual, key=order_key):
         queue = session.queues.get(gang.queue)
         if gang.nominated and queue is not None:
-            session.projection.recall(gang=gang, queue=queue)
+            recall_pending(session.projection, gang=gang, queue=queue)

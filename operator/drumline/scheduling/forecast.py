@@ -155,7 +155,7 @@ def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
     """
 
     def length(gang: Gang, ran: float) -> float:
-        draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 (no secret)
+        draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 - no secret
         limit = gang.max_runtime_seconds
         if limit is None:
             had = max(LEAST_SECONDS, ran)

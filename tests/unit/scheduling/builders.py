@@ -65,9 +65,9 @@ def gang(
     return replace(base, **changes)
 
 
-def admitted(one: Gang, *assignment: str, pool: str = "h100", **changes: Any) -> Admitted:
+def admitted(item: Gang, *assignment: str, pool: str = "h100", **changes: Any) -> Admitted:
     """A running gang whose pods the nodes' `used` already shows (see `cluster`)."""
-    return replace(Admitted(gang=one, pool=pool, assignment=assignment), **changes)
+    return replace(Admitted(gang=item, pool=pool, assignment=assignment), **changes)
 
 
 def cluster(
@@ -99,8 +99,8 @@ def bound(name: str, held: Iterable[Admitted]) -> Resources:
 
 def queue(name: str, gpus: int = 0, *, parent: str | None = None, **changes: Any) -> Queue:
     """A queue that may preempt wherever the law allows it."""
-    one = Queue(name=name, nominal={"h100": gpus}, parent=parent, preemption=PREEMPTS)
-    return replace(one, **changes)
+    item = Queue(name=name, nominal={"h100": gpus}, parent=parent, preemption=PREEMPTS)
+    return replace(item, **changes)
 
 
 def racks(*, count: int = 2, nodes: int = 2, gpus: int = 2) -> list[Node]:

@@ -13,8 +13,8 @@ NOW = 1000.0
 
 
 def runs(name: str, *places: str, limit: float | None, since: float = NOW) -> Admitted:
-    one = gang(name, nodes=len(places), gpus=2, max_runtime_seconds=limit)
-    return admitted(one, *places, admitted_at=since)
+    item = gang(name, nodes=len(places), gpus=2, max_runtime_seconds=limit)
+    return admitted(item, *places, admitted_at=since)
 
 
 def starts(

@@ -139,23 +139,6 @@ class Projection:
             return rejection
         return self.projected.quota.exhausted(gang=gang, pool=pool, size=size)
 
-    def recall(self, *, gang: Gang, queue: Queue) -> None:
-        """Keep the places that an earlier cycle promised a gang, if they can still be its."""
-        pool, nodes = gang.nominated_pool, gang.nominated
-        if (
-            pool not in self.current.pools
-            or pool not in queue.nominal
-            or pool not in (requested_pools(gang) or (pool,))
-            or len(nodes) - gang.extras not in gang.legal_sizes
-            or access_rejection(gang=gang, queue=queue)
-        ):
-            return
-        size = len(nodes) - gang.extras
-        if self.projected.quota.has_room(gang=gang, pool=pool, size=size) and self.projected.fits(
-            gang=gang, pool=pool, nodes=nodes
-        ):
-            self.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
-
     def is_at_rest(self, pool: str) -> bool:
         """Whether nobody leaves a pool, or waits for others to leave it."""
         leaves = any(entry.held.pool == pool for entry in self._leaving)
@@ -270,6 +253,24 @@ class Projection:
         return [evicting.held for evicting in there if nodes & evicting.nodes] or [
             evicting.held for evicting in there
         ]
+
+
+def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
+    """Nominate again the slots that an earlier cycle reserved, if the gang can still have them."""
+    pool, nodes = gang.nominated_pool, gang.nominated
+    if (
+        pool not in projection.current.pools
+        or pool not in queue.nominal
+        or pool not in (requested_pools(gang) or (pool,))
+        or len(nodes) - gang.extras not in gang.legal_sizes
+        or access_rejection(gang=gang, queue=queue)
+    ):
+        return
+    size = len(nodes) - gang.extras
+    if projection.projected.quota.has_room(
+        gang=gang, pool=pool, size=size
+    ) and projection.projected.fits(gang=gang, pool=pool, nodes=nodes):
+        projection.nominate(Nomination(gang=gang, pool=pool, nodes=nodes))
 
 
 def _kept(held: Admitted) -> tuple[int, ...]:

@@ -25,13 +25,13 @@ SNAPSHOT = cluster(N0, N1, N2, N3)
 PAIR = gang("a", nodes=2, gpus=2, required_level="rack")
 
 
-def placed(one: Gang, *assignment: str, **changes: object) -> Decisions:
-    good = Placed(key=one.key, uid=one.uid, pool="h100", assignment=assignment)
+def placed(item: Gang, *assignment: str, **changes: object) -> Decisions:
+    good = Placed(key=item.key, uid=item.uid, pool="h100", assignment=assignment)
     return Decisions(placed=(replace(good, **changes),))  # pyright: ignore[reportArgumentType]
 
 
-def found(snapshot: Snapshot, one: Gang, decisions: Decisions) -> tuple[str, ...]:
-    return violations(snapshot=snapshot, pending=[one], decisions=decisions)
+def found(snapshot: Snapshot, item: Gang, decisions: Decisions) -> tuple[str, ...]:
+    return violations(snapshot=snapshot, pending=[item], decisions=decisions)
 
 
 def test_a_right_decision_violates_nothing() -> None:
@@ -193,13 +193,13 @@ def test_an_unlawful_reclaim_is_named(queues: tuple[Queue, ...], words: str) -> 
 def test_a_cohort_above_its_members_quota_is_named() -> None:
     running = [admitted(gang("a0", gpus=2, queue="a"), "n0")]
     snapshot = cluster(N0, N1, N2, running=running, queues=COHORT)
-    one = gang("x", nodes=2, gpus=2, queue="b")
-    assert found(snapshot, one, placed(one, "n1", "n2")) == (
+    item = gang("x", nodes=2, gpus=2, queue="b")
+    assert found(snapshot, item, placed(item, "n1", "n2")) == (
         "queue org holds 6 GPUs of pool h100, above its members' quota",
     )
     limited = (*COHORT[:2], replace(COHORT[2], borrowing_limit={"h100": 1}))
     snapshot = cluster(N0, N1, queues=limited)
-    assert found(snapshot, one, placed(one, "n0", "n1")) == (
+    assert found(snapshot, item, placed(item, "n0", "n1")) == (
         "queue b holds 4 GPUs of pool h100, above its quota and the 1 it may borrow",
     )
 

@@ -66,5 +66,5 @@ def test_two_things_of_one_name_are_refused(
 
 
 def test_a_gang_knows_its_namespace_and_what_its_queue_pays() -> None:
-    one = gang("a", nodes=3, gpus=2)
-    assert (one.namespace, one.gpus) == ("training", 6)
+    item = gang("a", nodes=3, gpus=2)
+    assert (item.namespace, item.gpus) == ("training", 6)

@@ -82,7 +82,7 @@ def test_the_whole_story_ends_with_everybody_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "one", "policy"),
+    ("snapshot", "item", "policy"),
     [
         (scattered(), WHOLE, Policy()),
         (scattered(), WHOLE, Policy(moves=MoveBudget(gangs=0))),
@@ -105,8 +105,8 @@ def test_the_whole_story_ends_with_everybody_in_place() -> None:
     ],
     ids=["off", "no gangs", "too dear", "no room", "no quota", "not preemptible", "too young"],
 )
-def test_nobody_moves(snapshot: Snapshot, one: Gang, policy: Policy) -> None:
-    assert moves(decided(snapshot, one, policy=policy)) == []
+def test_nobody_moves(snapshot: Snapshot, item: Gang, policy: Policy) -> None:
+    assert moves(decided(snapshot, item, policy=policy)) == []
 
 
 def test_a_move_comes_before_sending_anybody_away() -> None:

@@ -71,8 +71,8 @@ def test_nobody_moves_without_a_gain_that_may_be_had(snapshot: Snapshot, policy:
 
 
 def test_the_budget_is_for_the_whole_cycle() -> None:
-    one = Policy(moves=MoveBudget(gangs=1, gpu_seconds=3600.0))
-    assert moves(decided(scattered(), policy=one)) == {"a": ("n2",)}
+    item = Policy(moves=MoveBudget(gangs=1, gpu_seconds=3600.0))
+    assert moves(decided(scattered(), policy=item)) == {"a": ("n2",)}
 
 
 def test_nobody_moves_while_somebody_waits_for_capacity() -> None:
@@ -139,8 +139,8 @@ class Churn:
         decisions = run(world, *self.waiting, policy=self.policy)
         assert violations(snapshot=world, pending=self.waiting, decisions=decisions) == ()
         for placed in decisions.placed:
-            one = next(gang for gang in self.waiting if gang.uid == placed.uid)
-            self.running[one.uid] = admitted(one, *placed.assignment)
+            item = next(gang for gang in self.waiting if gang.uid == placed.uid)
+            self.running[item.uid] = admitted(item, *placed.assignment)
         self.waiting = [gang for gang in self.waiting if gang.uid not in self.running]
         for move in decisions.moves:
             self.running[move.uid] = replace(self.running[move.uid], assignment=move.assignment)

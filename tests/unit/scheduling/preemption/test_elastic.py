@@ -24,8 +24,8 @@ LOST_1 = frozenset({1})
 
 def elastic(name: str = "e", *, sizes: tuple[int, ...] = (1, 2, 4), **changes: object) -> Gang:
     """A gang of whole nodes that can run with some sizes."""
-    one = gang(name, nodes=sizes[-1], gpus=2)
-    return replace(one, sizes=sizes, **changes)  # pyright: ignore[reportArgumentType]
+    item = gang(name, nodes=sizes[-1], gpus=2)
+    return replace(item, sizes=sizes, **changes)  # pyright: ignore[reportArgumentType]
 
 
 def running(*places: str, one: Gang | None = None, lost: tuple[int, ...] = ()) -> Admitted:
@@ -109,11 +109,11 @@ def test_one_that_lost_everything_goes_on_with_what_is_there() -> None:
 
 
 def test_it_stays_in_its_required_rack_when_it_is_resized() -> None:
-    one = elastic(required_level="rack")
-    held = running("n0", "x", "y", "z", one=one, lost=(1, 2, 3))
+    item = elastic(required_level="rack")
+    held = running("n0", "x", "y", "z", one=item, lost=(1, 2, 3))
     resized = run(cluster(*racks(), running=[held])).resized[0]
     assert (resized.kept, resized.added) == ((0,), ("n1",))
-    whole = running("n0", one=one)
+    whole = running("n0", one=item)
     assert run(cluster(*racks(), running=[whole])).resized[0].added == ("n1",)
 
 
@@ -131,7 +131,7 @@ def test_after_it_grew_there_is_nothing_left_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "grows"),
+    ("item", "grows"),
     [
         (gang("big", nodes=5, gpus=2), True),
         (gang("wide", nodes=4, gpus=2), False),
@@ -141,12 +141,12 @@ def test_after_it_grew_there_is_nothing_left_to_do() -> None:
     ids=["can never start", "waits for capacity", "waits for its own quota", "backs off"],
 )
 def test_it_does_not_grow_in_front_of_one_that_waits_for_the_room(
-    one: Gang, *, grows: bool
+    item: Gang, *, grows: bool
 ) -> None:
     queues = (queue("research", 100), Queue(name="small", nominal={"h100": 4}))
     small = admitted(gang("s", gpus=2, queue="small"), "n3")
     snapshot = cluster(*racks(), running=[running("n0"), small], queues=queues)
-    assert bool(run(snapshot, one).resized) is grows
+    assert bool(run(snapshot, item).resized) is grows
 
 
 def test_it_does_not_grow_in_front_of_one_that_waits_for_the_same_quota() -> None:
@@ -173,8 +173,8 @@ def test_it_does_not_grow_when_it_has_just_been_told_to_leave() -> None:
 
 
 def test_two_that_could_grow_do_not_take_the_same_place() -> None:
-    one, two = running("n0", one=elastic("a")), running("n1", one=elastic("b"))
-    resized = run(cluster(*racks()[:3], running=[one, two])).resized
+    item, two = running("n0", one=elastic("a")), running("n1", one=elastic("b"))
+    resized = run(cluster(*racks()[:3], running=[item, two])).resized
     assert [(x.key, x.added) for x in resized] == [("training/a", ("n2",))]
 
 

@@ -29,9 +29,9 @@ def job(name: str = "x", **changes: Any) -> Gang:
     return gang(name, nodes=2, gpus=2, pools=POOLS, **changes)
 
 
-def elsewhere(one: Gang | None = None, **changes: Any) -> Admitted:
+def elsewhere(item: Gang | None = None, **changes: Any) -> Admitted:
     """A gang in its second pool that lost 50 GPU-seconds if it left now."""
-    base = admitted(one or job(), "r0", "r1", pool="rented", gpu_seconds_at_risk=50.0)
+    base = admitted(item or job(), "r0", "r1", pool="rented", gpu_seconds_at_risk=50.0)
     return replace(base, **changes)
 
 
@@ -122,8 +122,8 @@ def test_who_may_go_first_takes_the_room_and_the_budget() -> None:
     room = [replace(each, gang=replace(each.gang, per_pod=gang("p").per_pod)) for each in held]
     both = moves(world(*room)).moves
     assert [each.key for each in both] == ["training/high", "training/low"]
-    one = moves(world(*room), policy=replace(BACK, moves=MoveBudget(gangs=1))).moves
-    assert [move.key for move in one] == ["training/high"]
+    item = moves(world(*room), policy=replace(BACK, moves=MoveBudget(gangs=1))).moves
+    assert [move.key for move in item] == ["training/high"]
 
 
 def test_its_new_places_are_kept_until_it_starts_there() -> None:

@@ -26,9 +26,9 @@ from tests.unit.scheduling.builders import (
 )
 
 
-def gone(snapshot: Snapshot, one: Admitted) -> Snapshot:
+def gone(snapshot: Snapshot, item: Admitted) -> Snapshot:
     """The snapshot without a running gang."""
-    return without(snapshot, one.gang.key.removeprefix("training/"))
+    return without(snapshot, item.gang.key.removeprefix("training/"))
 
 
 def test_s1_reclaim_stays_inside_one_rack_and_leaves_the_borrower_its_quota() -> None:
@@ -134,8 +134,8 @@ def test_s9_a_victim_that_a_later_choice_makes_needless_stays() -> None:
     ]
     nodes = racks(count=1, nodes=4)
     snapshot = cluster(*nodes, running=running, queues=(queue("research", 100),))
-    one, two = (gang(name, nodes=k, gpus=2, priority=5) for name, k in (("one", 2), ("two", 1)))
-    decisions = run(snapshot, one, two)
+    item, two = (gang(name, nodes=k, gpus=2, priority=5) for name, k in (("one", 2), ("two", 1)))
+    decisions = run(snapshot, item, two)
     answer = [victim.key for p in decisions.preemptions for victim in p.victims]
     assert sorted(answer) == ["training/x", "training/y"]
 
@@ -164,9 +164,9 @@ def test_s15_an_idle_quota_is_lent_although_its_owner_waits_for_something_it_can
 
 def test_s16_what_leaves_broken_holds_nothing_once_it_is_gone() -> None:
     """A gang is told to leave while some of its pods are lost and others not bound yet."""
-    one = gang("v", nodes=3, gpus=2)
+    item = gang("v", nodes=3, gpus=2)
     answer = admitted(
-        one, "n0", "n1", "n2", leaving=True, lost=frozenset({0}), reserved=frozenset({2})
+        item, "n0", "n1", "n2", leaving=True, lost=frozenset({0}), reserved=frozenset({2})
     )
     nodes = racks(count=1, nodes=3)
     high = gang("high", nodes=3, gpus=2, priority=5)

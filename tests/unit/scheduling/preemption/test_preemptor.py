@@ -93,7 +93,7 @@ def test_a_higher_priority_sends_the_one_away_that_loses_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("snapshot", "one"),
+    ("snapshot", "item"),
     [
         (full(), replace(HIGH, priority=0)),
         (replace(full(), queues=(queue("research", 100, preemption=replace(
@@ -106,8 +106,8 @@ def test_a_higher_priority_sends_the_one_away_that_loses_least() -> None:
     ],
     ids=["equal", "rule", "too big", "closed nodes", "backing off", "not preemptible"],
 )  # fmt: skip
-def test_nobody_is_sent_away(snapshot: Snapshot, one: Gang) -> None:
-    decisions = run(snapshot, one)
+def test_nobody_is_sent_away(snapshot: Snapshot, item: Gang) -> None:
+    decisions = run(snapshot, item)
     assert decisions.preemptions == ()
     assert decisions.blocked[0].reason is not BlockReason.WAITING_FOR_VICTIMS
 
@@ -150,11 +150,11 @@ def test_kept_places_are_nobody_elses_not_even_the_part_that_is_free_already() -
 def test_what_victims_leave_beyond_the_need_is_open_to_the_next_preemptor() -> None:
     big = admitted(gang("big", nodes=2, gpus=2), "n0", "n1")
     snapshot = cluster(*racks(count=1), running=[big], queues=ALONE)
-    one, two = gang("one", gpus=2, priority=5), gang("two", gpus=2, priority=4)
-    first = run(snapshot, one, two)
+    item, two = gang("one", gpus=2, priority=5), gang("two", gpus=2, priority=4)
+    first = run(snapshot, item, two)
     assert victims(first) == [["big"]]
     assert first.preemptions[0].key == "training/one"
-    answer, left = after(snapshot, [one, two], first), still_waiting([one, two], first)
+    answer, left = after(snapshot, [item, two], first), still_waiting([item, two], first)
     assert run(answer, *left).preemptions == ()
     assert len(run(without(answer, "big"), *left).placed) == 2
 
@@ -250,7 +250,7 @@ def test_a_queue_reclaims_its_quota_from_a_borrower_of_any_priority() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "one"),
+    ("queues", "item"),
     [
         (COHORT, gang("own", nodes=2, gpus=3, queue="b")),
         ((COHORT[0], COHORT[1], replace(COHORT[2], preemption=replace(
@@ -260,13 +260,13 @@ def test_a_queue_reclaims_its_quota_from_a_borrower_of_any_priority() -> None:
     ],
     ids=["would borrow itself", "rule", "nobody borrows", "another tree"],
 )  # fmt: skip
-def test_nothing_is_reclaimed(queues: tuple[Queue, ...], one: Gang) -> None:
+def test_nothing_is_reclaimed(queues: tuple[Queue, ...], item: Gang) -> None:
     running = [
         admitted(gang("x", gpus=4, queue="a"), "n0"),
         admitted(gang("y", gpus=4, queue="a"), "n1"),
     ]
     snapshot = cluster(*racks(count=1, gpus=4), running=running, queues=queues)
-    assert run(snapshot, one).preemptions == ()
+    assert run(snapshot, item).preemptions == ()
 
 
 def test_no_more_is_reclaimed_than_was_borrowed_but_for_the_last_gang() -> None:

@@ -154,12 +154,12 @@ def test_a_repair_whose_pool_is_gone_says_so() -> None:
 
 
 def test_two_broken_gangs_on_the_same_nodes_wait_for_each_other_and_not_for_themselves() -> None:
-    one, two = (
+    item, two = (
         admitted(gang(name, nodes=2, required_level="rack"), "n0", "x", lost=LOST_1)
         for name in ("a", "b")
     )
     third = admitted(gang("r", gpus=2, priority=9), "n1")
-    blocked = run(cluster(*racks(), running=[one, two, third])).blocked
+    blocked = run(cluster(*racks(), running=[item, two, third])).blocked
     assert [(x.key, x.blockers) for x in blocked] == [
         ("training/a", ("training/b",)),
         ("training/b", ("training/a",)),

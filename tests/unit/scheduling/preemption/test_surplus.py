@@ -18,9 +18,9 @@ ELASTIC = gang("e", nodes=6, gpus=2, sizes=(2, 3, 4, 5, 6))
 SEATS = ("n0", "n0", "n1", "n1", "n2", "n2")
 
 
-def full(one: Gang = ELASTIC, *, seats: tuple[str, ...] = SEATS, risk: float = 100.0) -> Snapshot:
+def full(item: Gang = ELASTIC, *, seats: tuple[str, ...] = SEATS, risk: float = 100.0) -> Snapshot:
     """Three nodes of 4 GPUs, full of an elastic gang of 2 GPUs a pod."""
-    held = admitted(one, *seats, gpu_seconds_at_risk=risk)
+    held = admitted(item, *seats, gpu_seconds_at_risk=risk)
     return cluster(*racks(count=1, nodes=3, gpus=4), running=[held], queues=ALONE)
 
 

@@ -25,8 +25,8 @@ def dear(count: int, *, gpus: int) -> tuple[list[Node], list[Admitted]]:
     return nodes, [job(f"z{i}", f"z{i}", gpus=gpus, cost=10_000) for i in range(count)]
 
 
-def sent_away(snapshot: Snapshot, one: Gang) -> set[str]:
-    preemptions = run(snapshot, one, policy=ONLY_WORK).preemptions
+def sent_away(snapshot: Snapshot, item: Gang) -> set[str]:
+    preemptions = run(snapshot, item, policy=ONLY_WORK).preemptions
     return {
         v.key.removeprefix("training/") for preemption in preemptions for v in preemption.victims
     }
@@ -44,17 +44,17 @@ def short_of_quota(*held: tuple[str, int, float], quota: int, others: int) -> Sn
     return cluster(*nodes, running=[*running, *more], queues=queues)
 
 
-@pytest.mark.parametrize("others", [FEW, MANY])
-def test_who_turned_out_not_to_be_needed_stays(others: int) -> None:
+@pytest.mark.parametrize("rest", [FEW, MANY])
+def test_who_turned_out_not_to_be_needed_stays(rest: int) -> None:
     """By cost for each GPU `small` is the first to go; `large` is enough by itself."""
-    snapshot = short_of_quota(("small", 1, 1.0), ("large", 8, 8.8), quota=9, others=others)
+    snapshot = short_of_quota(("small", 1, 1.0), ("large", 8, 8.8), quota=9, others=rest)
     assert sent_away(snapshot, gang("x", gpus=8, priority=5)) == {"large"}
 
 
-@pytest.mark.parametrize("others", [FEW, MANY])
-def test_a_dear_victim_is_exchanged_for_a_cheaper_one_that_does_as_well(others: int) -> None:
+@pytest.mark.parametrize("rest", [FEW, MANY])
+def test_a_dear_victim_is_exchanged_for_a_cheaper_one_that_does_as_well(rest: int) -> None:
     """By cost for each GPU `b` goes before `c`; but beside `a` it is more than is needed."""
-    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.4), ("c", 2, 2.4), quota=9, others=others)
+    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.4), ("c", 2, 2.4), quota=9, others=rest)
     assert sent_away(snapshot, gang("x", gpus=5, priority=5)) == {"a", "c"}
 
 
@@ -96,8 +96,8 @@ def test_of_more_gangs_than_are_weighed_in_one_rack_the_cheapest_go() -> None:
     count = MAX_WEIGHED + 8
     nodes = [node(f"n{i}", "rack-0", gpus=8) for i in range(count // 8)]
     small = [job(f"s{i:02}", f"n{i // 8}", gpus=1, cost=1) for i in range(count)]
-    one = job("one", "m", gpus=8, cost=20)
-    snapshot = cluster(*nodes, node("m", "rack-1", gpus=8), running=[*small, one], queues=ALONE)
+    item = job("one", "m", gpus=8, cost=20)
+    snapshot = cluster(*nodes, node("m", "rack-1", gpus=8), running=[*small, item], queues=ALONE)
     asks = gang("x", gpus=8, priority=5, required_level="rack")
     assert sent_away(snapshot, asks) == {f"s{i:02}" for i in range(8)}
 
@@ -148,8 +148,8 @@ def test_gangs_that_only_together_free_their_nodes_are_found() -> None:
     assert sent_away(snapshot, gang("x", nodes=3, gpus=2, priority=5)) == {"r0", "r1", "r2"}
 
 
-@pytest.mark.parametrize("others", [FEW, MANY])
-def test_a_gang_that_may_not_be_taken_does_not_keep_those_behind_it(others: int) -> None:
+@pytest.mark.parametrize("rest", [FEW, MANY])
+def test_a_gang_that_may_not_be_taken_does_not_keep_those_behind_it(rest: int) -> None:
     """By cost the second of b comes next; but b has borrowed only as much as the first had."""
     running = [
         admitted(gang("b0", gpus=2, queue="b"), "n0", gpu_seconds_at_risk=1.0),
@@ -157,11 +157,11 @@ def test_a_gang_that_may_not_be_taken_does_not_keep_those_behind_it(others: int)
         admitted(gang("low", gpus=2, queue="a"), "n2", gpu_seconds_at_risk=50.0),
         *(
             admitted(gang(f"z{i:02}", queue="a"), f"n{i}", gpu_seconds_at_risk=10_000.0)
-            for i in range(others)
+            for i in range(rest)
         ),
     ]
     nodes = racks(count=1, nodes=MANY, gpus=8)
-    queues = (queue("org"), queue("a", 4 + others, parent="org"), queue("b", 2, parent="org"))
+    queues = (queue("org"), queue("a", 4 + rest, parent="org"), queue("b", 2, parent="org"))
     snapshot = cluster(*nodes, running=running, queues=queues)
     assert sent_away(snapshot, gang("x", gpus=4, queue="a", priority=5)) == {"b0", "low"}
 
@@ -179,13 +179,13 @@ def test_room_beyond_the_need_is_worth_nothing() -> None:
     assert sent_away(snapshot, gang("x", gpus=2, priority=5)) == {"p", "q"}
 
 
-@pytest.mark.parametrize("others", [FEW, MANY])
-def test_who_is_in_another_rack_goes_for_the_quota(others: int) -> None:
+@pytest.mark.parametrize("rest", [FEW, MANY])
+def test_who_is_in_another_rack_goes_for_the_quota(rest: int) -> None:
     """The rack's own gang makes room there, but the queue needs as much again."""
-    nodes, more = dear(others, gpus=1)
+    nodes, more = dear(rest, gpus=1)
     running = [job("near", "n0", gpus=2, cost=5), job("far", "n1", gpus=2, cost=7), *more]
     full = (node("n0", "rack-0", gpus=4), node("n1", "rack-1"))
-    queues = (queue("research", 4 + others),)
+    queues = (queue("research", 4 + rest),)
     snapshot = cluster(*full, *nodes, running=running, queues=queues)
     asks = gang("x", gpus=4, priority=5, required_level="rack")
     assert sent_away(snapshot, asks) == {"near", "far"}

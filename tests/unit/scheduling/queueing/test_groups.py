@@ -111,8 +111,8 @@ def test_strict_holds_the_pool_behind_a_group_that_waits_for_capacity() -> None:
 
 
 def test_a_group_whose_gangs_have_different_queues_and_sizes_starts_whole() -> None:
-    one, two = pair("g", "a", "b")
-    decisions = run(cluster(*racks()), one, replace(two, nodes=2))
+    item, two = pair("g", "a", "b")
+    decisions = run(cluster(*racks()), item, replace(two, nodes=2))
     assert [len(placed.assignment) for placed in decisions.placed] == [1, 2]
-    snapshot = after(cluster(*racks()), [one, replace(two, nodes=2)], decisions)
+    snapshot = after(cluster(*racks()), [item, replace(two, nodes=2)], decisions)
     assert len(snapshot.admitted) == 2

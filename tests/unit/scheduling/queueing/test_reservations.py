@@ -26,8 +26,8 @@ NOW = 1000.0
 def runs(name: str, *places: str, left: float | None, gpus: int = 2, **changes: object) -> Admitted:
     """A running gang that ends in so many seconds; None: nobody knows when."""
     limit = None if left is None else NOW + left
-    one = gang(name, nodes=len(places), gpus=gpus, max_runtime_seconds=limit)
-    return admitted(replace(one, **changes), *places)
+    item = gang(name, nodes=len(places), gpus=gpus, max_runtime_seconds=limit)
+    return admitted(replace(item, **changes), *places)
 
 
 def small(name: str, *, seconds: float | None, at: float = 9, **changes: object) -> Gang:
