@@ -30,7 +30,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     Reason.ACTIVE_DEADLINE_EXCEEDED: "Create a new job with the same checkpoint.path and a longer"
     " activeDeadlineSeconds.",
     Reason.CONFIG_REFUSED: "Fix the field that the message names.",
-    Reason.CORRUPT_CHECKPOINT: "Mend the storage, or name another checkpoint.path; see"
+    Reason.CORRUPT_CHECKPOINT: "Repair the storage, or name another checkpoint.path; see"
     " docs/checkpoints.md.",
     "InvalidConfig": "Fix the field that the message names.",
     "PriorityClassNotFound": "Fix priorityClassName, or create the class.",
@@ -63,7 +63,7 @@ _BY_CLASS: Final[Mapping[str, str]] = {
     " raise recovery.maxRestarts",
     FaultClass.OUT_OF_MEMORY: "the next rank that runs out of memory ends the job: lower"
     " the micro-batch or the model, or raise resources.memory",
-    FaultClass.HANG: "the next rank that stands still ends the job: find out where it stood (the"
+    FaultClass.HANG: "the next rank that hangs ends the job: find out where it hung (the"
     " cause names step and phase)",
     FaultClass.INFRASTRUCTURE: "the next lost pod ends the job: raise"
     " recovery.maxInfrastructureRestarts, or find out what takes the nodes",

@@ -67,11 +67,13 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
         case Phase.PENDING:
             yield f"It waits. {message}"
         case Phase.STARTING:
-            yield f"It has its places, and its pods come up. {message}"
+            yield f"It is placed, and its pods are starting. {message}"
         case Phase.RECOVERING:
-            yield f"Training stands still while it recovers. {message}"
+            yield f"Training is paused while it recovers. {message}"
         case Phase.SUSPENDED:
-            yield "It holds nothing, by its user's wish, and goes on from its newest checkpoint."
+            yield (
+                "It is suspended by its user, holds no GPUs, and resumes at its newest checkpoint."
+            )
         case Phase.SUCCEEDED | Phase.FAILED:
             yield message or f"It has {status.phase.lower()}."
     if status.disruption is not None:
@@ -86,7 +88,7 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     gpus = many(size * job.spec.gpus_per_node, "GPU")
     sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
     if joining:
-        return f"{sentence} {_pods(joining)} will join as soon as all of them stand."
+        return f"{sentence} {_pods(joining)} will join once all of them are ready."
     if size < job.spec.nodes:
         return f"{sentence} It wants {count(job.spec.nodes)} nodes and grows when there is room."
     return sentence
@@ -97,9 +99,9 @@ def _disruption(status: TrainingJobStatus) -> str:
     assert coming is not None  # noqa: S101 - the caller has looked
     subject = "It" if coming.indices is None else _pods(coming.indices)
     if coming.kind is DisruptionKind.PREEMPTION:
-        why = f"{subject} gives way to {plain(coming.by)}"
+        why = f"{subject} is preempted by {plain(coming.by)}"
     else:
-        why = f"{subject} will be moved ({coming.kind}, said by {plain(coming.by)})"
+        why = f"{subject} will be moved ({coming.kind}, announced by {plain(coming.by)})"
     deadline = moment(coming.deadline)
     until = "" if deadline is None else f", at the latest by {clock(deadline)}"
     return f"{why}: it saves a checkpoint first{until}."

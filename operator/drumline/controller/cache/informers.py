@@ -24,7 +24,7 @@ from drumline.telemetry.metrics import Metrics
 log = logs.get("drumline.controller.cache.informers")
 V = TypeVar("V")
 STALE_SECONDS = 180.0
-"""Bookmarks come every minute and a silent stream is opened anew after 70 s."""
+"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,9 +81,8 @@ class WaitingMessages:
         if same and not _moved(before.expected_start, start, now=now):
             self._due.pop(job.uid, None)
             return
-        written_at = self._written_at.setdefault(
-            job.uid, now
-        )  # whoever wrote its words, these may wait
+        # A message of an unknown age counts as written now: a refresh of it may wait.
+        written_at = self._written_at.setdefault(job.uid, now)
         if before.reason == reason and now < written_at + REFRESH_SECONDS:
             return
         by = expected.p90_at if expected else None

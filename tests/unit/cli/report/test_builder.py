@@ -51,17 +51,17 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
         (
             {"phase": "Starting", "message": "pod 2 pulls its image"},
             Health.RECOVERS,
-            "It has its places, and its pods come up. Pod 2 pulls its image.",
+            "It is placed, and its pods are starting. Pod 2 pulls its image.",
         ),
         (
             {"phase": "Recovering", "message": "node-3 was lost"},
             Health.RECOVERS,
-            "Training stands still while it recovers. Node-3 was lost.",
+            "Training is paused while it recovers. Node-3 was lost.",
         ),
         (
             {"phase": "Suspended"},
             Health.WAITS,
-            "It holds nothing, by its user's wish, and goes on from its newest checkpoint.",
+            "It is suspended by its user, holds no GPUs, and resumes at its newest checkpoint.",
         ),
         ({"phase": "Failed"}, Health.FAILED, "It has failed."),
         (
@@ -84,14 +84,15 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
             Health.WELL,
             (
                 "It trains on 16 GPUs of 2 nodes in pool gpus."
-                " Its pod 2 will join as soon as all of them stand."
+                " Its pod 2 will join once all of them are ready."
             ),
         ),
         (
             a_running_status(disruption=PREEMPTION),
             Health.WELL,
             (
-                "It trains on 32 GPUs of 4 nodes in pool gpus. It gives way to prod/gpt: it saves a"
+                "It trains on 32 GPUs of 4 nodes in pool gpus. It is preempted by prod/gpt: it"
+                " saves a"
                 " checkpoint first, at the latest by 2026-11-21 06:57:00Z."
             ),
         ),
@@ -102,7 +103,8 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
             Health.WELL,
             (
                 "It trains on 32 GPUs of 4 nodes in pool gpus. Its pod 2 will be moved"
-                " (SpotReclaim, said by karpenter): it saves a checkpoint first, at the latest by"
+                " (SpotReclaim, announced by karpenter): it saves a checkpoint first, at the"
+                " latest by"
                 " 2026-11-21 06:57:00Z."
             ),
         ),
@@ -158,7 +160,7 @@ def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:
 def test_a_budget_that_is_used_up_is_worth_a_warning_while_the_job_lives() -> None:
     used = {"faultClass": "Hang", "used": 3, "recent": [{"at": "2026-11-21T06:00:00Z", "count": 3}]}
     (step,) = a_report(a_manifest(status=a_running_status(budgets=[used]))).next_steps
-    assert step.startswith("Hang restarts are used up; the next rank that stands still ends")
+    assert step.startswith("Hang restarts are used up; the next rank that hangs ends")
     over = a_running_status(phase="Succeeded", reason="Completed", budgets=[used])
     assert a_report(a_manifest(status=over)).next_steps == ()
 
