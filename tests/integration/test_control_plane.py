@@ -35,7 +35,7 @@ def test_a_fake_node_becomes_ready_and_runs_a_pod_bound_to_it(control_plane: Clu
     assert status["podIP"].startswith("127.77.")  # never a real host's address
 
 
-def test_its_processes_are_found_by_their_mark(control_plane: Cluster) -> None:
+def test_its_processes_are_known_by_their_mark(control_plane: Cluster) -> None:
     assert {process.role for process in find(control_plane.folder)} == {
         "etcd",
         "kube-apiserver",

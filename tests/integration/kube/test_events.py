@@ -40,7 +40,7 @@ async def _stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
     return [json.loads(raw) for raw in await reads.list_all(client, EVENTS, namespace=namespace)]
 
 
-async def test_one_happening_is_one_event(client: KubeClient, namespace: str) -> None:
+async def test_an_occurrence_is_an_event(client: KubeClient, namespace: str) -> None:
     async with _recording(client) as recorder:
         recorder.record(_waiting(namespace))
         await recorder.flush()
@@ -61,7 +61,7 @@ async def test_one_happening_is_one_event(client: KubeClient, namespace: str) ->
     assert "series" not in event
 
 
-async def test_what_happens_often_is_one_event_of_at_most_four_writes(
+async def test_what_happens_often_is_an_event_of_at_most_four_writes(
     client: KubeClient, namespace: str
 ) -> None:
     sent: list[tuple[Verb, int]] = []
@@ -93,7 +93,7 @@ async def test_a_restarted_operator_makes_no_second_event(
     assert len(await _stored(client, namespace)) == 1
 
 
-async def test_an_expired_event_is_begun_anew(client: KubeClient, namespace: str) -> None:
+async def test_an_expired_event_is_created_again(client: KubeClient, namespace: str) -> None:
     async with _recording(client) as recorder:
         recorder.record(_waiting(namespace))
         await recorder.flush()
@@ -106,7 +106,7 @@ async def test_an_expired_event_is_begun_anew(client: KubeClient, namespace: str
     assert event["series"]["count"] == 2
 
 
-async def test_an_event_that_is_refused_is_dropped_and_the_next_one_written(
+async def test_an_event_that_is_refused_is_dropped_and_the_next_is_written(
     client: KubeClient,
 ) -> None:
     async with _recording(client) as recorder:

@@ -69,7 +69,7 @@ async def test_the_first_leads_and_the_second_waits(
         rival.check()
 
 
-async def test_a_leader_that_stopped_renewing_is_silent_long_before_the_next_one_speaks(
+async def test_a_leader_that_stopped_renewing_is_silent_long_before_the_next_leads(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
     first = _elector(client, namespace, "a", clock)
@@ -120,7 +120,7 @@ async def test_the_deposed_learns_of_it_and_its_writes_stay_home(
         await reads.get(client, CONFIG_MAPS, namespace=namespace, name="late")
 
 
-async def test_a_late_renewal_nobody_came_before_continues_the_term(
+async def test_a_late_renewal_without_another_holder_continues_the_term(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
     first = _elector(client, namespace, "a", clock)
@@ -146,7 +146,7 @@ async def test_a_namesake_waits_as_anyone_and_begins_a_term_of_its_own(
         await first.try_renew()
 
 
-async def test_of_two_that_take_it_at_once_one_gets_it(
+async def test_of_two_that_take_it_at_once_a_single_process_gets_it(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
     electors = [_elector(client, namespace, f"e{i}", clock) for i in range(8)]
@@ -167,7 +167,7 @@ async def test_a_released_lease_is_free_at_once(
     assert await first.try_acquire() is False
 
 
-async def test_each_term_of_one_process_has_its_own_epoch(
+async def test_each_term_of_a_process_has_its_own_epoch(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
     elector = _elector(client, namespace, "a", clock)
@@ -244,6 +244,6 @@ async def test_an_unreachable_server_closes_the_fence_but_does_not_end_the_term(
     assert (first.is_leader, first.epoch) == (True, 1)
 
 
-def test_a_schedule_that_one_slow_renewal_breaks_is_refused() -> None:
+def test_a_schedule_that_a_slow_renewal_breaks_is_refused() -> None:
     with pytest.raises(ValueError, match="must last 18 s"):
         LeaseTiming(duration_seconds=15, renew_seconds=10)

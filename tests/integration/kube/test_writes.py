@@ -114,7 +114,7 @@ async def test_replacing_a_status_drops_fields(client: KubeClient, namespace: st
     assert (view.phase, view.message, view.reason) == ("Running", "", "")
 
 
-async def test_a_gang_is_created_at_once_with_one_outcome_a_pod(
+async def test_a_gang_is_created_at_once_with_an_outcome_for_each_pod(
     client: KubeClient, namespace: str
 ) -> None:
     await writes.create(client, PODS, namespace=namespace, body=pod("g-3"))
@@ -135,7 +135,7 @@ async def test_a_gang_is_created_at_once_with_one_outcome_a_pod(
     assert set(uids) == set(names)
 
 
-async def test_a_gang_is_deleted_in_one_request_by_its_label(
+async def test_a_gang_is_deleted_in_a_single_request_by_its_label(
     client: KubeClient, namespace: str
 ) -> None:
     bodies = [pod(f"a-{i}", labels={"gang": "a"}) for i in range(5)] + [pod("b", labels={})]
@@ -149,7 +149,9 @@ async def test_a_gang_is_deleted_in_one_request_by_its_label(
         await writes.delete_collection(client, PODS, namespace=namespace, label_selector="")
 
 
-async def test_pages_hold_one_version_of_everything(client: KubeClient, namespace: str) -> None:
+async def test_pages_hold_a_single_version_of_everything(
+    client: KubeClient, namespace: str
+) -> None:
     bodies = [{"metadata": {"name": f"c-{i:02}"}} for i in range(25)]
     await writes.create_many(client, CONFIG_MAPS, namespace=namespace, bodies=bodies)
     pages = []

@@ -102,9 +102,9 @@ class Site:
 
     def wait(self, name: str, until: Any, *, seconds: float = 30) -> dict[str, Any]:
         """Wait for a job."""
-        found = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
-        assert found is not None
-        return found
+        job = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
+        assert job is not None
+        return job
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """The pods of a job."""

@@ -50,7 +50,7 @@ def test_a_captured_cycle_is_decided_the_same_again(
     site.submit("too", nodes=2, gpusPerNode=8)  # and have one cycle at least
     site.wait("too", reason_is("QuotaExhausted"))
     capture = json.loads(file.read_text())["capture"]
-    held = {one["gang"]["key"] for one in capture["snapshot"]["admitted"]}
+    held = {admitted["gang"]["key"] for admitted in capture["snapshot"]["admitted"]}
     assert f"{site.namespace}/runs" in held
     assert capture["policy"]["waiting"] == "Strict"
     done = subprocess.run(

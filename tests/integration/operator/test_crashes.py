@@ -243,7 +243,7 @@ def test_what_it_costs_to_give_way(site: Site, proxy: Proxy, proxied: OperatorPr
 
 
 @pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
-def test_a_crash_while_one_gives_way_to_another_asks_once_and_loses_nothing(
+def test_a_crash_during_a_preemption_asks_once_and_loses_nothing(
     site: Site, proxy: Proxy, proxied: OperatorProcess, write: int, before: bool
 ) -> None:
     site.kube.ensure(HIGH_CLASS)

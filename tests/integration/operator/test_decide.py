@@ -39,7 +39,7 @@ def decided(text: str, namespace: str) -> dict[str, dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     lines = {line["job"]: line for line in json.loads(done.stdout)["verdicts"]}
-    return {key.partition("/")[2]: one for key, one in lines.items() if key.startswith(namespace)}
+    return {key.partition("/")[2]: line for key, line in lines.items() if key.startswith(namespace)}
 
 
 def nodes_of(job: Json) -> list[str]:
@@ -49,7 +49,7 @@ def nodes_of(job: Json) -> list[str]:
 
 @pytest.mark.usefixtures("no_operator")
 @pytest.mark.parametrize("output", ["-ojson", "-oyaml"])
-def test_the_operator_does_what_was_told(
+def test_the_operator_does_what_decide_printed(
     site: Site, api: Kube, control_plane: Cluster, tmp_path: Path, output: str
 ) -> None:
     api.ensure(HIGH_CLASS)
@@ -57,8 +57,8 @@ def test_the_operator_does_what_was_told(
     site.submit("pair", nodes=2, gpusPerNode=8, topology=rack)
     site.submit("single", nodes=1, gpusPerNode=8)
     site.submit("large", nodes=5, gpusPerNode=8)
-    told = decided(dump(control_plane, output), site.namespace)
-    assert {name: one["verdict"] for name, one in told.items()} == {
+    printed = decided(dump(control_plane, output), site.namespace)
+    assert {name: line["verdict"] for name, line in printed.items()} == {
         "pair": "Placed",
         "single": "Placed",
         "large": "Waits",
@@ -67,18 +67,18 @@ def test_the_operator_does_what_was_told(
     operator.start()
     try:
         for name in ("pair", "single"):
-            assert nodes_of(site.wait(name, phase_is("Running"))) == told[name]["nodes"]
-        large = site.wait("large", reason_is(told["large"]["reason"]))
-        assert large["status"]["message"].startswith(told["large"]["message"])
+            assert nodes_of(site.wait(name, phase_is("Running"))) == printed[name]["nodes"]
+        large = site.wait("large", reason_is(printed["large"]["reason"]))
+        assert large["status"]["message"].startswith(printed["large"]["message"])
     finally:
         operator.stop()
     site.submit("high", nodes=3, gpusPerNode=8, priorityClassName=HIGH)
-    told = decided(dump(control_plane, output), site.namespace)
-    assert (told["high"]["verdict"], told["high"]["reason"]) == ("Waits", "WaitingForVictims")
-    victims = {name for name, one in told.items() if one["verdict"] == "Preempted"}
+    printed = decided(dump(control_plane, output), site.namespace)
+    assert (printed["high"]["verdict"], printed["high"]["reason"]) == ("Waits", "WaitingForVictims")
+    victims = {name for name, line in printed.items() if line["verdict"] == "Preempted"}
     operator.start()
     try:
-        assert nodes_of(site.wait("high", phase_is("Running"))) == told["high"]["nodes"]
+        assert nodes_of(site.wait("high", phase_is("Running"))) == printed["high"]["nodes"]
         jobs = api.list("trainingjobs", site.namespace)
         waiting = {job["metadata"]["name"] for job in jobs if job["status"]["phase"] == "Pending"}
         assert victims | {"large"} == waiting

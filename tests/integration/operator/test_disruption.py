@@ -168,7 +168,7 @@ def test_a_job_with_nowhere_to_go_saves_waits_and_comes_back(site: Site) -> None
         assert node_of(gang, "2-g2") == cordoned
 
 
-def test_an_announcement_that_is_taken_back_moves_nobody(gang: Trainers) -> None:
+def test_an_announcement_that_is_taken_back_moves_no_job(gang: Trainers) -> None:
     before = gang.uids()
     node = node_of(gang, "1-g1")
     gang.site.kube.patch("nodes", node, {"spec": {"unschedulable": True}})

@@ -93,7 +93,7 @@ def test_after_its_time_to_live_a_job_and_all_it_had_is_gone(site: Site, exit_co
     site.kube.wait("trainingjobs", "brief", site.namespace, lambda job: job is None)
     for plural in ("pods", "poddisruptionbudgets", "networkpolicies", "secrets"):
         site.kube.wait_all(
-            plural, site.namespace, lambda found: not found, labels="drumline.dev/job=brief"
+            plural, site.namespace, lambda pods: not pods, labels="drumline.dev/job=brief"
         )
 
 

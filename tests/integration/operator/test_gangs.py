@@ -148,7 +148,7 @@ def test_suspend_gives_everything_back_and_resume_runs_again(site: Site) -> None
     assert job["status"]["generation"] == 2
 
 
-def test_a_pod_that_is_deleted_places_the_gang_anew(site: Site) -> None:
+def test_a_pod_that_is_deleted_places_the_gang_again(site: Site) -> None:
     site.submit("losing", nodes=2, gpusPerNode=8)
     before = site.wait("losing", phase_is("Running"))
     site.kube.delete("pods", "losing-1-g1", site.namespace, grace=0)
@@ -203,7 +203,7 @@ def test_queue_and_pool_show_what_is_used(site: Site) -> None:
         "trainingqueues",
         site.queue,
         None,
-        lambda found: (found or {}).get("status", {}).get("gpus") == "16/32",
+        lambda queue: (queue or {}).get("status", {}).get("gpus") == "16/32",
     )
     assert queue is not None
     assert queue["status"]["admittedJobs"] == 1
@@ -211,7 +211,7 @@ def test_queue_and_pool_show_what_is_used(site: Site) -> None:
         "gpupools",
         site.pool,
         None,
-        lambda found: (found or {}).get("status", {}).get("gpus") == "16/32",
+        lambda queue: (queue or {}).get("status", {}).get("gpus") == "16/32",
     )
 
 

@@ -177,7 +177,7 @@ def test_a_preemption_goes_on_where_the_last_operator_left_it(
     assert site.job("low")["status"]["checkpoint"]["step"] == 30
 
 
-def test_who_loses_the_least_work_goes(site: Site, high: Trainers) -> None:
+def test_the_gang_with_the_least_work_to_lose_is_preempted(site: Site, high: Trainers) -> None:
     with Trainers(site, "saved") as saved, Trainers(site, "unsaved") as unsaved:
         for gang, checkpoint in ((saved, 99), (unsaved, 10)):
             gang.submit(nodes=2)

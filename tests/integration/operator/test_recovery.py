@@ -38,7 +38,7 @@ def assert_only_renewed(gang: Trainers, before: dict[str, str], *, old: str, new
     }
 
 
-def test_a_deleted_pod_is_replaced_and_the_others_stay(gang: Trainers) -> None:
+def test_a_deleted_pod_is_replaced_and_the_other_members_stay(gang: Trainers) -> None:
     before = gang.uids()
     gang.site.kube.delete("pods", "gang-1-g1", gang.site.namespace, grace=0)
     gang.attend("0-g1", "1-g2", "2-g1")
@@ -79,7 +79,7 @@ def test_the_members_of_a_node_out_of_service_are_replaced_elsewhere_at_once(
     assert node_of(gang, "1-g2") != dead
 
 
-def test_a_member_that_nobody_hears_is_replaced_and_its_old_pod_holds_its_place(
+def test_a_silent_member_is_replaced_and_its_old_pod_holds_its_place(
     gang: Trainers,
 ) -> None:
     gang.agents["gang-1-g1"].die()
@@ -90,7 +90,7 @@ def test_a_member_that_nobody_hears_is_replaced_and_its_old_pod_holds_its_place(
     assert "gang-1-g1" in str(job["status"]["lastIncident"])
 
 
-def test_a_leader_that_nobody_hears_is_replaced(gang: Trainers) -> None:
+def test_a_silent_leader_is_replaced(gang: Trainers) -> None:
     before = gang.uids()
     gang.agents["gang-0-g1"].die()
     gang.agents["gang-1-g1"].change(silent=(SilentMember(index=0, seconds=6.0),), generation=1)

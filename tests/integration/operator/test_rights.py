@@ -34,13 +34,13 @@ def chart() -> list[Json]:
     helm = ensure_binaries(["helm"], say=print)["helm"]
     command = [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={NAMESPACE}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return [found for found in yaml.safe_load_all(done.stdout) if found]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 @pytest.fixture
 def token(api: Kube) -> Iterator[str]:
     """A token of the chart's service account, bound to the chart's roles."""
-    made = [found for found in chart() if found["kind"] in PATHS]
+    made = [document for document in chart() if document["kind"] in PATHS]
     with Api(api.kubeconfig) as server:
         for manifest in made:
             try:
