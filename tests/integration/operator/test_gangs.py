@@ -211,7 +211,7 @@ def test_queue_and_pool_show_what_is_used(site: Site) -> None:
         "gpupools",
         site.pool,
         None,
-        lambda queue: (queue or {}).get("status", {}).get("gpus") == "16/32",
+        lambda pool: (pool or {}).get("status", {}).get("gpus") == "16/32",
     )
 
 
