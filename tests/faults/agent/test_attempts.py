@@ -38,7 +38,7 @@ STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "fir
     ],
     ids=["exception", "out of memory", "exit 0", "SIGKILL", "sys.exit(0)"],
 )
-async def test_a_rank_that_dies_is_started_anew_and_its_peers_are_resumed(
+async def test_a_rank_that_dies_is_forked_again_and_its_peers_are_resumed(
     gang: Gang, death: str, fault_class: str, cause: str
 ) -> None:
     dies = ["beat(3)", f"if placement.attempt == 0:\n    {death}", "beat(3); done(9)"]
@@ -56,7 +56,7 @@ async def test_a_rank_that_dies_is_started_anew_and_its_peers_are_resumed(
     assert times == sorted(times)
 
 
-DIES_WHEN_TOLD_TO_PARK = [
+DIES_WHEN_INTERRUPTED = [
     "import threading",
     "beat(3)",
     "told = threading.Event()",
@@ -70,7 +70,7 @@ FAILS_ONCE = ["beat(3)", "if placement.attempt == 0:\n    raise ValueError('boom
 async def test_a_second_fault_during_the_recovery_is_named_and_counted_in_its_own_class(
     gang: Gang,
 ) -> None:
-    ranks = {"r0": [*FAILS_ONCE, "done(9)"], "r1": [*DIES_WHEN_TOLD_TO_PARK, "done(9)"]}
+    ranks = {"r0": [*FAILS_ONCE, "done(9)"], "r1": [*DIES_WHEN_INTERRUPTED, "done(9)"]}
     await gang.start(2, variables=script(**ranks))
     await gang.push()
 
@@ -85,7 +85,7 @@ async def test_a_second_fault_during_the_recovery_is_named_and_counted_in_its_ow
 
 async def test_a_second_fault_whose_budget_is_used_up_ends_the_gang(gang: Gang) -> None:
     gang.record_fields = {"restarts_left": {"Application": 3, "OutOfMemory": 0}}
-    ranks = {"r0": [*FAILS_ONCE, "hang()"], "r1": [*DIES_WHEN_TOLD_TO_PARK, "hang()"]}
+    ranks = {"r0": [*FAILS_ONCE, "hang()"], "r1": [*DIES_WHEN_INTERRUPTED, "hang()"]}
     await gang.start(2, variables=script(**ranks))
     await gang.push()
 
@@ -96,7 +96,7 @@ async def test_a_second_fault_whose_budget_is_used_up_ends_the_gang(gang: Gang) 
     assert (report.failed_rank, report.fault_class) == (1, FaultClass.OUT_OF_MEMORY)
 
 
-async def test_a_fault_that_the_leader_took_with_it_is_told_to_the_next(gang: Gang) -> None:
+async def test_a_fault_that_a_lost_leader_knew_is_reported_to_the_next(gang: Gang) -> None:
     once = "if placement.generation == 1:\n    "
     hangs = ["beat(3)", f"{once}hang()", "done(9)"]
     gate = gang.band.gate()
@@ -160,7 +160,7 @@ async def test_a_configuration_error_is_never_tried_again(gang: Gang) -> None:
     assert len(gang.leader.events("round_begun")) == 1
 
 
-async def test_a_rank_that_does_not_park_is_killed_and_started_anew(gang: Gang) -> None:
+async def test_a_rank_that_does_not_quiesce_is_killed_and_forked_again(gang: Gang) -> None:
     deaf = [
         "beat(3)",
         "import threading",
@@ -244,7 +244,7 @@ async def test_orders_of_a_lower_membership_are_refused(gang: Gang) -> None:
     assert await gang.order("finish", generation=1) == 400
 
 
-async def test_no_attempt_goes_on_from_less_than_was_saved_in_an_earlier_one(gang: Gang) -> None:
+async def test_no_attempt_restores_less_than_an_earlier_attempt_saved(gang: Gang) -> None:
     """Also where the one before it ended without a word, and whatever the record says."""
     floor = "print('floor', now().acknowledged_step, now().acknowledged_digest)"
     saves = [

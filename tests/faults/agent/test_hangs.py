@@ -13,7 +13,7 @@ STEPS = ["import time", "for step in range(5):\n    beat(step); time.sleep(0.01)
 WAITS = [*STEPS, "beat(5, phase='backward')", "hang(until=1)", "done(9)"]
 
 
-async def test_the_rank_that_is_behind_all_others_is_killed(gang: Gang) -> None:
+async def test_the_rank_that_is_behind_its_peers_is_killed(gang: Gang) -> None:
     asked = "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('asked'))"
     stuck = [asked, *STEPS, "beat(5, phase='data')", STUCK, "done(9)"]
     await gang.start(2, ranks=2, variables=script(r0=WAITS, r1=WAITS, r2=stuck, r3=WAITS))
@@ -33,7 +33,9 @@ async def test_the_rank_that_is_behind_all_others_is_killed(gang: Gang) -> None:
 STUCK = "import threading; threading.Event().wait() if placement.attempt == 0 else None"
 
 
-async def test_a_stopped_process_is_told_from_peers_in_the_same_place(gang: Gang) -> None:
+async def test_a_stopped_process_is_distinguished_from_waiting_peers(
+    gang: Gang,
+) -> None:
     waits = [*STEPS, "beat(5, phase='backward'); print('waits')", "hang(until=1)", "done(9)"]
     await gang.start(1, ranks=3, variables=script(r0=waits, r1=waits, r2=waits))
     await gang.push()
@@ -62,7 +64,7 @@ async def test_a_slow_rank_is_never_killed(gang: Gang) -> None:
     assert len(gang.leader.events("round_begun")) == 1
 
 
-async def test_when_nobody_is_to_blame_all_restart_after_the_hang_timeout(gang: Gang) -> None:
+async def test_a_stalled_gang_restarts_after_the_hang_timeout(gang: Gang) -> None:
     gang.record_fields = {"hang_timeout_seconds": 2.5}
     await gang.start(2, variables=script(r0=WAITS, r1=WAITS))
     await gang.push()

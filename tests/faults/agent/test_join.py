@@ -13,7 +13,7 @@ def gang_file(agent: Agent, name: str) -> str:
     return (Path(agent.folder) / "gang" / name).read_text()
 
 
-async def test_every_member_gets_the_files_and_the_first_outlasts_the_others(band: Band) -> None:
+async def test_every_member_gets_the_files_and_the_first_exits_last(band: Band) -> None:
     first, second = await band.start_ready(2, program="join")
     assert (await first.push(band.record(agents=3, ranks=2)))[0] == 200
 

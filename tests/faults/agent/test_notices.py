@@ -94,7 +94,7 @@ async def test_a_notice_reaches_ranks_that_are_started_after_it(gang: Gang) -> N
     assert await waiting == NoticeAnswer(id="drain", step=7, digest="d")
 
 
-async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path) -> None:
+async def test_a_pod_that_gets_sigterm_saves_first(gang: Gang, tmp_path: Path) -> None:
     folder = {"DRUMLINE_CHECKPOINT_FOLDER": str(tmp_path)}
     await gang.start(2, variables=script(r0=STAY, r1=STAY) | folder)
     await gang.push()
@@ -110,9 +110,7 @@ async def test_a_pod_that_is_told_to_stop_saves_first(gang: Gang, tmp_path: Path
     assert (await gang.status()).notice is None, "nobody but the pod itself asked"
 
 
-async def test_a_pod_that_slept_while_it_was_replaced_asks_nobody_to_save(
-    gang: Gang, tmp_path: Path
-) -> None:
+async def test_a_notice_of_a_pod_that_was_replaced_is_rejected(gang: Gang, tmp_path: Path) -> None:
     patient = {"DRUMLINE_CHECKPOINT_FOLDER": str(tmp_path), "DRUMLINE_GRACE_SECONDS": "3000"}
     trains = ["beat(3)", "hang()"]
     await gang.start(2, variables=script(r0=trains, r1=trains) | patient)
@@ -133,7 +131,7 @@ async def test_a_pod_that_slept_while_it_was_replaced_asks_nobody_to_save(
     assert "pod-ends" not in gang.leader.text, "there was nothing to save for it"
 
 
-async def test_a_pod_that_is_told_to_stop_as_its_gang_finishes_does_not_wait_for_a_save(
+async def test_a_pod_that_gets_sigterm_as_its_gang_finishes_does_not_wait_for_a_save(
     gang: Gang, tmp_path: Path
 ) -> None:
     gate = gang.band.gate()
@@ -152,7 +150,7 @@ async def test_a_pod_that_is_told_to_stop_as_its_gang_finishes_does_not_wait_for
     assert await gang.ended() == [0, 0]
 
 
-async def test_pods_that_are_new_hear_what_the_others_were_asked(gang: Gang) -> None:
+async def test_new_pods_get_the_unanswered_notices(gang: Gang) -> None:
     waits = ["beat(3)", "hang(until=0, generation=2)", "print('asked', notice().id)", "hang()"]
     await gang.start(2, variables=script(r0=waits, r1=waits))
     await gang.push()

@@ -54,7 +54,7 @@ async def test_a_rank_finds_the_variables_of_torch_and_a_clean_process(band: Ban
     ]
 
 
-async def test_a_rank_is_told_what_was_acknowledged_and_whose_it_is(band: Band) -> None:
+async def test_a_placement_has_the_acknowledged_checkpoint_and_its_owner(band: Band) -> None:
     lines = ["print(placement.owner, placement.acknowledged_step, placement.acknowledged_digest)"]
     [agent] = await band.start_ready(1, variables={**VARIABLES, "SCRIPT": json.dumps({"0": lines})})
     record = replace(band.record(agents=1, ranks=1), restore_step=40, restore_digest="abc")

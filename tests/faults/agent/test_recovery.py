@@ -62,7 +62,7 @@ async def at_work(gang: Gang, *, snapshot_every_steps: int = 10) -> dict[int, in
 
 
 @pytest.mark.parametrize("killed", KILLED.values(), ids=KILLED)
-async def test_only_the_killed_are_forked_anew(
+async def test_only_killed_ranks_are_forked_again(
     gang: Gang, undisturbed: Result, killed: list[tuple[int, int]]
 ) -> None:
     before = await at_work(gang)
@@ -78,7 +78,7 @@ async def test_only_the_killed_are_forked_anew(
     assert await trained(gang) == undisturbed
 
 
-async def test_a_stopped_rank_is_found_and_killed_alone(gang: Gang, undisturbed: Result) -> None:
+async def test_only_a_stopped_rank_is_killed(gang: Gang, undisturbed: Result) -> None:
     # far from any snapshot: whoever takes one may be silent for half a minute
     before = await at_work(gang, snapshot_every_steps=15)
     os.kill(before[2], signal.SIGSTOP)
@@ -117,9 +117,7 @@ async def test_the_leaders_pod_is_replaced_like_any_other(gang: Gang, undisturbe
     assert await trained(gang) == undisturbed
 
 
-async def test_a_rank_that_dies_while_the_others_join_again(
-    gang: Gang, undisturbed: Result
-) -> None:
+async def test_a_rank_that_dies_while_its_peers_join_again(gang: Gang, undisturbed: Result) -> None:
     before = await at_work(gang)
     os.kill(before[3], signal.SIGKILL)
     during = await gang.pids()

@@ -46,7 +46,7 @@ async def test_a_leader_that_is_gone_is_silent_at_the_followers(gang: Gang) -> N
     assert gang.agents[1].process.returncode is None, "only a new generation can tell"
 
 
-async def test_who_comes_back_is_heard_again(gang: Gang) -> None:
+async def test_a_member_that_returns_is_no_longer_silent(gang: Gang) -> None:
     hang = ["beat(3)", "hang()"]
     await gang.start(2, variables=script(r0=hang, r1=hang))
     await gang.push()
@@ -58,7 +58,7 @@ async def test_who_comes_back_is_heard_again(gang: Gang) -> None:
     await heard_again_at(gang.leader)
 
 
-async def test_a_new_generation_begins_with_nobody_silent(gang: Gang) -> None:
+async def test_a_new_generation_begins_without_silent_members(gang: Gang) -> None:
     line = "beat(3); hang(until=0, generation=2); beat(3); beat(4); hang()"
     await gang.start(2, variables=script(r0=[line], r1=[line]))
     await gang.push()

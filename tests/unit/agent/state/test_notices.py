@@ -34,7 +34,7 @@ class Pod:
         self.notices.record_answer(NoticeSaved(notice=name, step=7, digest="d"))
 
 
-def test_ranks_have_one_notice_at_a_time_and_one_save_answers_all() -> None:
+def test_ranks_have_a_single_notice_and_a_single_save_answers_all() -> None:
     pod = Pod()
     assert (pod.take("a"), pod.take("a"), pod.take("b")) == (True, False, True)
     assert pod.told == ["save a"]
@@ -82,7 +82,7 @@ def test_a_withdrawal_that_comes_first_wins() -> None:
     assert (pod.told, pod.board.notice) == ([], None)
 
 
-def test_new_ranks_are_told_what_is_not_answered() -> None:
+def test_new_ranks_get_the_unanswered_notice() -> None:
     pod = Pod()
     pod.notices.resend(present=set())
     pod.take("a")

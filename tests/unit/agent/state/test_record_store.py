@@ -51,7 +51,7 @@ def test_the_same_membership_by_a_new_leader_is_known_already(
     assert has_first_record(book), "all members go on with the same record"
 
 
-def test_a_deposed_leader_is_refused_once_the_new_one_has_spoken(book: RecordStore) -> None:
+def test_a_deposed_leader_is_rejected_once_its_successor_has_pushed(book: RecordStore) -> None:
     push(book, replace(RECORD, epoch=6))
 
     answer = push(book, replace(RECORD, epoch=5))

@@ -38,6 +38,6 @@ def test_cpus_are_the_affinity_or_the_containers_limit(
     assert available_cpus(tmp_path) == cpus
 
 
-def test_every_rank_computes_with_at_least_one_thread() -> None:
+def test_every_rank_computes_with_a_thread_at_least() -> None:
     assert threads_per_rank(1) >= 1
     assert threads_per_rank(10_000) == 1

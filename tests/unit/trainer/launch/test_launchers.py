@@ -111,7 +111,7 @@ def expected(launcher: str, rank: int, of: int, local: tuple[int, int], where: s
         (PLAIN | SRUN, expected("plain", 1, 2, (0, 1), "node1:29500")),
     ],
 )  # fmt: skip
-def test_who_a_process_is(environment: dict[str, str], result: LaunchedRank) -> None:
+def test_the_rank_of_a_process(environment: dict[str, str], result: LaunchedRank) -> None:
     assert detect_launcher(environment) == result
 
 
@@ -126,7 +126,7 @@ def test_a_batch_script_is_no_rank(environment: dict[str, str]) -> None:
     assert detect_launcher(environment) is None
 
 
-def test_all_ranks_of_a_job_derive_one_port_and_two_steps_derive_two() -> None:
+def test_all_ranks_of_a_job_derive_the_same_port_and_job_steps_differ() -> None:
     def port(**changed: str) -> int:
         answer = detect_launcher(SRUN | changed)
         assert answer is not None

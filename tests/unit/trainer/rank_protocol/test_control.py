@@ -72,7 +72,7 @@ def pipe() -> Iterator[tuple[Control, Agent]]:
     agent.close()
 
 
-def test_waits_for_a_higher_membership_than_the_one_it_left(pipe: tuple[Control, Agent]) -> None:
+def test_waits_for_a_higher_membership_than_it_has_left(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
     control.enter((1, 2))
     agent.say(

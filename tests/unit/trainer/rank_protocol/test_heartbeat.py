@@ -55,7 +55,7 @@ def test_what_is_not_finite_is_null(loss: float) -> None:
     ],
     ids=lambda word: type(word).__name__,
 )
-def test_every_word_is_one_line_that_can_be_read(word: RankMessage) -> None:
+def test_every_message_is_a_single_line_that_can_be_parsed(word: RankMessage) -> None:
     line = word.to_json()
     assert "\n" not in line
     assert parse_rank_message(line) == word

@@ -42,7 +42,7 @@ def test_a_quiet_connection_is_ended_and_an_answer_can_still_be_written(pair: Pa
     assert theirs.recv(100) == b"tensor"
 
 
-def test_who_is_out_of_patience_ends_any_connection(pair: Pair) -> None:
+def test_after_the_patience_any_connection_is_closed(pair: Pair) -> None:
     ours, theirs = pair
     theirs.sendall(b"x")
     assert close_connection(ours.fileno(), force=True)

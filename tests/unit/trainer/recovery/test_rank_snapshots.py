@@ -132,7 +132,7 @@ def test_every_flipped_bit_and_every_cut_is_seen(tmp_path: Path) -> None:
     assert isinstance(taken(tmp_path).restore(1, agree=own_vote), SnapshotHeader)
 
 
-def test_one_ranks_objection_is_everyones(tmp_path: Path) -> None:
+def test_the_rejection_of_a_single_rank_counts_for_all(tmp_path: Path) -> None:
     taken(tmp_path, 1)
     blank = tensors(fill=0.0)
     answer = snapshots(tmp_path, blank).restore(1, agree=lambda _: Rejected("rank 0: no"))

@@ -42,7 +42,7 @@ def test_steps_between_two_meetings_are_measured_together() -> None:
     assert pace.propose(cost_seconds=0.0, copy_seconds=1.995) == 200
 
 
-def test_one_slow_measurement_no_more_than_doubles_it() -> None:
+def test_a_slow_measurement_at_most_doubles_it() -> None:
     pace = SnapshotInterval()
     pace.begin(0)
     pace.measure_step(0.01, to=1)
