@@ -1,23 +1,20 @@
-"""When those who wait will probably start: `decide` itself, run ahead on a virtual clock.
+"""Expected starts of pending gangs: `decide` itself, run ahead on a virtual clock.
 
-How long gangs still run is drawn by chance, again and again; the median of a gang's starts is the
-moment before which it starts as likely as not (p50), and nine in ten of them are before the other
-one (p90). What is drawn:
+The remaining runtimes of gangs are drawn at random, several times; of a gang's starts, the median
+is its p50 and the 90th percentile its p90. The distributions:
 
-* With a maximum runtime: either limits are honest and everybody uses his up, or people ask for one
-  to three times what they need: then a gang runs for its limit divided by a number between 1 and 3,
-  given that it has run as long as it has. Which of the two it is, the running gangs show: where
-  many have used up most of their limits, these are honest (`_honesty`). As many futures as that is
-  likely are of the first kind.
-* Without one: whoever has run for `a` seconds runs for more than `x * a` with chance 1 / x (Pareto,
-  the law that attained service follows in clusters), at least as if it had run for a minute. One
-  that has not started is taken to be like those that run.
+* With a maximum runtime: either limits are honest and all gangs use them up, or users request one
+  to three times the need: then a gang runs for its limit divided by a number between 1 and 3, given
+  how long it has run already. The running gangs show which is more likely: if many have used most
+  of their limits, limits are honest (`_honesty`). That probability is the share of honest samples.
+* Without one: a gang that has run for `a` seconds runs for more than `x * a` with probability 1 / x
+  (a Pareto distribution, as attained service has in clusters), with `a` at least a minute. A gang
+  that has not started is assumed to be like the running gangs.
 
-What it cannot know it leaves out: jobs that come later with a higher priority, failures, and those
-behind the first `LINE` in line. So the moments are early rather than late where many come later.
-The same arguments give the same answer.
+Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
+the order: with many of these the expected starts are too early. The result is deterministic.
 
-Cost: samples x moments x a cycle; both are bounded.
+Cost: samples x events x a cycle; both are bounded.
 """
 
 from __future__ import annotations

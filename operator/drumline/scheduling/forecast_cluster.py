@@ -1,9 +1,8 @@
-"""A cluster that lives on by itself: decisions are carried out at once, gangs end when they do.
+"""A simulated cluster for the forecast: decisions take effect at once, gangs end at drawn times.
 
-It is what the forecast runs `decide` on. No pods exist in it: what admitted gangs hold is promised,
-so a gang that ends leaves nothing behind, and what is being deleted at the beginning is gone.
-Whoever is told to leave has left after `LEAVING_SECONDS` and waits again with the work that is
-left. Nothing breaks, and nobody new comes.
+It has no pods: the slots of running gangs are reserved, so a gang that ends leaves nothing behind,
+and pods that are being deleted at the beginning are gone. An evicted gang is gone after
+`LEAVING_SECONDS` and is pending again with its remaining work. Nothing fails, and no job is added.
 """
 
 from __future__ import annotations
