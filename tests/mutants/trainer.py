@@ -29,9 +29,7 @@ class ForkingStarter(gang.GangStarter):
 
 def fork_ranks_here() -> None:
     """Nothing is forked from a server that has no fault; what ranks import is imported once."""
-    torch.set_num_threads(
-        1
-    )  # a rank that is forked beside a pool of threads waits for them for ever
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork: a rank would wait for it
     for module in gang.PRELOADED:
         importlib.import_module(module)
     gang.GangStarter = ForkingStarter  # type: ignore[misc] - only in this process
