@@ -7,7 +7,7 @@ each attempt of a new process. They know
     beat(step, loss, phase)    a heartbeat
     done(step)                 the last one
     hang(until, generation)    until this attempt (of this generation), else for ever; the rank
-                               parks when it is told to, and resumes
+                               quiesces when interrupted, and resumes
     park(reason)               leave the gang; returns with the next placement
     say(word)                  any other word of `heartbeat`
     notice()                   the next notice, as soon as there is one
@@ -73,13 +73,13 @@ def run_rank(
         beat(step, phase=Phase.DONE)
 
     def hang(until: int | None = None, generation: int = 0) -> None:
-        told = threading.Event()
-        control.on_interrupt = lambda _: told.set()
+        interrupted = threading.Event()
+        control.on_interrupt = lambda _: interrupted.set()
         while until is None or now.membership < (generation or now.generation, until):
             with suppress(InterruptedByAgentError):
                 control.check()
-                told.wait()
-            told.clear()
+                interrupted.wait()
+            interrupted.clear()
             park("told to")
 
     def notice() -> SaveNotice:

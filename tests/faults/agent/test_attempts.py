@@ -59,9 +59,9 @@ async def test_a_rank_that_dies_is_forked_again_and_its_peers_are_resumed(
 DIES_WHEN_INTERRUPTED = [
     "import threading",
     "beat(3)",
-    "told = threading.Event()",
-    "control.on_interrupt = lambda _: told.set()",
-    "if placement.attempt == 0:\n    told.wait()\n    raise MemoryError('no room')",
+    "interrupted = threading.Event()",
+    "control.on_interrupt = lambda _: interrupted.set()",
+    "if placement.attempt == 0:\n    interrupted.wait()\n    raise MemoryError('no room')",
     "beat(3)",
 ]
 FAILS_ONCE = ["beat(3)", "if placement.attempt == 0:\n    raise ValueError('boom')"]
@@ -110,11 +110,14 @@ async def test_a_fault_that_a_lost_leader_knew_is_reported_to_the_next(gang: Gan
     await gang.replace(0)
 
     assert await gang.ended() == [0, 0]
-    told = [event["incident"] for event in gang.leader.events("incident")]
-    numbers = [(one["generation"], one["attempt"], one["fault_class"]) for one in told]
+    incidents = [event["incident"] for event in gang.leader.events("incident")]
+    numbers = [
+        (incident["generation"], incident["attempt"], incident["fault_class"])
+        for incident in incidents
+    ]
     assert numbers == [(1, 1, "Application"), (2, 0, "Infrastructure")]
-    assert (told[0]["culprit_index"], told[0]["culprit_rank"]) == (1, 1)
-    assert "rank 1: ValueError: boom" in told[0]["cause"]
+    assert (incidents[0]["culprit_index"], incidents[0]["culprit_rank"]) == (1, 1)
+    assert "rank 1: ValueError: boom" in incidents[0]["cause"]
 
 
 async def test_a_budget_that_is_used_up_ends_the_gang(gang: Gang) -> None:

@@ -9,20 +9,20 @@ from tests.unit.agent.settings_builder import agent_settings
 
 
 class Pod:
-    """Notices of a pod, and what its ranks were told."""
+    """Notices of a pod, and the orders to its ranks."""
 
     def __init__(self) -> None:
         self.board = RankStatusStore(agent_settings())
         self.notices = SaveNotices(self.board)
-        self.told: list[str] = []
+        self.sent: list[str] = []
         self.notices.send_to_ranks = self._tell
 
     def _tell(self, order: RankOrder) -> None:
         match order:
             case SaveNotice():
-                self.told.append(f"save {order.id}" + (" and leave" if order.leave else ""))
+                self.sent.append(f"save {order.id}" + (" and leave" if order.leave else ""))
             case Withdraw():
-                self.told.append(f"forget {order.id}")
+                self.sent.append(f"forget {order.id}")
             case other:
                 raise AssertionError(other)
 
@@ -37,13 +37,13 @@ class Pod:
 def test_ranks_have_a_single_notice_and_a_single_save_answers_all() -> None:
     pod = Pod()
     assert (pod.take("a"), pod.take("a"), pod.take("b")) == (True, False, True)
-    assert pod.told == ["save a"]
+    assert pod.sent == ["save a"]
     assert pod.board.notice == NoticeAnswer(id="b")
     pod.saved("a")
     assert pod.board.notice == NoticeAnswer(id="b", step=7, digest="d")
     pod.saved("a")
     pod.take("c")
-    assert pod.told == ["save a", "save c"]
+    assert pod.sent == ["save a", "save c"]
 
 
 def test_a_notice_to_leave_asks_for_more() -> None:
@@ -51,7 +51,7 @@ def test_a_notice_to_leave_asks_for_more() -> None:
     pod.take("drain")
     pod.take("preempted", leave=True)
     pod.take("again")
-    assert pod.told == ["save drain", "save preempted and leave"]
+    assert pod.sent == ["save drain", "save preempted and leave"]
     pod.saved("drain")
     assert pod.board.notice == NoticeAnswer(id="again"), "that one is not what they do now"
     pod.saved("preempted")
@@ -61,7 +61,7 @@ def test_a_notice_to_leave_asks_for_more() -> None:
 def test_what_a_pod_asks_for_itself_is_not_shown() -> None:
     pod = Pod()
     pod.take(f"{POD_NOTICE_PREFIX}uid")
-    assert (pod.told, pod.board.notice) == ([f"save {POD_NOTICE_PREFIX}uid"], None)
+    assert (pod.sent, pod.board.notice) == ([f"save {POD_NOTICE_PREFIX}uid"], None)
 
 
 def test_a_withdrawn_notice_makes_room_for_another_that_waits() -> None:
@@ -69,7 +69,7 @@ def test_a_withdrawn_notice_makes_room_for_another_that_waits() -> None:
     pod.take("a")
     pod.take("b")
     assert pod.take("a", withdraw=True)
-    assert pod.told == ["save a", "forget a", "save b"]
+    assert pod.sent == ["save a", "forget a", "save b"]
     assert pod.board.notice == NoticeAnswer(id="b")
     pod.take("b", withdraw=True)
     assert pod.board.notice is None
@@ -79,7 +79,7 @@ def test_a_withdrawal_that_comes_first_wins() -> None:
     pod = Pod()
     pod.take("a", withdraw=True)
     assert pod.take("a") is False
-    assert (pod.told, pod.board.notice) == ([], None)
+    assert (pod.sent, pod.board.notice) == ([], None)
 
 
 def test_new_ranks_get_the_unanswered_notice() -> None:
@@ -89,7 +89,7 @@ def test_new_ranks_get_the_unanswered_notice() -> None:
     pod.notices.resend(present=set())
     pod.saved("a")
     pod.notices.resend(present=set())
-    assert pod.told == ["save a", "save a"]
+    assert pod.sent == ["save a", "save a"]
     assert pod.notices.unanswered == []
 
 
@@ -100,7 +100,7 @@ def test_what_a_pod_asked_for_that_is_gone_is_forgotten() -> None:
     pod.notices.resend(present={"a"})
     pod.notices.resend(present={"c"})
     asked = f"save {POD_NOTICE_PREFIX}a"
-    assert pod.told == [asked, asked, f"forget {POD_NOTICE_PREFIX}a", "save b", "save b"]
+    assert pod.sent == [asked, asked, f"forget {POD_NOTICE_PREFIX}a", "save b", "save b"]
     assert [notice.id for notice in pod.notices.unanswered] == ["b"]
 
 
@@ -108,4 +108,4 @@ def test_the_ranks_of_a_pod_that_ends_stop_where_they_saved() -> None:
     pod = Pod()
     notice = Notice(job_uid="job", id=f"{POD_NOTICE_PREFIX}a", deadline=2e9, leave=False)
     pod.notices.accept(notice, own=True)
-    assert pod.told == [f"save {POD_NOTICE_PREFIX}a and leave"]
+    assert pod.sent == [f"save {POD_NOTICE_PREFIX}a and leave"]

@@ -44,7 +44,7 @@ def snapshots(
     folder: Path,
     held: dict[str, Tensor],
     *,
-    told: list[SnapshotTaken] | None = None,
+    events: list[SnapshotTaken] | None = None,
     config: TrainerConfig | None = None,
     rank: int = 1,
     world_size: int = 2,
@@ -68,7 +68,7 @@ def snapshots(
             snapshot_folder=folder,
         ),
         device=torch.device("cpu"),
-        tell=(told if told is not None else []).append,
+        tell=(events if events is not None else []).append,
     )
 
 
@@ -86,9 +86,9 @@ def own_vote(vote: Vote) -> Vote:
 
 
 def test_what_comes_back_is_what_was_taken(tmp_path: Path) -> None:
-    told: list[SnapshotTaken] = []
+    events: list[SnapshotTaken] = []
     held = tensors()
-    taker = snapshots(tmp_path, held, told=told)
+    taker = snapshots(tmp_path, held, events=events)
     taker.take(42, trainer=STATE)
     for tensor in held.values():
         tensor.fill_(-1.0)  # training goes on at once
@@ -101,7 +101,7 @@ def test_what_comes_back_is_what_was_taken(tmp_path: Path) -> None:
     }
     assert (header.step, header.trainer, header.generation, header.attempt) == (42, STATE, 3, 1)
     file = snapshot_file(tmp_path, rank=1, step=42)
-    [event] = told
+    [event] = events
     assert (event.step, event.bytes, event.sha256) == (42, file.stat().st_size, header.sha256)
 
 
