@@ -103,8 +103,8 @@ def training_state(
     parallel_model, _ = joined(placement, config)
     slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
     if seed is None:
-        for one in slices:
-            one.tensor.fill_(float("nan"))
+        for local in slices:
+            local.tensor.fill_(float("nan"))
     else:
         initialize_slices(parallel_model.slices, config=config.model, seed=seed)
     return slices
@@ -124,8 +124,8 @@ def save_steps(
     slices = training_state(placement, config, seed=0)
     checkpoints = opened(placement, keep=keep)
     for step in steps:
-        for one in slices:
-            one.tensor.fill_(float(step))
+        for local in slices:
+            local.tensor.fill_(float(step))
         saved = checkpoints.save(step=step, slices=slices, trainer={"cursor": step})
         assert saved.step == step
     pipe.send(saved.digest)
@@ -140,6 +140,6 @@ def restore_once(placement: Placement, pipe: Connection, config: TrainerConfig) 
     except (CheckpointError, ValueError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
     else:
-        values = {float(x) for one in slices for x in one.tensor.flatten()}
+        values = {float(x) for local in slices for x in local.tensor.flatten()}
         pipe.send((restored and restored.step, values))
     dist.destroy_process_group()

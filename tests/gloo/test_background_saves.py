@@ -22,8 +22,8 @@ from tests.gloo.stored import same_bits, whole_tensors
 
 
 def fill(slices: list[TensorSlice], value: float) -> None:
-    for one in slices:
-        one.tensor.fill_(value)
+    for local in slices:
+        local.tensor.fill_(value)
 
 
 def committed(checkpoints: Checkpointer) -> int | str:

@@ -45,7 +45,7 @@ def restore_mutated(
         dist.barrier()
         if placement.rank == 0:
             file.write_bytes(intact)
-    assert all(one.tensor.isnan().all() for one in slices)  # not a byte was used
+    assert all(local.tensor.isnan().all() for local in slices)  # not a byte was used
     restored = checkpoints.restore(slices, placement=placement)
     pipe.send((unseen, restored and restored.step))
     dist.destroy_process_group()

@@ -50,8 +50,8 @@ def test_ranks_that_hang_say_where_and_for_whom_they_wait(
         for process in gang.results():
             os.kill(process, signal.SIGUSR1)
         assert gang.results() == ["written"] * 3
-    told = [line.rpartition(" for ")[0] for line in summary(read_dumps(tmp_path / "flight/0.0"))]
-    assert told[1:] == [
+    lines = [line.rpartition(" for ")[0] for line in summary(read_dumps(tmp_path / "flight/0.0"))]
+    assert lines[1:] == [
         "rank 1 in backward of step 0",
         "ranks 0 and 2 in all_reduce #2 of axis dp (step 0, backward)",
     ]

@@ -39,9 +39,9 @@ def past(step: int):  # noqa: ANN201 - a predicate of words
 
 def answers(gang: StandIn) -> NoticeSaved:
     """The answer, which must be the same from all ranks."""
-    [first, *others] = gang.hear(saved)
+    [first, *rest] = gang.hear(saved)
     assert isinstance(first, NoticeSaved)
-    assert others == [first] * len(others)
+    assert rest == [first] * len(rest)
     return first
 
 

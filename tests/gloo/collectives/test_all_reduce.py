@@ -53,14 +53,14 @@ def reduce_all_ways(placement: Placement, pipe: Connection) -> None:
     """Send by number of ranks: which ways differ from torch's sum, and how many were compared."""
     torch.set_num_threads(1)
     join(placement, device=torch.device("cpu"))
-    found: dict[int, tuple[list[str], int]] = {}
+    results: dict[int, tuple[list[str], int]] = {}
     for size in range(1, placement.world_size + 1):
         ranks = tuple(range(size))
         group, ways = dist.new_group(list(ranks)), ways_of(ranks, placement.rank)
         if placement.rank < size:
             assert isinstance(group, ProcessGroup)
-            found[size] = differences(ways, group)
-    pipe.send(found)
+            results[size] = differences(ways, group)
+    pipe.send(results)
     dist.destroy_process_group()
 
 
@@ -87,5 +87,5 @@ def differences(ways: Ways, group: ProcessGroup) -> tuple[list[str], int]:
 def test_ours_equal_torch_s_for_one_to_eight_ranks(gangs: GangStarter) -> None:
     ways = {size: 4 + (size in (4, 6, 8)) for size in range(1, 9)}  # those have two real levels
     expected = {size: ([], 2 * len(SHAPES) * number) for size, number in ways.items()}
-    for rank, found in enumerate(gangs.run(reduce_all_ways, world_size=8)):
-        assert found == {size: each for size, each in expected.items() if size > rank}
+    for rank, results in enumerate(gangs.run(reduce_all_ways, world_size=8)):
+        assert results == {size: each for size, each in expected.items() if size > rank}

@@ -55,7 +55,7 @@ def write_tokenizer(file: Path) -> Path:
 
 
 def order(
-    folder: Path, *, files: int = 40, shard_tokens: int = 100, **others: object
+    folder: Path, *, files: int = 40, shard_tokens: int = 100, **options: object
 ) -> TokenizeOptions:
     """What turns `files` texts below `folder` into `folder / shards`."""
     return TokenizeOptions(
@@ -64,5 +64,5 @@ def order(
         tokenizer=write_tokenizer(folder / "tokenizer.json"),
         output=folder / "shards",
         shard_tokens=shard_tokens,
-        **{"end_of_text": END, **others},
+        **{"end_of_text": END, **options},
     )

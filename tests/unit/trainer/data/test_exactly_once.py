@@ -96,9 +96,9 @@ def lived(
                 assert isinstance(text, Numbered)
                 text.reads.clear()
                 for part in micro_batch_ranges(cursor, **cut, size=size):
-                    found = dataset.batch(part)
-                    life.inputs += list(found.inputs)
-                    life.targets += list(found.targets)
+                    got = dataset.batch(part)
+                    life.inputs += list(got.inputs)
+                    life.targets += list(got.targets)
                 # nothing but its own windows
                 begins = [dataset.window_at(n) * sequence_length for n in samples]
                 assert text.reads == [range(b, b + sequence_length + 1) for b in begins]

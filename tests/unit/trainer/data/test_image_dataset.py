@@ -49,11 +49,11 @@ def test_a_model_that_cannot_take_them_is_refused(
 
 
 def test_the_fingerprint_tells_labels_apart(tmp_path: Path) -> None:
-    found = set()
+    got = set()
     for labels in ((1, 2, 3, 4, 5), (1, 2, 3, 4, 5), (1, 2, 3, 5, 4)):
         source = write(tmp_path, labels=labels)
-        found.add(open_dataset(DataConfig(source=source), seed=0).fingerprint())
-    assert len(found) == 2
+        got.add(open_dataset(DataConfig(source=source), seed=0).fingerprint())
+    assert len(got) == 2
 
 
 @pytest.mark.parametrize(

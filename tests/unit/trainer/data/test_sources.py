@@ -33,8 +33,8 @@ def refused(config: DataConfig) -> str:
 
 def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_bytes(b"0123456789")
-    told = refused(DataConfig(source=str(tmp_path), sequence_length=10))
-    assert told.startswith("data.sequence_length: 10 tokens in ")
+    message = refused(DataConfig(source=str(tmp_path), sequence_length=10))
+    assert message.startswith("data.sequence_length: 10 tokens in ")
 
 
 def test_a_folder_with_an_index_is_read_as_tokens(shards: DataConfig) -> None:
@@ -68,9 +68,9 @@ def test_another_tokenizer_than_the_shards_is_refused(shards: DataConfig, tmp_pa
 
 def test_text_with_a_tokenizer_names_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x" * 1000)
-    told = refused(DataConfig(source=str(tmp_path), tokenizer="/t.json"))
-    assert told.startswith("data.tokenizer: ")
-    assert f"tokenize --source {tmp_path} --tokenizer /t.json --output FOLDER" in told
+    message = refused(DataConfig(source=str(tmp_path), tokenizer="/t.json"))
+    assert message.startswith("data.tokenizer: ")
+    assert f"tokenize --source {tmp_path} --tokenizer /t.json --output FOLDER" in message
 
 
 def test_no_data_module_loads_what_its_configuration_may_not_ask_for() -> None:

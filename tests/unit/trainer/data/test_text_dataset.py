@@ -60,8 +60,8 @@ def test_no_target_crosses_into_another_document(
     assert (batch.targets == np.where(crosses, IGNORED, plain.targets)).all()
     assert packed.target_count(samples) == (batch.targets != IGNORED).sum()
     for sample in samples:
-        one = packed.target_count(range(sample, sample + 1))
-        assert one == (batch.targets[sample] != IGNORED).sum()
+        count = packed.target_count(range(sample, sample + 1))
+        assert count == (batch.targets[sample] != IGNORED).sum()
     assert batch.documents is not None
     assert batch.positions is not None
     for row, documents, positions in zip(

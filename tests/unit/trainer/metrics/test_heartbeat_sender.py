@@ -29,10 +29,10 @@ def test_the_newest_beat_is_delivered_though_nothing_follows_it() -> None:
     beats = [beat(phase) for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD)]
     for each in beats:
         sender.send(each)
-    told = [heard.get()]
-    while told[-1] != beats[-1]:  # those before it are left out, unless this machine is slow
-        told.append(heard.get(timeout=60))
-    assert told[0] == beats[0]
+    received = [heard.get()]
+    while received[-1] != beats[-1]:  # those before it are left out, unless this machine is slow
+        received.append(heard.get(timeout=60))
+    assert received[0] == beats[0]
     assert heard.empty()
 
 

@@ -65,7 +65,7 @@ def test_a_disk_that_fails_ends_no_run(tmp_path: Path, caplog: pytest.LogCapture
     ]
 
 
-def test_last_words_say_where_it_waited_and_not_how_it_left(tmp_path: Path) -> None:
+def test_the_flight_record_says_where_the_rank_waited_and_not_how_it_left(tmp_path: Path) -> None:
     instruments = opened(tmp_path)
     instruments.begin(7)
     instruments.enter(Phase.BACKWARD)
@@ -75,10 +75,10 @@ def test_last_words_say_where_it_waited_and_not_how_it_left(tmp_path: Path) -> N
         with instruments.dump_around():
             wait.__exit__()
     for thread in threading.enumerate():
-        if thread.name == "last words":
+        if thread.name == "flight record":
             thread.join()
     dump = json.loads((tmp_path / "metrics/flight/1.0/rank-0.json").read_bytes())
-    assert (dump["step"], [one["name"] for one in dump["open"]]) == (
+    assert (dump["step"], [event["name"] for event in dump["open"]]) == (
         7,
         ["backward", "all_reduce/dp"],
     )

@@ -82,7 +82,7 @@ def trained(
             if phase is Phase.BACKWARD:
                 model(torch.ones(1, 2)).sum().backward()
             if phase is Phase.OPTIMIZER:
-                reporter.count_gradients([one.grad for one in model.parameters()])
+                reporter.count_gradients([parameter.grad for parameter in model.parameters()])
         reporter.finish_step(step, losses={step: 1.0}, gradient_norm=1.0, learning_rate=0.1)
     reporter.done()
     return beats, lines

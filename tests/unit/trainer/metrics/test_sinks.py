@@ -82,7 +82,10 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     accumulators = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     read = accumulators.EventAccumulator(str(tmp_path / "tensorboard"))
     read.Reload()
-    assert [(one.step, one.value) for one in read.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
+    assert [(scalar.step, scalar.value) for scalar in read.Scalars("train/loss")] == [
+        (10, 1.0),
+        (20, 2.0),
+    ]
     assert read.Scalars("step_seconds/all_reduce/dp")[0].value == 0.125
     assert "speed/mfu" not in read.Tags()["scalars"]
 

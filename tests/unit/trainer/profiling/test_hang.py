@@ -32,7 +32,7 @@ class Run:
         for rank in ranks:
             self.recorders[rank].begin(name)
 
-    def told(self, *, without: tuple[int, ...] = ()) -> list[str]:
+    def summarized(self, *, without: tuple[int, ...] = ()) -> list[str]:
         self.now += 12.5
         for rank, recorder in enumerate(self.recorders):
             if rank not in without:
@@ -50,7 +50,7 @@ def test_who_is_one_collective_behind_keeps_the_others_waiting(tmp_path: Path) -
     run.waits(2, name="all_reduce/tp")
     run.all_do("all_reduce/tp", but=(2,))
     run.waits(0, 1, 3, name="all_reduce/tp")
-    assert run.told() == [
+    assert run.summarized() == [
         "rank 2 keeps the others waiting",
         "rank 2 in all_reduce #41 of axis tp (step 0, forward) for 12.5 s",
         "ranks 0, 1 and 3 in all_reduce #42 of axis tp (step 0, forward) for 12.5 s",
@@ -67,7 +67,7 @@ def test_the_chain_of_who_waits_for_whom_is_followed_over_axes(tmp_path: Path) -
     run.all_do("forward", but=(3,))
     run.waits(2, name="all_reduce/tp")
     run.waits(0, 1, name="all_reduce/dp")
-    assert run.told()[0] == "rank 3 keeps the others waiting"
+    assert run.summarized()[0] == "rank 3 keeps the others waiting"
 
 
 def test_stages_that_wait_for_one_that_computes(tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ def test_stages_that_wait_for_one_that_computes(tmp_path: Path) -> None:
     run.all_do("forward")
     run.all_do("recv/pp", "send/pp", but=(0, 1))
     run.waits(0, 2, name="recv/pp")
-    assert run.told()[0] == "rank 1 keeps the others waiting"
+    assert run.summarized()[0] == "rank 1 keeps the others waiting"
 
 
 def test_without_counted_collectives_the_phases_tell(tmp_path: Path) -> None:
     run = Run(tmp_path, ranks=3)
     run.all_do("data")
     run.all_do("forward", "backward", but=(1,))
-    assert run.told() == [
+    assert run.summarized() == [
         "rank 1 keeps the others waiting",
         "rank 1 in data of step 0 for 12.5 s",
         "ranks 0 and 2 in backward of step 0 for 12.5 s",
@@ -92,7 +92,7 @@ def test_without_counted_collectives_the_phases_tell(tmp_path: Path) -> None:
 def test_who_left_no_dump_is_waited_for(tmp_path: Path) -> None:
     run = Run(tmp_path, ranks=3)
     run.waits(0, 1, 2, name="all_reduce/dp")
-    assert run.told(without=(1,)) == [
+    assert run.summarized(without=(1,)) == [
         "rank 1 keeps the others waiting",
         "ranks 0 and 2 in all_reduce #1 of axis dp (step 0, all_reduce/dp) for 12.5 s",
         "rank 1 left nothing behind",
@@ -103,7 +103,7 @@ def test_where_all_ranks_wait_together_no_rank_is_the_root_cause(tmp_path: Path)
     run = Run(tmp_path, ranks=2)
     run.all_do("backward")
     run.waits(0, 1, name="all_reduce/dp")
-    assert run.told()[0].startswith("no rank is behind")
+    assert run.summarized()[0].startswith("no rank is behind")
     assert root_cause_ranks(run.stands) == set()
 
 
@@ -112,10 +112,10 @@ def test_the_command_prints_the_summary(tmp_path: Path, capsys: pytest.CaptureFi
     run = Run(tmp_path, ranks=2)
     run.all_do("data")
     run.all_do("forward", but=(1,))
-    told = run.told()
+    summarized = run.summarized()
     capsys.readouterr()
     assert main([str(tmp_path / "flight" / "1.2")]) == 0
-    assert capsys.readouterr().out.splitlines() == told
+    assert capsys.readouterr().out.splitlines() == summarized
 
 
 def test_the_newest_are_kept_with_their_times() -> None:

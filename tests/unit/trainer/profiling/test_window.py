@@ -8,8 +8,8 @@ from drumline_trainer.profiling.window import REQUEST_FILE, Window, WindowEvent
 
 
 def turns(window: Window, *, first: int = 0, last: int = 12) -> dict[int, WindowEvent]:
-    told = {step: window.at(step) for step in range(first, last + 1)}
-    return {step: turn for step, turn in told.items() if turn is not WindowEvent.NONE}
+    events = {step: window.at(step) for step in range(first, last + 1)}
+    return {step: turn for step, turn in events.items() if turn is not WindowEvent.NONE}
 
 
 def touch(folder: Path, *, at: int) -> None:

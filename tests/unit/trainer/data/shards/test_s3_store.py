@@ -125,9 +125,9 @@ def gate(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         thread.join()
 
 
-def opened(source: str = SOURCE, **others: Any) -> Dataset:
+def opened(source: str = SOURCE, **changes: Any) -> Dataset:
     return open_dataset(
-        DataConfig(source=source, sequence_length=SEQUENCE_LENGTH, **others), seed=5
+        DataConfig(source=source, sequence_length=SEQUENCE_LENGTH, **changes), seed=5
     )
 
 
@@ -140,9 +140,9 @@ def test_the_samples_are_those_of_the_same_shards_in_a_folder(shards: Path) -> N
     local = opened(str(shards), packing="documents")
     with closing(opened(packing="documents")) as streamed:
         samples = range(local.windows)
-        expected, found = local.batch(samples), streamed.batch(samples)
-        assert (found.inputs == expected.inputs).all()
-        assert (found.targets == expected.targets).all()
+        expected, results = local.batch(samples), streamed.batch(samples)
+        assert (results.inputs == expected.inputs).all()
+        assert (results.targets == expected.targets).all()
         assert streamed.target_count(samples) == local.target_count(samples)
         assert streamed.fingerprint() == local.fingerprint()
     assert not fetching()
@@ -150,14 +150,14 @@ def test_the_samples_are_those_of_the_same_shards_in_a_folder(shards: Path) -> N
 
 def blocks_of(dataset: Dataset, samples: range) -> set[tuple[str, int, int]]:
     """The ranges that hold these samples."""
-    found: set[tuple[str, int, int]] = set()
+    results: set[tuple[str, int, int]] = set()
     for sample in samples:
         start = dataset.window_at(sample) * SEQUENCE_LENGTH
         for token in range(start, start + SEQUENCE_LENGTH + 1):
             shard, place = divmod(token, 270)
             first = place * 2 // BLOCK_BYTES * BLOCK_BYTES
-            found.add((f"shard-{shard:05d}.bin", first, min(first + BLOCK_BYTES, 540)))
-    return found
+            results.add((f"shard-{shard:05d}.bin", first, min(first + BLOCK_BYTES, 540)))
+    return results
 
 
 def test_one_rank_fetches_nothing_but_what_holds_its_samples(gate: Gate) -> None:

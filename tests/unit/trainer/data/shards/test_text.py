@@ -70,8 +70,8 @@ def test_any_piece_is_that_of_the_documents_end_to_end(
     start = data.draw(st.integers(0, len(whole) - 1))
     stop = data.draw(st.integers(start + 1, len(whole)))
     assert text.tokens(start, stop - start).tolist() == whole[start:stop]
-    found = text.document_starts(start, stop).tolist()
-    assert found == [place for place in starts if start <= place < stop]
+    result = text.document_starts(start, stop).tolist()
+    assert result == [place for place in starts if start <= place < stop]
 
 
 @pytest.fixture
@@ -147,12 +147,12 @@ def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_is_that_of_the_tokens(tmp_path: Path) -> None:
-    found = []
+    result = []
     for name, token in (("a", 1), ("b", 1), ("c", 2)):
         (tmp_path / name).mkdir()
         write(tmp_path / name, [[[5, token]]])
-        found.append(opened(tmp_path / name).fingerprint())
-    assert found[0] == found[1] != found[2]
+        result.append(opened(tmp_path / name).fingerprint())
+    assert result[0] == result[1] != result[2]
 
 
 @pytest.mark.parametrize(
