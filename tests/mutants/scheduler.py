@@ -9,7 +9,7 @@ AREAS = {
     "quota": ("quota_ledger", "cohorts", "user_limits", "preemption_policy", "pool_selection"),
     "placement": (
         *("best_fit", "packing", "slots", "topology", "slicing", "role_placement", "frontier"),
-        *("spreading", "placer", "search"),
+        *("spreading", "placer", "search", "what_if"),
     ),
     "preemption": (
         *("preemptor", "victims", "candidates", "bounds", "eviction_simulation", "node_costs"),

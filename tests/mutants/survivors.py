@@ -20,68 +20,66 @@ EXPLAINED: dict[str, str] = {
         "it counts in the gang's own queue only"
     ),
     "bounds.could_suffice: False -> True in `return False`": BOUND,
-    "preemption_policy.Claim._is_lawful: for place, tops in enumerate(self._tops) if tops"
-    " -> for place, tops in enumerate(self._tops)": "where nobody joins nothing is compared",
-    "preemption_policy.Claim._change: self._count += sign -> self._count -= sign": (
+    "preemption_policy.PreemptionClaim._is_permitted: for place, tops in "
+    "enumerate(self._tops) if tops -> for place, tops in enumerate(self._tops)": (
+        "without victims there, nothing is compared"
+    ),
+    "preemption_policy.PreemptionClaim._change: self._count += sign -> self._count -= sign": (
         "only whether it is 0 is asked"
     ),
-    "preemption_policy.Claim._may_reclaim: self._scales is not None and place > 1"
-    " -> self._scales is not None or place > 1": BOUND,
-    "preemption_policy.Claim.is_entitled: self._balance.usage[self._leaf] - freed + self._gpus"
-    " -> self._balance.usage[self._leaf] - freed - self._gpus": BOUND,
-    "preemption_policy.Claim._may_reclaim: self._balance.borrowed(branch) - gpus"
-    " -> self._balance.borrowed(branch) + gpus": BOUND,
-    "preemption_policy.Claim.reclaimable: min -> max in `return max(0,"
-    " min((self._balance.borrowed(branch) for branch in off)) - 1 + largest)`": BOUND,
-    "preemption_policy.Claim._reclaim: 0 -> 1 in `place, off = (self._meeting(leaf), 0)`": (
+    "preemption_policy.PreemptionClaim._may_reclaim: self._scales is not None and place > 1 "
+    "-> self._scales is not None or place > 1": BOUND,
+    "preemption_policy.PreemptionClaim.is_entitled: self._cohorts.usage[self._leaf] - freed +"
+    " self._gpus -> self._cohorts.usage[self._leaf] - freed - self._gpus": BOUND,
+    "preemption_policy.PreemptionClaim._may_reclaim: self._cohorts.borrowed(branch) - gpus ->"
+    " self._cohorts.borrowed(branch) + gpus": BOUND,
+    "preemption_policy.PreemptionClaim.reclaimable: min -> max in `return max(0, "
+    "min((self._cohorts.borrowed(branch) for branch in off)) - 1 + largest)`": BOUND,
+    "preemption_policy.PreemptionClaim._reclaim: 0 -> 1 in `place, off = "
+    "(self._meeting(leaf), 0)`": (
         "the first branch of another queue is never on the gang's way: it is put in its place"
     ),
-    "preemption_policy.Claim._reclaim: self._excesses += taken.too_much - excess"
-    " -> self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
-    "preemption_policy.Claim._reclaim: self._deep[place] += taken.below_quota - deep"
-    " -> self._deep[place] -= taken.below_quota - deep": "only whether it is 0 is asked",
-    "preemption_policy.Claim._reclaim: tops.get(off, 0) + sign -> tops.get(off, 0) - sign": (
-        "only whether it is 0 is asked"
-    ),
-    "cohorts.Balance.shortfall: 1 -> 2 in `low, high = (0, max(1, gpus))`": (
+    "preemption_policy.PreemptionClaim._reclaim: self._excesses += taken.too_much - excess ->"
+    " self._excesses -= taken.too_much - excess": "only whether it is 0 is asked",
+    "preemption_policy.PreemptionClaim._reclaim: self._deep[place] += taken.below_quota - "
+    "deep -> self._deep[place] -= taken.below_quota - deep": "only whether it is 0 is asked",
+    "preemption_policy.PreemptionClaim._reclaim: tops.get(off, 0) + sign -> tops.get(off, 0) "
+    "- sign": ("only whether it is 0 is asked"),
+    "cohorts.CohortQuota.shortfall: 1 -> 2 in `low, high = (0, max(1, gpus))`": (
         "another start of the same search"
     ),
-    "cohorts.Balance.shortfall: 2 -> 3 in `low, high = (high, 2 * high)`": (
+    "cohorts.CohortQuota.shortfall: 2 -> 3 in `low, high = (high, 2 * high)`": (
         "a larger step up, and more steps down again"
     ),
-    "cohorts.Balance.shortfall: max -> min in `low, high = (0, max(1, gpus))`": (
+    "cohorts.CohortQuota.shortfall: max -> min in `low, high = (0, max(1, gpus))`": (
         "from 1 GPU or from all the search comes to the same end; for none nobody asks"
     ),
-    "frontier.Mix._left: True -> False in"
-    " `for request, pods in zip(self.requests, combination, strict=True):`": (
-        "each role has one request"
-    ),
+    "frontier.RoleMix._left: True -> False in `for request, pods in zip(self.requests, "
+    "combination, strict=True):`": ("each role has one request"),
     "preemptor.Preemptor._choose: self._infeasible.add(question) -> pass": SLOWER,
-    "quota_ledger.QuotaBook.__init__: False -> True in `self._told_to_others = False`": SLOWER,
-    "quota_ledger.QuotaBook._write: 1 -> 2 in `self.version += 1`": (
+    "quota_ledger.QuotaLedger.__init__: False -> True in `self._shares_rejections = False`": (
+        SLOWER
+    ),
+    "quota_ledger.QuotaLedger._write: 1 -> 2 in `self.version += 1`": (
         "only whether it changed is asked"
     ),
-    "role_placement.RoleSeats._few: True -> False in"
-    " `return [Share(identity=best, option=Option(roles=target, counts=True, room=pods))]`": (
+    "role_placement.RolePlacer._few: True -> False in `return [BinChoice(identity=best, "
+    "option=BinOption(roles=target, counts=True, room=pods))]`": (
         "only where main pods are balanced somebody asks which domains count"
     ),
     "search.Search._names: True -> False in"
     " `where.update(zip(positions, ordinals, strict=True))`": (
         "each position that is looked for gets one node"
     ),
-    "search.Search._try: 0 -> 1 in"
-    " `return seat(view=self.view, room=room, demand=demand, depth=0, identity=0)`": (
-        "no pods are left to be placed in that domain"
-    ),
-    "search.Search.fits_loosely: 0 -> 1 in `loose = replace(self.demand, pods=self.vacant,"
-    " cuts=(), anchors=(), required_depth=0, start_depth=0)`": (
+    "search.Search._try: 0 -> 1 in `return choose_nodes(capacity=capacity, demand=demand, "
+    "view=self.view, domain=(0, 0))`": ("no pods are left to be placed in that domain"),
+    "what_if.fits_without_topology: 0 -> 1 in `loose = replace(search.demand, "
+    "pods=search.vacant, slice_levels=(), anchors=(), required_depth=0, start_depth=0)`": (
         "nobody reads the depths of a demand that is only counted"
     ),
     "search.Search.roomy: return [] -> return None": "only whether there are any is asked",
-    "search.Search.total: True -> False in"
-    " `rows += list(zip(self.rooms[-1].requests, self.demand.roles, strict=True))`": (
-        "each role has one request"
-    ),
+    "search.Search.total: True -> False in `rows += list(zip(self.capacity.requests, "
+    "self.demand.roles, strict=True))`": ("each role has one request"),
     "slicing._gather: 1 -> 2 in `return below[:1]`": (
         "a pool without nodes has one domain at each depth"
     ),
@@ -89,9 +87,9 @@ EXPLAINED: dict[str, str] = {
     "slots.SlotIndex.catch_up: len(changed) > _MANY -> len(changed) >= _MANY": (
         "counted anew or one by one, it is the same"
     ),
-    "slots.SlotIndex.catch_up: for i in log[self.read:] if self.open[i]"
-    " -> for i in log[self.read:]": SLOWER,
-    "slicing.anchored: kept and cuts -> kept or cuts": SLOWER,
+    "slots.SlotIndex.catch_up: for i in log[self.read:] if self.counted[i] -> for i in "
+    "log[self.read:]": SLOWER,
+    "slicing.anchored: kept and slice_levels -> kept or slice_levels": SLOWER,
     "surplus._in_leaving_order: 1 -> 2 in"
     " `ordinals = [view.ordinal_of.get(name, -1) for name in held.assignment]`": (
         "any number below 0 says that nobody knows the node"

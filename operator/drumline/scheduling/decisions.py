@@ -45,7 +45,7 @@ class BlockReason(StrEnum):
     TOPOLOGY_DOES_NOT_FIT = "TopologyDoesNotFit"
     """It fits the pool now, but no single domain of the required level."""
     WAITING_FOR_VICTIMS = "WaitingForVictims"
-    """Others were told to leave for it; its places are kept until they are gone."""
+    """Its victims are being evicted; its nodes are kept until they are gone."""
     BEHIND_HIGHER_PRIORITY = "BehindHigherPriority"
     """Under the strict rule: one that comes earlier waits for the same quota or pool."""
     WOULD_DELAY_RESERVATION = "WouldDelayReservation"
@@ -60,7 +60,7 @@ class RemedyKind(StrEnum):
     """What would have to change so that a rejected gang starts."""
 
     WAIT_FOR = "WaitFor"
-    """The `blockers` leave; nobody has to do anything."""
+    """The `blockers` end; nothing has to be done."""
     ASK_FOR_LESS = "AskForLess"
     """The gang asks for at most `amount` pods."""
     ASK_FOR_SMALLER_PODS = "AskForSmallerPods"
@@ -161,7 +161,7 @@ class VictimReason(StrEnum):
     BORROWED = "Borrowed"
     """Its queue holds more than its nominal quota, the other one's not yet its own."""
     FAIR_SHARE = "FairShare"
-    """Its queue's weighted share stays the greater one without it."""
+    """Its queue's weighted share stays the larger one without it."""
     MOVED = "Moved"
     """It moves: it gets other slots at the same time."""
 
@@ -229,12 +229,12 @@ class Move:
     gpu_seconds_lost: float
     """Work since its last verified checkpoint and the restart."""
     domains_freed: int = 0
-    """How many more domains of the broadest level above nodes are free once all moves are done."""
+    """Additional free domains of the broadest level above nodes once all moves are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Places on the timeline that are kept for a waiting gang under the backfill rule."""
+    """Nodes that are kept for a waiting gang from a moment on, under the backfill rule."""
 
     key: str
     uid: str
@@ -246,15 +246,15 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """A gang gets nothing in this cycle, and why."""
+    """A gang that gets nothing in this cycle, and why."""
 
     key: str
     uid: str
     reason: BlockReason
     message: str
-    """At most MAX_MESSAGE_CHARS: what is needed, what there is, who holds it, what to do."""
+    """At most MAX_MESSAGE_CHARS: what is needed, what is available, the blockers, what to do."""
     blockers: tuple[str, ...] = ()
-    """Keys of the jobs whose leaving would make room (and FOREIGN_PODS), as few as were found."""
+    """Keys of the jobs whose end would make room (and FOREIGN_PODS), each of them necessary."""
     resource: str = "gpus"
     """What `needed` and `available` count."""
     needed: int = 0
@@ -265,12 +265,12 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """What one cycle decided, in the order in which it looked."""
+    """What one cycle decided, in the order of its considerations."""
 
     placed: tuple[Placed, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     preemptions: tuple[Preemption, ...] = ()
-    """New ones only; who waits for victims already is just blocked."""
+    """New ones only; a gang whose victims are being evicted already is only blocked."""
     resized: tuple[Resized, ...] = ()
     moves: tuple[Move, ...] = ()
     stay: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Gangs: jobs as the scheduler sees them, waiting and admitted."""
+"""Gangs: jobs as the scheduler sees them, pending and admitted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Gang:
     """Over the domains of this level that it uses, its main pods (or slices) are spread as evenly
     as these have room. It never keeps a gang from starting."""
     roles: tuple[Role, ...] = ()
-    """Its pods that are unlike the main ones."""
+    """Its pods that differ from the main ones."""
     selector: Mapping[str, str] = field(default_factory=dict[str, str])
     """Labels a node must have with these values."""
     affinity: tuple[tuple[NodeRequirement, ...], ...] = ()
@@ -92,21 +92,21 @@ class Gang:
     retry_at: float = 0.0
     """After a rejected create: not tried again before this time."""
     retry_cause: str = ""
-    """Why it backs off, in the words of whoever rejected it."""
+    """Why it backs off: the message of the rejected create."""
     sizes: tuple[int, ...] = ()
     """The numbers of main pods it can run with, ascending, `nodes` the last; empty: only that."""
     resizable: bool = True
     """Whether it can change between its sizes while it runs; else it keeps what it started with."""
     user: str = ""
-    """Who pays, where a queue limits each user; '' is a user like any other."""
+    """Whose limit counts, where a queue limits each user; '' is a user like any other."""
     group: str = ""
     """Gangs of one namespace and group start together or not at all; '': it is alone."""
     group_gangs: int = 1
     """How many gangs its group has."""
     max_runtime_seconds: float | None = None
-    """It is ended when it has run that long; None: nobody knows how long it will run."""
+    """It is ended when it has run that long; None: its length is not known."""
     nominated: tuple[str, ...] = ()
-    """While it waits for victims: the nodes that are kept for it, by pod index."""
+    """While its victims are being evicted: its nominated nodes, by pod index."""
     nominated_pool: str = ""
 
     def __post_init__(self) -> None:
@@ -200,18 +200,18 @@ class Admitted:
     """Positions whose pod or node is gone for good; what still terminates there is in `Node.used`.
     """
     leaving: bool = False
-    """Told to go, for a job that waits for its places: never a victim again, nor repaired."""
+    """Being evicted: neither a victim again nor repaired."""
     preemptible: bool = True
-    """Whether it may be told to go at all."""
+    """Whether it may be evicted."""
     admitted_at: float = 0.0
-    """When it got its places, on the clock of `now`."""
+    """When it was admitted, on the clock of `now`."""
     gpu_seconds_at_risk: float = 0.0
     """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
     giving_up: frozenset[int] = frozenset()
-    """Positions that it was told to give up for a job that waits: its own until the pods are gone.
+    """Positions that are being evicted for another gang; its own until the pods are gone.
     """
     nominated: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Nodes that are kept for it, by position: of its lost ones while others leave for its repair,
+    """Nominated nodes by position: of lost pods while others are evicted for its repair,
     of all where it is `leaving` to move."""
     nominated_pool: str = ""
     """Where it moves to; '' where it stays in its pool."""

@@ -78,7 +78,7 @@ class Node:
     closed: str = ""
     """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
     terminating: Resources = NOTHING
-    """The part of `used` whose pods are being deleted: nobody's capacity yet, but soon free."""
+    """The part of `used` whose pods are being deleted: free later, not now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

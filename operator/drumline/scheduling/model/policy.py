@@ -1,4 +1,4 @@
-"""The choices of a cluster's owner."""
+"""The cluster administrator's choices."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from enum import StrEnum
 
 
 class WaitingRule(StrEnum):
-    """What a gang that cannot start yet does to those behind it."""
+    """What a gang that cannot start yet means for the gangs behind it."""
 
     BEST_EFFORT = "BestEffort"
     """Nothing: whatever fits starts. A big gang can starve behind a stream of small ones."""
     STRICT = "Strict"
     """It holds them back: waiting for quota its queue, waiting for capacity the whole pool."""
     BACKFILL = "Backfill"
-    """The first ones get reservations on the timeline of expected ends; whoever comes later starts
-    only if none of them slips."""
+    """The first ones get reservations on the timeline of expected ends; later gangs start only
+    if none of them is delayed."""
 
 
 class Ordering(StrEnum):
-    """Who comes first among those of different queues."""
+    """The order among gangs of different queues."""
 
     PRIORITY = "Priority"
     """Higher priority, then longer waiting."""
@@ -30,7 +30,7 @@ class Ordering(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveBudget:
-    """How much moves may cost: of all who are on their way at a time."""
+    """Bounds for all moves that are in progress at a time."""
 
     gangs: int = 8
     """The most running gangs that are moved at a time."""
@@ -40,13 +40,13 @@ class MoveBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The choices of a cluster's owner."""
+    """The cluster administrator's choices."""
 
     waiting: WaitingRule = WaitingRule.BEST_EFFORT
     restart_seconds: float = 60.0
     """What a preemption costs each GPU of a victim beside the work it loses."""
     priority_seconds: float = 60.0
-    """What it costs further for each step of priority among those that could be sent away."""
+    """What it costs further for each step of priority among the candidates."""
     order: Ordering = Ordering.PRIORITY
     history_weight: float = 4.0
     """What a queue's decayed use counts beside what it holds now; 0: nothing."""
@@ -55,10 +55,10 @@ class Policy:
     reservations: int = 16
     """How many gangs of a pool get reservations under the backfill rule."""
     surplus: bool = False
-    """Whether elastic gangs may be asked for the pods above their smallest size."""
+    """Whether the pods of elastic gangs above their smallest size may be evicted."""
     repairs_preempt: bool = False
-    """Whether a broken gang may send others away as a waiting one may."""
+    """Whether the repair of a broken gang may preempt as a waiting gang may."""
     moves: MoveBudget | None = None
-    """Whether running gangs may be moved for others and for free racks, and what that may cost."""
+    """Bounds for moves of running gangs, for waiting gangs and for free racks; None: no moves."""
     move_back: bool = False
     """Whether a running gang moves to a pool that it would rather have, within `moves`."""

@@ -1,4 +1,4 @@
-"""Queues: a team's share of the cluster, and what its jobs may do to others."""
+"""Queues: a team's quota, and which running jobs its jobs may preempt."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from enum import StrEnum
 
 
 class WithinQueue(StrEnum):
-    """Whom a job may send away in its own queue."""
+    """Which jobs of its own queue a job may preempt."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
 
 
 class Reclaim(StrEnum):
-    """Whom a job may send away in other queues of its cohort, to use its own queue's quota."""
+    """Which jobs of other queues of its cohort a job may preempt, to use its own queue's quota."""
 
     NEVER = "Never"
     ANY = "Any"
     """Any job of a queue that holds more than its nominal quota, whatever its priority."""
     FAIR_SHARE = "FairShare"
-    """Those, and also to borrow itself: as long as the other queue's weighted share of what is
-    borrowed stays the greater one."""
+    """The same, and also to borrow: as long as the other queue's weighted share of what is borrowed
+    stays the larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class PreemptionRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A team's share of the cluster. Its usage is what `Snapshot.admitted` says.
+    """A team's quota. Its usage follows from `Snapshot.admitted`.
 
     Queues that name the same parent form a cohort with it: each may use what the others leave of
     their nominal quota. A queue whose parent does not exist, or that is its own ancestor, stands
@@ -56,7 +56,7 @@ class Queue:
     """How many GPUs of its quota others may use; None, or a pool left out: all of it."""
     preemption: PreemptionRule = PreemptionRule()
     min_runtime_seconds: float = 0.0
-    """Its jobs are sent away for no one before they have run that long."""
+    """Its jobs are not preempted before they have run that long."""
     weight: float = 1.0
     """How much of what is shared it is due beside its siblings; above 0."""
     user_limit: Mapping[str, int] | None = None

@@ -20,21 +20,21 @@ class Snapshot:
     queues: tuple[Queue, ...]
     admitted: tuple[Admitted, ...] = ()
     history: Mapping[str, float] = field(default_factory=dict[str, float])
-    """By queue: the dominant share of the cluster it has had, times seconds, older use decayed."""
+    """By queue: past dominant share of the cluster times seconds, decayed (`decay`)."""
 
     def __post_init__(self) -> None:
-        """Reject two things of one name: which of them counts would depend on their order.
+        """Reject two things of one name: the result would depend on their order.
 
         Raises:
             ValueError: with the kind and the name that stands there twice.
         """
-        _reject_twins(kind="node", names=[node.name for node in self.nodes])
-        _reject_twins(kind="pool", names=[pool.name for pool in self.pools])
-        _reject_twins(kind="queue", names=[queue.name for queue in self.queues])
-        _reject_twins(kind="admitted job", names=[held.gang.uid for held in self.admitted])
+        _reject_duplicates(kind="node", names=[node.name for node in self.nodes])
+        _reject_duplicates(kind="pool", names=[pool.name for pool in self.pools])
+        _reject_duplicates(kind="queue", names=[queue.name for queue in self.queues])
+        _reject_duplicates(kind="admitted job", names=[held.gang.uid for held in self.admitted])
 
 
-def _reject_twins(*, kind: str, names: list[str]) -> None:
+def _reject_duplicates(*, kind: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
         twin = next(name for name, count in Counter(names).items() if count > 1)
         raise ValueError(f"{kind} {twin} is in the snapshot twice")

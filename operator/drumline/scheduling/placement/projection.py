@@ -1,14 +1,14 @@
-"""Now and soon: two views that keep what is promised to those who wait for victims.
+"""The current and the projected view of the cluster in one cycle.
 
-*Soon* is the cluster without the gangs (and the surplus of elastic ones) that were told to leave
-and without pods that are being deleted, and with each nominated gang in the places that are kept
-for it: one that waits, a broken one that waits for replacements, one that moves. One that was to
-move to places which are none any more stays where it is. Soon is made when somebody first needs it.
-Two rules tie it to *now*:
+The *projected* view is the cluster without the gangs (and the surplus of elastic gangs) that are
+being evicted and without terminating pods, with each nominated gang on its nominated nodes: a
+waiting gang, a broken gang that waits for replacements, a gang that moves. A gang that was to move
+to nodes that it can no longer have stays where it is. The projected view is made on first use. Two
+rules connect it to the *current* view:
 
-* Whoever starts takes its places in both, and needs quota in both.
-* On each node, what would be missing soon is withheld now. So nobody can start on capacity that
-  is kept, while the rest of a node stays usable.
+* A gang that starts takes its nodes in both views and needs quota in both.
+* On each node, what would be missing in the projected view is withheld in the current one
+  (`withheld_capacity`). So no gang starts on capacity that is kept, and the rest stays usable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drumline.scheduling.undo import Undo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nomination:
-    """The places that are kept for a gang."""
+    """The nodes that are kept for a gang."""
 
     gang: Gang
     pool: str
@@ -38,7 +38,7 @@ class Nomination:
 
     @property
     def gpus(self) -> int:
-        """GPUs its queue will pay."""
+        """GPUs that will count in its queue."""
         return self.gang.gpus_at(self.size)
 
     @property
@@ -49,14 +49,14 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictingGang:
-    """A running gang that was told to leave, or to go on with some positions only."""
+    """A gang that is being evicted, as a whole or but for some positions."""
 
     held: Admitted
     kept: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> set[str]:
-        """Where it gives places up."""
+        """The nodes it will leave."""
         stays = frozenset(self.kept)
         return {name for i, name in enumerate(self.held.assignment) if i not in stays}
 
@@ -72,19 +72,19 @@ class Projection:
             for held in admitted
             if (held.leaving or held.giving_up) and held.pool in current.pools
         ]
-        for leaver in self._leaving:
-            current.pools[leaver.held.pool].leaving.add(leaver.held.gang.uid)
+        for evicting in self._leaving:
+            current.pools[evicting.held.pool].leaving.add(evicting.held.gang.uid)
         self._nominations: dict[str, Nomination] = {}
-        self._taken_back: dict[str, Undo] = {}
-        """By uid: how places that are kept for a gang are given back soon."""
+        self._undo_of: dict[str, Undo] = {}
+        """By uid: the undo of a nomination in the projected view."""
 
     @property
     def projected(self) -> ClusterView:
-        """The cluster view once everybody has left who was told to."""
+        """The view once all evictions are done."""
         if self._projected is None:
             self._projected = self.current.copy()
-            for leaver in self._leaving:
-                _leave(cluster=self._projected, leaver=leaver)
+            for evicting in self._leaving:
+                _leave(cluster=self._projected, evicting=evicting)
             for pool, view in self._projected.pools.items():
                 view.remove_terminating()
                 self.current.pools[pool].withheld.limit = view.free
@@ -92,7 +92,7 @@ class Projection:
 
     @property
     def effective(self) -> ClusterView:
-        """Soon; or now, for less, while there is no difference."""
+        """The projected view, or the current one while they are equal, which is cheaper."""
         calm = self._projected is None and not self._leaving
         return self.current if calm and not self._pods_end else self.projected
 
@@ -110,72 +110,72 @@ class Projection:
         nodes: Sequence[str],
         positions: Sequence[int] | None = None,
     ) -> None:
-        """Give a gang places, beside those it may have; `positions`: which (None: the first)."""
+        """Give a gang nodes in both views; `positions`: which these are (None: the first)."""
         self.current.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
         if self._projected is not None:
             self._projected.take(gang=gang, pool=pool, nodes=nodes, positions=positions)
 
     def hold(self, *, gang: Gang, pool: str, size: int) -> None:
-        """Count a gang in its queue with so many main pods, whatever it held there before."""
+        """Set the quota usage of a gang in both views."""
         self.current.quota.hold(gang=gang, pool=pool, size=size)
         if self._projected is not None:
             self._projected.quota.hold(gang=gang, pool=pool, size=size)
 
     def withdraw(self, *, gang: Gang, pool: str) -> None:
-        """Take back what a gang was given in this cycle."""
+        """Take back what a gang got in this cycle."""
         self.current.dismiss(gang=gang, pool=pool)
         if self._projected is not None:
             self._projected.dismiss(gang=gang, pool=pool)
 
     def has_quota(self, *, gang: Gang, pool: str, size: int) -> bool:
-        """Whether a gang may hold so many main pods, now and once those start who wait."""
+        """Whether quota allows a gang so many main pods, also once nominated gangs start."""
         views = [self.current, self.projected] if self._nominations else [self.current]
         return all(view.quota.has_room(gang=gang, pool=pool, size=size) for view in views)
 
     def exhausted(self, *, gang: Gang, pool: str, size: int) -> Rejection | None:
-        """The rejection of a gang for which there is no quota, now or once those start who wait."""
+        """The rejection of a gang without quota now, or once nominated gangs start."""
         rejection = self.current.quota.exhausted(gang=gang, pool=pool, size=size)
         if rejection or not self._nominations:
             return rejection
         return self.projected.quota.exhausted(gang=gang, pool=pool, size=size)
 
     def is_at_rest(self, pool: str) -> bool:
-        """Whether nobody leaves a pool, or waits for others to leave it."""
+        """Whether no gang of a pool is being evicted or nominated."""
         leaves = any(entry.held.pool == pool for entry in self._leaving)
         return not leaves and all(entry.pool != pool for entry in self._nominations.values())
 
     @property
     def nominated(self) -> Iterable[str]:
-        """Uids of those for whom places are kept."""
+        """Uids of the nominated gangs."""
         return self._nominations.keys()
 
     def nomination(self, gang: Gang) -> Nomination | None:
-        """What is kept for a gang."""
+        """The nomination of a gang, if it has one."""
         return self._nominations.get(gang.uid)
 
     def recall_running(self, running: Iterable[Admitted]) -> tuple[str, ...]:
-        """Keep what was promised to running gangs: new places for lost ones, or to move to.
+        """Nominate running gangs again: for a repair, or for a move.
 
         Returns:
-            Uids of those that need not leave: they were only to move, and cannot move there now.
+            Uids of gangs whose move is cancelled: they can no longer move to their nodes.
         """
         line: list[Admitted] = [held for held in running if held.nominated]
         stay: list[str] = []
         while True:
             failed = [held for held in line if not self._recalled(held)]
-            stranded = [held for held in failed if held.leaving]
-            if not stranded:
+            cancelled = [held for held in failed if held.leaving]
+            if not cancelled:
                 return tuple(sorted(stay))
-            for held in stranded:
+            for held in cancelled:
                 self._stay(held)
                 stay.append(held.gang.uid)
-            # Others may have been promised the places in which these stay: all of it once more.
+            # Other gangs may be nominated on the nodes on which these stay: start over.
             line = [held for held in line if held.gang.uid not in stay]
             for nomination in list(self._nominations.values()):
                 self.release(nomination)
 
     def _recalled(self, held: Admitted) -> bool:
-        """Keep what was promised to a running gang, if it can still be its."""
+        """Nominate a running gang again, if it still fits."""
         gang, pool = held.gang, held.nominated_pool or held.pool
         positions = tuple(sorted(held.nominated))
         nodes = tuple(held.nominated[position] for position in positions)
@@ -197,7 +197,7 @@ class Projection:
         return fits
 
     def _stay(self, held: Admitted) -> None:
-        """Count a gang that was told to leave as one that goes on where it is."""
+        """Count a gang that was being evicted as one that stays."""
         view, uid = self.current.pools.get(held.pool), held.gang.uid
         if view is None:
             return
@@ -207,23 +207,23 @@ class Projection:
         view.withheld.update(view.allocations[uid].places)
 
     def dismiss(self, *, held: Admitted, kept: tuple[int, ...] = ()) -> None:
-        """Count a gang as gone soon, or as gone on with some positions only."""
+        """Remove an evicted gang from the projected view, but for the positions it keeps."""
         places = self.projected.pools[held.pool].allocations[held.gang.uid].places
-        leaver = EvictingGang(held=held, kept=kept)
-        _leave(cluster=self.projected, leaver=leaver)
-        self._leaving.append(leaver)
+        evicting = EvictingGang(held=held, kept=kept)
+        _leave(cluster=self.projected, evicting=evicting)
+        self._leaving.append(evicting)
         self.current.pools[held.pool].leaving.add(held.gang.uid)
         self.current.pools[held.pool].withheld.update(places)
 
     def nominate(self, nomination: Nomination) -> None:
-        """Keep places for a gang."""
+        """Keep nodes for a gang."""
         gang, pool = nomination.gang, nomination.pool
         view = self.current.pools[pool]
         allocation = view.allocation(
             gang=gang, nodes=nomination.nodes, positions=nomination.positions
         )
         self._nominations[gang.uid] = nomination
-        self._taken_back[gang.uid] = self.projected.pools[pool].occupy(allocation)
+        self._undo_of[gang.uid] = self.projected.pools[pool].occupy(allocation)
         if nomination.positions is None:
             self.projected.quota.hold(gang=gang, pool=pool, size=nomination.size)
             self.current.quota.promise(gang=gang, pool=pool, size=nomination.size)
@@ -231,10 +231,10 @@ class Projection:
         view.withheld.update(allocation.places)
 
     def release(self, nomination: Nomination) -> None:
-        """Keep the places of a gang no longer."""
+        """End the nomination of a gang."""
         gang, pool = nomination.gang, nomination.pool
         del self._nominations[gang.uid]
-        self._taken_back.pop(gang.uid)()
+        self._undo_of.pop(gang.uid)()
         if nomination.positions is None:
             self.projected.quota.credit(gang=gang, pool=pool)
             self.current.quota.promise(gang=gang, pool=pool, size=None)
@@ -242,7 +242,7 @@ class Projection:
         self.current.pools[pool].withheld.update(allocation.places)
 
     def in_the_way(self, nomination: Nomination) -> list[Admitted]:
-        """Who still holds what a nominated gang waits for, as far as it was told to leave."""
+        """The gangs being evicted that a nominated gang still waits for."""
         nodes = set(nomination.nodes)
         there = [
             evicting
@@ -274,19 +274,19 @@ def recall_pending(projection: Projection, *, gang: Gang, queue: Queue) -> None:
 
 
 def _kept(held: Admitted) -> tuple[int, ...]:
-    """Positions with which a gang goes on that gives some up."""
+    """The positions that a shrinking gang keeps."""
     return tuple(i for i in range(len(held.assignment)) if i not in held.giving_up)
 
 
-def _leave(*, cluster: ClusterView, leaver: EvictingGang) -> None:
-    """Take from a gang what it was told to give up."""
-    cluster.dismiss(gang=leaver.held.gang, pool=leaver.held.pool)
-    if leaver.kept:
-        _go_on(cluster=cluster, held=leaver.held, kept=leaver.kept)
+def _leave(*, cluster: ClusterView, evicting: EvictingGang) -> None:
+    """Remove what an evicted gang gives up."""
+    cluster.dismiss(gang=evicting.held.gang, pool=evicting.held.pool)
+    if evicting.kept:
+        _go_on(cluster=cluster, held=evicting.held, kept=evicting.kept)
 
 
 def _go_on(*, cluster: ClusterView, held: Admitted, kept: Sequence[int]) -> None:
-    """Have a gang go on with some positions; it holds nothing any more."""
+    """Enter a gang, which holds nothing, with some of its positions."""
     gang, view = held.gang, cluster.pools[held.pool]
     stays = [position for position in kept if position not in held.lost]
     nodes = [held.assignment[position] for position in stays]
