@@ -41,7 +41,10 @@ TRAINER = Target(
     areas={
         "layout": ("layout", "layout_validation"),
         "checkpoint": ("checkpoint/*",),
-        "recovery": ("recovery/*",),
+        "recovery": (
+            "recovery/*",
+            *("rank_protocol/control", "rank_protocol/orders", "rank_protocol/snapshot_file"),
+        ),
     },
     tests=(
         f"{UNIT}/test_layout.py",
