@@ -111,9 +111,9 @@ def methods(node: ast.ClassDef, *, public: bool = False) -> list[str]:
 
 
 def vague_identifiers(module: Module) -> list[tuple[int, str]]:
-    """Line and name of each identifier with a part that names nothing."""
+    """Line and name of each identifier that names nothing."""
     return sorted(
-        (line, name) for line, name in module.identifiers() if VAGUE & set(name.lower().split("_"))
+        (line, name) for line, name in module.identifiers() if name.lower().strip("_") in VAGUE
     )
 
 

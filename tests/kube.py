@@ -129,14 +129,14 @@ class Kube:
     ) -> Json | None:
         """Return the object once `until(object or None)` holds, watching it change."""
         field = f"metadata.name={name}"
-        found = self.wait_all(
+        result = self.wait_all(
             plural,
             namespace,
             lambda objects: until(next(iter(objects), None)),
             fields=field,
             seconds=seconds,
         )
-        return next(iter(found), None)
+        return next(iter(result), None)
 
     def wait_all(
         self,
@@ -203,9 +203,9 @@ def _path(plural: str, namespace: str | None = None, name: str | None = None) ->
 
 def phase_is(phase: str) -> Callable[[Json | None], bool]:
     """Whether a TrainingJob's phase is this one."""
-    return lambda found: found is not None and found.get("status", {}).get("phase") == phase
+    return lambda item: item is not None and item.get("status", {}).get("phase") == phase
 
 
 def reason_is(reason: str) -> Callable[[Json | None], bool]:
     """Whether a TrainingJob's reason is this one."""
-    return lambda found: found is not None and found.get("status", {}).get("reason") == reason
+    return lambda item: item is not None and item.get("status", {}).get("reason") == reason

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _measure_all(cluster: Cluster, chosen: list[Shape]) -> list[Figures]:
-    found: list[Figures] = []
+    results: list[Figures] = []
     there = 0
     for nodes, shapes in groupby(chosen, key=lambda shape: shape.nodes):
         print(f"creating {nodes - there} fake nodes", flush=True)
@@ -87,8 +87,8 @@ def _measure_all(cluster: Cluster, chosen: list[Shape]) -> list[Figures]:
         )
         there = nodes
         with tempfile.TemporaryDirectory() as folder:
-            found.append(asyncio.run(_measure(cluster, nodes, list(shapes), Path(folder))))
-    return found
+            results.append(asyncio.run(_measure(cluster, nodes, list(shapes), Path(folder))))
+    return results
 
 
 def _prepare(cluster: Cluster) -> None:
@@ -120,7 +120,7 @@ async def _measure(cluster: Cluster, nodes: int, shapes: list[Shape], folder: Pa
     operator = OperatorProcess(
         kubeconfig=cluster.kubeconfig, folder=folder, http_port=port, log_level="info"
     )
-    servers = {found.role: found.pid for found in find(cluster.folder)}
+    servers = {item.role: item.pid for item in find(cluster.folder)}
     async with (
         KubeClient(from_kubeconfig(cluster.kubeconfig), user_agent="bench") as client,
         load.watching(client) as bound,
@@ -200,24 +200,26 @@ async def _measure_shape(
 
 def _rows(chosen: list[Shape], figures: list[Figures]) -> list[Row]:
     rows: list[Row] = []
-    for found in figures:
-        limit = median(run.seconds for run in found.raw)
-        rows.append(Row(name=f"raw limit: {found.nodes} pods x {GPUS} GPUs", value=limit, unit="s"))
-        rows += _cpu_rows("raw limit", found.raw)
+    for figure in figures:
+        limit = median(run.seconds for run in figure.raw)
+        rows.append(
+            Row(name=f"raw limit: {figure.nodes} pods x {GPUS} GPUs", value=limit, unit="s")
+        )
+        rows += _cpu_rows("raw limit", figure.raw)
         for shape in chosen:
-            if shape.name in found.ours:
-                rows += _shape_rows(shape, found.ours[shape.name], limit=limit)
+            if shape.name in figure.ours:
+                rows += _shape_rows(shape, figure.ours[shape.name], limit=limit)
         rows += [
             Row(
-                name=f"writes per job besides its pods, {found.nodes} nodes",
-                value=found.writes_besides_pods,
+                name=f"writes per job besides its pods, {figure.nodes} nodes",
+                value=figure.writes_besides_pods,
                 unit="writes",
                 goal="<= 6",
-                met=found.writes_besides_pods <= 6,
+                met=figure.writes_besides_pods <= 6,
             ),
             Row(
-                name=f"operator resident memory, {found.nodes} nodes",
-                value=found.resident_mebibytes,
+                name=f"operator resident memory, {figure.nodes} nodes",
+                value=figure.resident_mebibytes,
                 unit="MiB",
             ),
         ]

@@ -184,8 +184,8 @@ async def submit_pods(client: KubeClient, pods: list[Json]) -> None:
 
 async def clear(client: KubeClient, bound: BoundPods) -> None:
     """Delete jobs and pods and wait until the pods are gone."""
-    found = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
-    jobs = [codec.custom_object(raw).name for raw in found]
+    result = await reads.list_all(client, TRAINING_JOBS, namespace=NAMESPACE)
+    jobs = [codec.custom_object(raw).name for raw in result]
     await _delete_all(client, TRAINING_JOBS, jobs, grace_seconds=None)
     await _delete_all(client, PODS, sorted(bound.names), grace_seconds=0)
     if bound.names:

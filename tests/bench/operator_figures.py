@@ -21,8 +21,8 @@ def writes_of_jobs(port: int) -> int:
             continue
         labels, _, value = line.rpartition(" ")
         writing = 'verb="create"' in labels or 'verb="patch"' in labels
-        others = ("leases", "trainingqueues", "gpupools")
-        if writing and not any(f'resource="{other}"' in labels for other in others):
+        rest = ("leases", "trainingqueues", "gpupools")
+        if writing and not any(f'resource="{other}"' in labels for other in rest):
             total += float(value)
     return int(total)
 

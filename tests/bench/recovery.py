@@ -145,8 +145,8 @@ async def _step_seconds(*, snapshot_every_steps: int | None) -> tuple[float, dic
 async def _figures(gang: Gang) -> dict[str, float]:
     """The trainer's own metrics, without their prefix."""
     _, body, _ = await gang.leader.call("GET", "/metrics")
-    found = re.findall(r"^drumline_trainer_(\w+) (\S+)$", body.decode(), re.MULTILINE)
-    return {name: float(value) for name, value in found}
+    matches = re.findall(r"^drumline_trainer_(\w+) (\S+)$", body.decode(), re.MULTILINE)
+    return {name: float(value) for name, value in matches}
 
 
 @asynccontextmanager

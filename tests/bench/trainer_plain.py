@@ -125,8 +125,8 @@ def plain_adamw(
 def _decaying(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.dim() > 1 and "embedding" not in name]
-    others = [p for name, p in named if not (p.dim() > 1 and "embedding" not in name)]
-    return matrices, others
+    rest = [p for name, p in named if not (p.dim() > 1 and "embedding" not in name)]
+    return matrices, rest
 
 
 def sharded_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
@@ -220,9 +220,9 @@ def tensor_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
         plan |= {f"layers.{name}.{part}": style for part, style in layer.items()}
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     parallelize_module(model, mesh, plan)
-    matrices, others = _decaying(model)
-    cut = [p for p in others if isinstance(p, DTensor)]
-    uncut = [p for p in others if not isinstance(p, DTensor)]
+    matrices, vectors = _decaying(model)
+    cut = [p for p in vectors if isinstance(p, DTensor)]
+    uncut = [p for p in vectors if not isinstance(p, DTensor)]
     # torch's norms and fused updates do not take both kinds at once
     return _step(model, [matrices, cut, uncut], [True, False, False], config, around=loss_parallel)
 

@@ -105,7 +105,7 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
     parallel_model = assemble(config, world)
     initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
     slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
-    norms = [one for one in slices if "norm" in one.name]
+    norms = [each_slice for each_slice in slices if "norm" in each_slice.name]
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
     assert placement.checkpoint_folder is not None
@@ -114,15 +114,15 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
     def save(*, change: Sequence[TensorSlice] = slices) -> float:
         nonlocal step
         step += 1
-        for one in change:
-            one.tensor.add_(1.0)
+        for item in change:
+            item.tensor.add_(1.0)
         return _timed(lambda: checkpoints.save(step=step, slices=slices, trainer={}))
 
     def behind() -> float:
         nonlocal step
         step += 1
-        for one in slices:
-            one.tensor.add_(1.0)
+        for each_slice in slices:
+            each_slice.tensor.add_(1.0)
         dist.barrier()
         checkpoints.begin(step=step, slices=slices, trainer={})
         made = None

@@ -82,7 +82,7 @@ def _words(layout: str, ranks: int, text: Path) -> list[str]:
         f"parallelism.data_parallel={layout}",
         "model.tied_embeddings=false",
     ]
-    return ["--ranks", str(ranks), *(word for one in settings for word in ("--set", one))]
+    return ["--ranks", str(ranks), *(word for setting in settings for word in ("--set", setting))]
 
 
 def _seconds(*command: str) -> float:

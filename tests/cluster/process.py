@@ -89,13 +89,13 @@ def spawn(
 
 def find(folder: Path) -> list[Process]:
     """The living processes that carry this cluster's mark."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             role = _role_in(entry / "environ", folder)
             if role is not None:
-                found.append(Process(role=role, pid=int(entry.name)))
-    return sorted(found, key=lambda process: (process.role, process.pid))
+                results.append(Process(role=role, pid=int(entry.name)))
+    return sorted(results, key=lambda process: (process.role, process.pid))
 
 
 def _role_in(environ: Path, folder: Path) -> str | None:

@@ -114,19 +114,19 @@ def watch(
     with _audience(cluster, names, racks=racks, screen=screen) as audience:
         kube = Kube(cluster.kubeconfig)
         while True:
-            found = {
+            results = {
                 job["metadata"]["name"]: job.get("status", {})
                 for job in kube.list("trainingjobs", NAMESPACE)
                 if job["metadata"]["name"] in names
             }
-            audience.look({name: found[name] for name in names if name in found})
+            audience.look({name: results[name] for name in names if name in results})
             for name in names:
-                if name not in found and name in audience.statuses:
+                if name not in results and name in audience.statuses:
                     raise ClusterError(f"the job {name} was deleted while it ran")
-            if len(found) == len(names) and all(
-                status.get("phase") in FINISHED for status in found.values()
+            if len(results) == len(names) and all(
+                status.get("phase") in FINISHED for status in results.values()
             ):
-                return found
+                return results
             if time.monotonic() - audience.last_news > _PATIENCE_SECONDS:
                 raise ClusterError(_stuck(audience))
             time.sleep(_POLL_SECONDS)

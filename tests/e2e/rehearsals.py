@@ -95,9 +95,9 @@ class Rehearsal:
         newest = [each for each in self.begun() if each.rank == rank][-1]
         for pod in self.site.pods(self.name):
             uid = pod["metadata"]["uid"]
-            found = inhabitants(self.site.cluster, uid).get(newest.pid)
-            if pod["spec"]["hostname"] == newest.pod and found is not None:
-                return uid, found
+            value = inhabitants(self.site.cluster, uid).get(newest.pid)
+            if pod["spec"]["hostname"] == newest.pod and value is not None:
+                return uid, value
         raise LookupError(f"rank {rank} runs in no pod of {self.name}")
 
     def written(self) -> list[tuple[int, str]]:
@@ -115,8 +115,10 @@ class Rehearsal:
 
     def commits(self) -> dict[int, float]:
         """Checkpoints that are on storage: step, and when its manifest was written."""
-        found = self.folder.glob("step-*/manifest.json")
-        return {int(each.parent.name.removeprefix("step-")): each.stat().st_mtime for each in found}
+        result = self.folder.glob("step-*/manifest.json")
+        return {
+            int(each.parent.name.removeprefix("step-")): each.stat().st_mtime for each in result
+        }
 
     @property
     def losses_file(self) -> Path:
@@ -174,9 +176,9 @@ class Rehearsal:
         def heard() -> str | None:
             for pod in self.site.pods(self.name):
                 lines = self.site.logs(pod["metadata"]["name"]).splitlines()
-                found = [line for line in lines if f'"event":"{event}"' in line]
-                if len(found) >= times:
-                    return json.loads(found[-1])["time"]
+                results = [line for line in lines if f'"event":"{event}"' in line]
+                if len(results) >= times:
+                    return json.loads(results[-1])["time"]
             return None
 
         return self._until(heard, what=event, seconds=seconds)
@@ -188,8 +190,8 @@ class Rehearsal:
 
     def generation(self) -> int:
         """The job's current membership."""
-        found = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
-        return found["status"]["generation"]
+        value = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
+        return value["status"]["generation"]
 
     def finish(self, *, seconds: float = 180) -> Json:
         """Wait for the job's success; returns its status."""

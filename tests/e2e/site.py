@@ -46,9 +46,9 @@ class Site:
 
     def wait(self, name: str, until: Any, *, seconds: float = 180) -> Json:
         """Wait for a job."""
-        found = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
-        assert found is not None
-        return found
+        result = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
+        assert result is not None
+        return result
 
     def finish(self, name: str, *, seconds: float = 180) -> Json:
         """Wait until a job succeeded; a failed one shows its message and its logs."""
@@ -61,8 +61,8 @@ class Site:
 
     def pods(self, name: str) -> list[Json]:
         """The pods of a job, by index."""
-        found = self.kube.list("pods", self.namespace, labels=f"drumline.dev/job={name}")
-        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["drumline.dev/index"]))
+        result = self.kube.list("pods", self.namespace, labels=f"drumline.dev/job={name}")
+        return sorted(result, key=lambda pod: int(pod["metadata"]["labels"]["drumline.dev/index"]))
 
     def nodes(self, name: str) -> list[str]:
         """Where its pods are, by index."""

@@ -53,32 +53,32 @@ class Story:
 def story(stage: Site) -> Story:
     """From node to node."""
     job = rehearse(stage, "driven", pace_seconds=0.2, every_steps=1000, **REHEARSED)
-    told = Story(job=job)
+    output = Story(job=job)
     job.reach(5)
     for name in PLAYED:
-        _announce(told, name, ANNOUNCERS[name])
-    _drain(told)
+        _announce(output, name, ANNOUNCERS[name])
+    _drain(output)
     job.hurry()
     job.finish()
-    return told
+    return output
 
 
-def _announce(told: Story, name: str, announcer: Announcer) -> None:
-    job = told.job
+def _announce(each_story: Story, name: str, announcer: Announcer) -> None:
+    job = each_story.job
     before, node = job.members(), _mortal_node(job)
     with Marker(job.site.cluster, node) as marker:
         announcer.play(marker)
-        told.moves[name] = _moved(job, before=before, node=node, announced_at=marker.now)
+        each_story.moves[name] = _moved(job, before=before, node=node, announced_at=marker.now)
 
 
-def _drain(told: Story) -> None:
+def _drain(each_story: Story) -> None:
     """The eviction API meets the disruption budget; kubectl asks again until the pod is gone."""
-    job, cluster = told.job, told.job.site.cluster
+    job, cluster = each_story.job, each_story.job.site.cluster
     before, node, now = job.members(), _mortal_node(job), time.time()
     options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
     try:
-        told.drained = kubectl(cluster, "drain", node, *options)
-        told.moves[DRAIN] = _moved(job, before=before, node=node, announced_at=now)
+        each_story.drained = kubectl(cluster, "drain", node, *options)
+        each_story.moves[DRAIN] = _moved(job, before=before, node=node, announced_at=now)
     finally:
         kubectl(cluster, "uncordon", node)
 
@@ -86,8 +86,8 @@ def _drain(told: Story) -> None:
 def _moved(job: Rehearsal, *, before: dict[int, Json], node: str, announced_at: float) -> Move:
     """Wait until no member is on the node and training goes on."""
 
-    def elsewhere(found: Json | None) -> bool:
-        status = (found or {})["status"]
+    def elsewhere(json: Json | None) -> bool:
+        status = (json or {})["status"]
         places = status["assignment"]
         names = [places.get("prefix", "") + rest for rest in places["nodes"]]
         return node not in names and status["phase"] == "Running" and not status.get("disruption")

@@ -46,12 +46,12 @@ def story(stage: Site) -> Story:
     pods = {"first": uids(job)}
 
     power_off(node, folder=stage.cluster.folder)
-    small = stage.wait(job.name, lambda found: runs_on(found, nodes=2))["status"]
+    small = stage.wait(job.name, lambda item: runs_on(item, nodes=2))["status"]
     job.goes_on()
     pods["small"] = uids(job)
 
     boot(node, folder=stage.cluster.folder)
-    large = stage.wait(job.name, lambda found: runs_on(found, nodes=3))["status"]
+    large = stage.wait(job.name, lambda item: runs_on(item, nodes=3))["status"]
     job.goes_on()
     pods["large"] = uids(job)
     job.hurry()
@@ -59,8 +59,8 @@ def story(stage: Site) -> Story:
     return Story(job=job, reference=reference, small=small, large=large, pods=pods)
 
 
-def runs_on(found: Json | None, *, nodes: int) -> bool:
-    status = (found or {}).get("status", {})
+def runs_on(json: Json | None, *, nodes: int) -> bool:
+    status = (json or {}).get("status", {})
     assignment = status.get("assignment") or {}
     return (
         status.get("phase") == "Running"
@@ -95,5 +95,5 @@ def test_every_sample_is_used_exactly_once(story: Story) -> None:
 
 def test_losses_stay_within_the_tolerance_of_the_undisturbed_run(story: Story) -> None:
     wanted = {step: float(loss) for step, loss in story.reference.written()}
-    found = {step: float(loss) for step, loss in story.job.written()}
-    assert found == pytest.approx(wanted, rel=TOLERANCE)
+    results = {step: float(loss) for step, loss in story.job.written()}
+    assert results == pytest.approx(wanted, rel=TOLERANCE)

@@ -54,8 +54,8 @@ def test_three_dimensions_train_what_sharded_weights_train(wide: Site) -> None:
     )
     wide.finish("sharded")
 
-    three, one = wide.losses("three"), wide.losses("one")
+    three, single = wide.losses("three"), wide.losses("one")
     assert sorted(three) == list(range(1, STEPS + 1))
-    assert three == pytest.approx(one, rel=1e-5)
+    assert three == pytest.approx(single, rel=1e-5)
     saved = wide.checkpoints / "three" / f"step-{STEPS:08d}" / "manifest.json"
     assert json.loads(saved.read_text())["world_size"] == 8

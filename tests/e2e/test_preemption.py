@@ -108,7 +108,7 @@ def giving_way(stage: Site, borrower: str) -> GivingWay:
     stage.submit("hasty", **CLAIM)
     noticed = until(job, is_disrupted)
     stage.kube.delete("trainingjobs", "hasty", stage.namespace)
-    until(job, lambda found: not is_disrupted(found))
+    until(job, lambda item: not is_disrupted(item))
     job.hear("notice_withdrawn")
     strike(stage.cluster, uid, rank.inner_pid, signal.SIGCONT)
     job.goes_on()
@@ -175,12 +175,12 @@ def until(job: Rehearsal, holds: Callable[[Json | None], bool]) -> Json:
     return job.site.wait(job.name, holds)["status"]
 
 
-def is_disrupted(found: Json | None) -> bool:
-    return (found or {}).get("status", {}).get("disruption") is not None
+def is_disrupted(json: Json | None) -> bool:
+    return (json or {}).get("status", {}).get("disruption") is not None
 
 
-def has_checkpoint(found: Json | None) -> bool:
-    return (found or {}).get("status", {}).get("checkpoint") is not None
+def has_checkpoint(json: Json | None) -> bool:
+    return (json or {}).get("status", {}).get("checkpoint") is not None
 
 
 def condition(status: Json, kind: str) -> Any:

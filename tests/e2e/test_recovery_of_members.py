@@ -62,66 +62,66 @@ class Story:
 def story(stage: Site) -> Story:
     """The job's life with every loss in it."""
     job = rehearse(stage, "moving", pace_seconds=0.15, **REHEARSED)
-    told = Story(job=job)
+    output = Story(job=job)
     job.reach(5)
-    _lose_agent(told)
-    _lose_deleted_pod(told)
-    _lose_evicted_pod(told)
-    _have_a_zombie(told)
-    _lose_power(told)
-    _lose_cable(told)
+    _lose_agent(output)
+    _lose_deleted_pod(output)
+    _lose_evicted_pod(output)
+    _have_a_zombie(output)
+    _lose_power(output)
+    _lose_cable(output)
     job.hurry()
-    told.status = job.finish()
-    return told
+    output.status = job.finish()
+    return output
 
 
-def _lose_agent(told: Story) -> None:
+def _lose_agent(each_story: Story) -> None:
     def kill_it(pod: Json) -> None:
-        strike(told.job.site.cluster, pod["metadata"]["uid"], 1, signal.SIGKILL)
+        strike(each_story.job.site.cluster, pod["metadata"]["uid"], 1, signal.SIGKILL)
 
-    _lose(told, "agent killed", 1, kill_it)
+    _lose(each_story, "agent killed", 1, kill_it)
 
 
-def _lose_deleted_pod(told: Story) -> None:
-    site = told.job.site
+def _lose_deleted_pod(each_story: Story) -> None:
+    site = each_story.job.site
     _lose(
-        told,
+        each_story,
         "pod deleted",
         0,
         lambda pod: site.kube.delete("pods", pod["metadata"]["name"], site.namespace),
     )
 
 
-def _lose_evicted_pod(told: Story) -> None:
-    site = told.job.site
+def _lose_evicted_pod(each_story: Story) -> None:
+    site = each_story.job.site
 
     def evict(pod: Json) -> None:
         name = pod["metadata"]["name"]
         try:
             site.kube.evict(name, site.namespace)
         except ApiStatusError as error:
-            told.refusals += error.code == 429
+            each_story.refusals += error.code == 429
         for budget in site.kube.list("poddisruptionbudgets", site.namespace):
             site.kube.delete("poddisruptionbudgets", budget["metadata"]["name"], site.namespace)
         site.kube.evict(name, site.namespace)
 
-    _lose(told, "pod evicted", 1, evict)
+    _lose(each_story, "pod evicted", 1, evict)
 
 
-def _have_a_zombie(told: Story) -> None:
+def _have_a_zombie(each_story: Story) -> None:
     """For longer than a silent member is waited for."""
-    job = told.job
+    job = each_story.job
     _, node = _member_on_a_mortal_node(job)
     generation, first = job.generation(), job.last_step()
     with zombie(job.site.cluster, node):
         time.sleep(8)
-        told.zombie_steps = job.last_step() - first
-    told.zombie_generations = (generation, job.generation())
+        each_story.zombie_steps = job.last_step() - first
+    each_story.zombie_generations = (generation, job.generation())
 
 
-def _lose_power(told: Story) -> None:
+def _lose_power(each_story: Story) -> None:
     """The operator is away for the first ten seconds of it."""
-    job, cluster = told.job, told.job.site.cluster
+    job, cluster = each_story.job, each_story.job.site.cluster
     index, node = _member_on_a_mortal_node(job)
 
     def cut(_: Json) -> None:
@@ -129,35 +129,35 @@ def _lose_power(told: Story) -> None:
             power_off(node, folder=cluster.folder)
             time.sleep(10)
 
-    lost = _lose(told, "node without power", index, cut)
+    lost = _lose(each_story, "node without power", index, cut)
     name = lost.before[index]["metadata"]["name"]
-    told.dead_pod = job.site.kube.get("pods", name, job.site.namespace)
-    told.readiness.append(_wait_until_lost(job.site, node))
+    each_story.dead_pod = job.site.kube.get("pods", name, job.site.namespace)
+    each_story.readiness.append(_wait_until_lost(job.site, node))
     boot(node, folder=cluster.folder)
-    told.readiness.append(_wait_until_usable(job.site, node, without=name))
+    each_story.readiness.append(_wait_until_usable(job.site, node, without=name))
 
 
-def _lose_cable(told: Story) -> None:
-    job, cluster = told.job, told.job.site.cluster
+def _lose_cable(each_story: Story) -> None:
+    job, cluster = each_story.job, each_story.job.site.cluster
     index, node = _member_on_a_mortal_node(job)
     fabric = str(cluster.netns)
     lost = _lose(
-        told, "cable pulled", index, lambda _: set_cable(node, fabric=fabric, plugged=False)
+        each_story, "cable pulled", index, lambda _: set_cable(node, fabric=fabric, plugged=False)
     )
     set_cable(node, fabric=fabric, plugged=True)
     _wait_until_usable(job.site, node, without=lost.before[index]["metadata"]["name"])
 
 
-def _lose(told: Story, what: str, index: int, act: Callable[[Json], None]) -> Loss:
+def _lose(each_story: Story, what: str, index: int, act: Callable[[Json], None]) -> Loss:
     """Let something happen to a member's pod; return once training goes on without it."""
-    job, site = told.job, told.job.site
+    job, site = each_story.job, each_story.job.site
     before, generation = job.members(), job.generation()
     act(before[index])
-    site.wait(job.name, lambda found: (found or {})["status"]["generation"] > generation)
-    site.wait(job.name, lambda found: (found or {})["status"]["phase"] == "Running")
+    site.wait(job.name, lambda item: (item or {})["status"]["generation"] > generation)
+    site.wait(job.name, lambda item: (item or {})["status"]["phase"] == "Running")
     job.goes_on()
     loss = Loss(index=index, generation=job.generation(), before=before, after=job.members())
-    told.losses[what] = loss
+    each_story.losses[what] = loss
     return loss
 
 
@@ -173,7 +173,7 @@ def _member_on_a_mortal_node(job: Rehearsal) -> tuple[int, NodeInfo]:
 def _wait_until_lost(site: Site, node: NodeInfo) -> str:
     """Kubernetes believes no more that the node lives; returns its readiness."""
     lost = site.kube.wait(
-        "nodes", node.name, None, lambda found: found is not None and _ready(found) != "True"
+        "nodes", node.name, None, lambda item: item is not None and _ready(item) != "True"
     )
     assert lost is not None
     return _ready(lost)
@@ -182,18 +182,18 @@ def _wait_until_lost(site: Site, node: NodeInfo) -> str:
 def _wait_until_usable(site: Site, node: NodeInfo, *, without: str) -> str:
     """The node is back with its GPUs, and the pod it lost is gone; returns its readiness."""
     site.kube.wait("pods", without, site.namespace, lambda pod: pod is None)
-    found = site.kube.wait(
+    result = site.kube.wait(
         "nodes",
         node.name,
         None,
-        lambda found: (
-            found is not None
-            and _ready(found) == "True"
-            and found["status"]["allocatable"].get("nvidia.com/gpu") == str(node.gpus)
+        lambda item: (
+            item is not None
+            and _ready(item) == "True"
+            and item["status"]["allocatable"].get("nvidia.com/gpu") == str(node.gpus)
         ),
     )
-    assert found is not None
-    return _ready(found)
+    assert result is not None
+    return _ready(result)
 
 
 def _ready(node: Json) -> str:

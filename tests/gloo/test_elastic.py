@@ -72,10 +72,10 @@ def test_four_two_and_four_ranks_use_every_sample_once(gangs: GangStarter, tmp_p
     folder = tmp_path / "changing"
     used: Counter[tuple[int, int]] = Counter()
     for world_size, last_step in ((4, 3), (2, 7), (4, STEPS)):
-        told = gangs.run(
+        completed = gangs.run(
             train_to, config, last_step, world_size=world_size, checkpoint_folder=folder
         )
-        used.update(tuple(pair) for line in told for pair in json.loads(line))
+        used.update(tuple(pair) for line in completed for pair in json.loads(line))
     assert used == Counter((n // 8, n) for n in range(8 * STEPS))
     losses = read_losses(folder / "metrics.jsonl")
     assert list(losses) == list(range(1, STEPS + 1))

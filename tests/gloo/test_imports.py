@@ -38,8 +38,8 @@ def train_and_look(placement: Placement, *, layout: str, folder: str) -> int:
         }
     )
     code = rank_main(config, placement=placement)
-    found = [name for name in HEAVY if name in sys.modules]
-    Path(folder, f"{layout}-{placement.rank}.json").write_text(json.dumps(found))
+    results = [name for name in HEAVY if name in sys.modules]
+    Path(folder, f"{layout}-{placement.rank}.json").write_text(json.dumps(results))
     return code
 
 
@@ -61,8 +61,8 @@ def test_ddp_and_tensor_parallel_runs_do_without_torchs_compiler_and_wrappers(
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         check=True,
     )
-    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert found == {f"{layout}-{rank}": [] for layout in ("ddp", "tp") for rank in (0, 1)}
+    results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert results == {f"{layout}-{rank}": [] for layout in ("ddp", "tp") for rank in (0, 1)}
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_an_interrupt_ends_all_ranks_and_says_so_in_one_line(tmp_path: Path) -> 
 
 def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path, checkpoint={"asynchronous": False})  # so each moment is certain
-    told = gangs.run(
+    completed = gangs.run(
         train_rank,
         config,
         None,
@@ -127,7 +127,7 @@ def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> 
         checkpoint_folder=tmp_path / "checkpoints",
     )
     losses = read_losses(tmp_path / "checkpoints" / "metrics.jsonl")
-    for rank, lines in enumerate(told):
+    for rank, lines in enumerate(completed):
         beats = [Heartbeat.from_json(line) for line in lines if line.startswith("{")]
         assert {(b.generation, b.attempt, b.rank) for b in beats} == {(3, 1, rank)}
         steps = [Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
@@ -145,4 +145,6 @@ def test_heartbeats_tell_the_whole_story(gangs: GangStarter, tmp_path: Path) -> 
         assert len(final.checkpoint_digest) == 64
         assert None not in (final.tokens_per_second, final.step_seconds, final.checkpoint_seconds)
         assert final.mfu is None  # no figure for this device
-    assert len([line for line in told[1] if not line.startswith("{")]) == 0  # rank 0 alone speaks
+    assert (
+        len([line for line in completed[1] if not line.startswith("{")]) == 0
+    )  # rank 0 alone speaks

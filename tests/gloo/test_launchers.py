@@ -89,9 +89,9 @@ def test_ranks_that_were_told_different_things_do_not_train(
     codes = two_ranks(gangs, tmp_path, [arguments, [*arguments, "--set", "seed=9"]])
     assert codes == [ExitCode.CONFIG] * 2
     for rank in range(2):
-        told = (tmp_path / f"errors-{rank}").read_text()
-        assert "rank 1 has configuration=" in told
-        assert " and rank 0 has configuration=" in told
+        output = (tmp_path / f"errors-{rank}").read_text()
+        assert "rank 1 has configuration=" in output
+        assert " and rank 0 has configuration=" in output
 
 
 def test_rank_0_says_where_it_cannot_listen(gangs: GangStarter, tmp_path: Path) -> None:

@@ -43,17 +43,17 @@ def gradients(placement: Placement, pipe: Connection, config: TrainerConfig) -> 
     loss = forward_backward(
         parallel_model, iter([share.load(0)]), device=world.device, reporter=reporter
     )
-    found = parallel_model.gradients()
+    result = parallel_model.gradients()
     totals = clip_gradients(
         parallel_model.slices,
-        found,
+        result,
         loss=loss,
         world=world,
         max_norm=config.optimizer.max_gradient_norm,
     )
     parts = [
         (part.name, part.box, gradient.numpy())
-        for part, gradient in zip(parallel_model.slices, found, strict=True)
+        for part, gradient in zip(parallel_model.slices, result, strict=True)
     ]
     pipe.send((totals.loss, totals.gradient_norm, parts))
     dist.destroy_process_group()

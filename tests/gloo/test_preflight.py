@@ -69,21 +69,21 @@ def test_ranks_that_are_alike_go_on(gangs: GangStarter) -> None:
 def test_a_difference_fails_every_rank_with_one_sentence(
     odd: dict[int, dict[str, str]], sentence: str, gangs: GangStarter
 ) -> None:
-    told = gangs.run(compare, odd, 3, world_size=3)
-    assert told == [f"ConfigError: {sentence}; set it the same on all ranks"] * 3
+    completed = gangs.run(compare, odd, 3, world_size=3)
+    assert completed == [f"ConfigError: {sentence}; set it the same on all ranks"] * 3
 
 
 def test_who_does_not_come_is_named(gangs: GangStarter) -> None:
-    told = gangs.run(compare, {}, 2, world_size=4)
-    assert told[:2] == [
+    completed = gangs.run(compare, {}, 2, world_size=4)
+    assert completed[:2] == [
         f"DistStoreError: rank {rank} waited in vain for rank 2, 3 of 4" for rank in (0, 1)
     ]
 
 
 def test_a_difference_is_told_even_where_a_rank_is_missing(gangs: GangStarter) -> None:
-    told = gangs.run(compare, {1: {"torch": "2.11.0"}}, 2, world_size=3)
+    completed = gangs.run(compare, {1: {"torch": "2.11.0"}}, 2, world_size=3)
     sentence = "rank 1 has torch=2.11.0 and rank 0 has torch=2.15.0"
-    assert {each.partition(";")[0] for each in told[:2]} <= {f"ConfigError: {sentence}"}
+    assert {each.partition(";")[0] for each in completed[:2]} <= {f"ConfigError: {sentence}"}
 
 
 def test_wrong_groups_fail_every_rank(gangs: GangStarter) -> None:

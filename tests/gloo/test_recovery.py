@@ -176,8 +176,8 @@ def test_a_rank_that_waits_for_a_store_leaves_when_told(
         gang.start([Fault(rank=1, step=6, phase=Phase.BACKWARD, kind="SIGKILL")])
         dead = gang.park()
         gang.attempt += 1
-        nobody = replace(gang.placement(0), store_port=1)
-        gang.ranks[0].tell(Resume(placement=nobody))
+        unreachable = replace(gang.placement(0), store_port=1)
+        gang.ranks[0].tell(Resume(placement=unreachable))
         gang.ranks[0].tell(Interrupt(generation=1, attempt=1))
         gang.ranks[0].hear(lambda word: isinstance(word, Quiesced) and word.attempt == 1)
         gang.resume(dead, restore=gang.common_snapshot())

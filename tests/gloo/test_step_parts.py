@@ -62,7 +62,9 @@ def config_of(text: Path, name: str, parallelism: Mapping[str, Any]) -> TrainerC
 
 
 @pytest.fixture(scope="module")
-def told(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def metrics_of(
+    gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[Any]]:
     """By layout, of each rank."""
     text = tmp_path_factory.mktemp("parts")
     configs = [config_of(text, name, asked) for name, (asked, _) in LAYOUTS.items()]
@@ -71,16 +73,18 @@ def told(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_what_a_step_waits_for_is_told_apart(name: str, told: dict[str, list[Any]]) -> None:
-    for parts, _ in told[name]:
+def test_what_a_step_waits_for_is_told_apart(name: str, metrics_of: dict[str, list[Any]]) -> None:
+    for parts, _ in metrics_of[name]:
         assert parts.keys() == PHASES | LAYOUTS[name][1], json.dumps(parts)
         assert all(seconds >= 0 for seconds in parts.values())
         assert parts["forward"] > 0 < parts["backward"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_memory_is_told_apart_by_what_it_is_for(name: str, told: dict[str, list[Any]]) -> None:
-    for _, memory in told[name]:
+def test_memory_is_told_apart_by_what_it_is_for(
+    name: str, metrics_of: dict[str, list[Any]]
+) -> None:
+    for _, memory in metrics_of[name]:
         assert memory["optimizer"] > 0
         assert memory["gradients"] > 0
         assert memory["weights"] > 0

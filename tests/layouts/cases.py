@@ -91,15 +91,15 @@ class Case:
     @property
     def parallelism(self) -> dict[str, Any]:
         """How its ranks share the work."""
-        told: dict[str, Any] = {
+        output: dict[str, Any] = {
             **DATA[self.data][0],
             "tensor": self.tensor,
             "context": self.context,
             "expert": self.expert,
         }
         if self.pipeline != NO_PIPELINE:
-            told |= {"pipeline": 2, "schedule": self.pipeline}
-        return told
+            output |= {"pipeline": 2, "schedule": self.pipeline}
+        return output
 
     @property
     def layout(self) -> Layout:
@@ -139,12 +139,12 @@ class Case:
         memory: dict[str, Any] = {"recompute": self.recompute}
         if self.recompute == "blocks":
             memory["recompute_every"] = 2
-        told = {
+        output = {
             "parallelism": self.parallelism,
             "memory": memory,
             "micro_batch_size": max(1, share // self.micro_batches),
         }
-        raw = merge(plain(self.model, layers=self.layers), told)
+        raw = merge(plain(self.model, layers=self.layers), output)
         return TrainerConfig.from_dict(merge(raw, changes))
 
 
@@ -205,7 +205,7 @@ def all_pairs(cases: Sequence[Case], *, seed: int, at_least: int) -> list[Case]:
 def pairs(case: Case) -> frozenset[tuple[str, Any, str, Any]]:
     """Every two settings of a case."""
     settings = zip((field.name for field in fields(case)), astuple(case), strict=True)
-    return frozenset((*one, *other) for one, other in itertools.combinations(settings, 2))
+    return frozenset((*item, *other) for item, other in itertools.combinations(settings, 2))
 
 
 def _fits(case: Case) -> bool:

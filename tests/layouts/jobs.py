@@ -54,10 +54,10 @@ def train_with_overflow(placement: Placement, config: TrainerConfig, step: int) 
     gradients = ParallelModel.gradients
 
     def overflow(parallel_model: ParallelModel) -> list[Tensor]:
-        found = gradients(parallel_model)
+        result = gradients(parallel_model)
         if next(steps) == step and placement.rank == placement.world_size - 1:
-            found[0].view(-1)[0] = math.inf
-        return found
+            result[0].view(-1)[0] = math.inf
+        return result
 
     with patch.object(ParallelModel, "gradients", overflow):
         run_rank(config=config, placement=placement, write=_silent)

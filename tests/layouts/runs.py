@@ -89,9 +89,9 @@ def failings(got: Outcome, expected: Outcome) -> list[str]:
     """What differs from the one process by more than rounding."""
     loss = got.loss_error(expected)
     weight, name = got.weight_error(expected)
-    told: list[str] = []
+    output: list[str] = []
     if not loss <= LOSS_TOLERANCE:
-        told.append(f"loss off by {loss:.1e}")
+        output.append(f"loss off by {loss:.1e}")
     if not weight <= WEIGHT_TOLERANCE:
-        told.append(f"{name} off by {weight:.1e}")
-    return told
+        output.append(f"{name} off by {weight:.1e}")
+    return output

@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_without_offload(runs: Runs, name: str, tmp_path: Path) -> None:
-    one, settings, memory = CASES[name]
+    case, settings, memory = CASES[name]
     files = tmp_path / "files"
     files.mkdir()
     raw = merge(
@@ -59,12 +59,12 @@ def test_bits_are_those_without_offload(runs: Runs, name: str, tmp_path: Path) -
         {"steps": STEPS, "checkpoint": {"every_steps": STEPS // 2}, "log_every_steps": STEPS},
     )
     memory = {"memory": {**memory, "offload_folder": str(files)}}
-    plain = one.config(**raw)
-    away = one.config(**merge(raw, memory))
+    plain = case.config(**raw)
+    away = case.config(**merge(raw, memory))
     assert away.memory.offload_folder
     folders = [tmp_path / which for which in ("plain", "away", "mixed")]
-    runs.pool.run(train, plain, ranks=one.ranks, checkpoint_folder=folders[0])
-    runs.pool.run(train_in_small_parts, away, ranks=one.ranks, checkpoint_folder=folders[1])
+    runs.pool.run(train, plain, ranks=case.ranks, checkpoint_folder=folders[0])
+    runs.pool.run(train_in_small_parts, away, ranks=case.ranks, checkpoint_folder=folders[1])
     half, last = f"step-{STEPS // 2:08d}", f"step-{STEPS:08d}"
     expected = whole_tensors(folders[0] / last)
     assert same_bits(whole_tensors(folders[1] / last), expected)
@@ -72,5 +72,5 @@ def test_bits_are_those_without_offload(runs: Runs, name: str, tmp_path: Path) -
     # the second half is trained away from what was trained here
     (folders[2]).mkdir()
     (folders[0] / half).rename(folders[2] / half)
-    runs.pool.run(train_in_small_parts, away, ranks=one.ranks, checkpoint_folder=folders[2])
+    runs.pool.run(train_in_small_parts, away, ranks=case.ranks, checkpoint_folder=folders[2])
     assert same_bits(whole_tensors(folders[2] / last), expected)

@@ -104,7 +104,7 @@ async def _soak(minutes: float, *, seed: int) -> int:
         for between in SOAK_RATES
     ]
     publish_soaks(soaks)
-    return 0 if all(one.healthy for one in soaks) else 1
+    return 0 if all(each_soak.healthy for each_soak in soaks) else 1
 
 
 async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
@@ -130,8 +130,8 @@ async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
 
 def _tell(result: Result, *, number: int, of: int) -> None:
     recovery = result.recovery_seconds
-    told = "" if recovery is None else f"{recovery:.2f} s, {result.steps_lost} lost {result.tier}"
-    print(f"{number}/{of}  {result.verdict:5}  {result.cell.name}  {told}", flush=True)
+    output = "" if recovery is None else f"{recovery:.2f} s, {result.steps_lost} lost {result.tier}"
+    print(f"{number}/{of}  {result.verdict:5}  {result.cell.name}  {output}", flush=True)
     for failing in result.failings:
         print(f"        {failing}", flush=True)
 

@@ -211,7 +211,9 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
     expected = _class_of(cell)
     if incident.fault_class is not expected:
         yield f"the ledger says {incident.fault_class}, not {expected}: {incident.cause}"
-    also = {str(each) for one in seen.incidents for each in one.also if each is not expected}
+    also = {
+        str(each) for incident in seen.incidents for each in incident.also if each is not expected
+    }
     if also and not any(strike.name == OPENING for strike in strikes_of(cell)):
         yield f"the ledger charges {', '.join(sorted(also))} too: {incident.cause}"
     blamed = (
@@ -223,7 +225,7 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
         yield f"the ledger blames rank {incident.culprit_rank} of pod {incident.culprit_index}"
     lost = seen.diary.steps_lost(mark) or (0, 0)
     # a fault in a recovery ends with the same restore: the steps are those of the first
-    said = max(one.failed_step - one.restored_step for one in seen.incidents)
+    said = max(incident.failed_step - incident.restored_step for incident in seen.incidents)
     # who is stopped, or kept from speaking, may have finished a step that nobody was told of
     untold = 1 if cell.fault in (Fault.STOPPED, Fault.SPINNING) else 0
     if not lost[0] - untold <= said <= lost[1]:
@@ -277,7 +279,11 @@ def _incident_of(seen: Observation) -> Incident | None:
     """The one of the main fault: the last, as nothing else happens after it."""
     if seen.mark is None:
         return None
-    after = [one for one in seen.incidents if (one.generation, one.attempt) > seen.mark.membership]
+    after = [
+        incident
+        for incident in seen.incidents
+        if (incident.generation, incident.attempt) > seen.mark.membership
+    ]
     return after[-1] if after else None
 
 

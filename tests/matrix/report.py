@@ -95,9 +95,9 @@ def _page(results: Sequence[Result], run: Run) -> Iterator[str]:
     yield "# Kill matrix\n"
     yield INTRODUCTION.format(command=COMMAND, steps=run.steps)
     totals = counts(results)
-    told = f"**{len(results)} of {run.cells} cells: {totals['green']} green, {totals['red']} red"
-    told += f", {totals['not run']} not run**" if totals["not run"] else "**"
-    yield f"{told}, in {run.seconds / 60:.0f} min. {run.date}, {machine()}.\n"
+    output = f"**{len(results)} of {run.cells} cells: {totals['green']} green, {totals['red']} red"
+    output += f", {totals['not run']} not run**" if totals["not run"] else "**"
+    yield f"{output}, in {run.seconds / 60:.0f} min. {run.date}, {machine()}.\n"
     yield from _summary(results)
     yield from _table(results)
     yield from _exceptions(results)
@@ -176,14 +176,14 @@ def _table(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _sign(result: Result) -> str:
-    who = ROLE_SIGNS[result.cell.role]
+    role = ROLE_SIGNS[result.cell.role]
     if result.verdict is not Verdict.GREEN:
-        return f"{who} **{'✗' if result.verdict is Verdict.RED else 'not run'}**"
+        return f"{role} **{'✗' if result.verdict is Verdict.RED else 'not run'}**"
     if result.cell.fault in _FAILS:
-        return f"{who} fails"
+        return f"{role} fails"
     if result.recovery_seconds is None:
-        return f"{who} ends"
-    return f"{who} {result.recovery_seconds:.2f} ({result.steps_lost})"
+        return f"{role} ends"
+    return f"{role} {result.recovery_seconds:.2f} ({result.steps_lost})"
 
 
 def _exceptions(results: Sequence[Result]) -> Iterator[str]:

@@ -80,5 +80,5 @@ async def result_of(
 def _keep(result: Result, seen: Observation, *, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     name = "-".join("".join(c if c.isalnum() else " " for c in result.cell.name).split())
-    told = [*result.failings, "", seen.output, "", *map(str, seen.diary.lines)]
-    (folder / f"{name}.log").write_text("\n".join(told))
+    output = [*result.failings, "", seen.output, "", *map(str, seen.diary.lines)]
+    (folder / f"{name}.log").write_text("\n".join(output))

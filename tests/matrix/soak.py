@@ -94,8 +94,8 @@ async def soak(*, minutes: float, between_seconds: float, seed: int, starter: Wa
                 error = job.result().error or "it ended before its time"
             for task in (job, mischief):
                 task.cancel()
-            [_, told] = await asyncio.gather(job, mischief, return_exceptions=True)
-            faults = told if isinstance(told, int) else -1
+            [_, mischief_result] = await asyncio.gather(job, mischief, return_exceptions=True)
+            faults = mischief_result if isinstance(mischief_result, int) else -1
         diary = Diary.read(folder)
         return Soak(
             mean_seconds_between_faults=between_seconds,
@@ -113,21 +113,21 @@ async def soak(*, minutes: float, between_seconds: float, seed: int, starter: Wa
 
 def publish(soaks: list[Soak]) -> None:
     """Print them and write them down."""
-    for one in soaks:
+    for run in soaks:
         print(
-            f"a fault every {one.mean_seconds_between_faults:.0f} s for {one.minutes:.0f} min:"
-            f" {one.faults} faults, {one.steps} steps, {one.committed_share:.1%} of those trained"
-            f" count, {one.time_share:.1%} of the time;"
-            f" {len(one.differing)} steps differ {one.error}"
+            f"a fault every {run.mean_seconds_between_faults:.0f} s for {run.minutes:.0f} min:"
+            f" {run.faults} faults, {run.steps} steps, {run.committed_share:.1%} of those trained"
+            f" count, {run.time_share:.1%} of the time;"
+            f" {len(run.differing)} steps differ {run.error}"
         )
     FOLDER.mkdir(parents=True, exist_ok=True)
     entries = [
         {
-            **asdict(one),
-            "committed_share": round(one.committed_share, 4),
-            "time_share": round(one.time_share, 4),
+            **asdict(run),
+            "committed_share": round(run.committed_share, 4),
+            "time_share": round(run.time_share, 4),
         }
-        for one in soaks
+        for run in soaks
     ]
     FILE.write_text(json.dumps({"machine": machine(), "soaks": entries}, indent=1) + "\n")
 

@@ -133,7 +133,7 @@ async def _perform(
         losses_file=_bytes_of(folder / "checkpoints" / LOSSES_FILE),
         weights=_weights(folder / "checkpoints" / f"step-{STEPS:08d}"),
         incidents=_incidents(gang),
-        output="\n".join(f"--- {one.pod_uid}\n{one.text}" for one in gang.band.agents),
+        output="\n".join(f"--- {agent.pod_uid}\n{agent.text}" for agent in gang.band.agents),
         seconds=time.monotonic() - started,
     )
 
@@ -179,13 +179,13 @@ def _circumstances(cell: Cell | None) -> dict[str, Any]:
 
 def _incidents(gang: Gang) -> tuple[Incident, ...]:
     """All agents log the same ones; the last word about each counts."""
-    found = {
+    results = {
         (incident.generation, incident.attempt): incident
         for agent in gang.band.agents
         for event in agent.events("incident")
         for incident in [Incident.parse(event["incident"])]
     }
-    return tuple(incident for _, incident in sorted(found.items()))
+    return tuple(incident for _, incident in sorted(results.items()))
 
 
 def _weights(folder: Path) -> dict[str, bytes] | None:

@@ -133,16 +133,16 @@ class Scene:
         if not name:
             return True
         with suppress(OSError, ValueError):
-            told = json.loads((self._folder / STRUCK / name).read_text())
-            return self._membership > tuple(told["membership"])
+            output = json.loads((self._folder / STRUCK / name).read_text())
+            return self._membership > tuple(output["membership"])
         return False
 
     def _mark(self, name: str) -> bool:
         """Whether this is the first time; writes down when it was, in one write."""
-        told = {"time": time.time(), "membership": self._membership, "step": self._step}
+        output = {"time": time.time(), "membership": self._membership, "step": self._step}
         marker = self._folder / STRUCK / name
         fresh = marker.with_name(f".{name}-{os.getpid()}")
-        fresh.write_text(json.dumps({**told, "rank": self._rank, "pid": os.getpid()}))
+        fresh.write_text(json.dumps({**output, "rank": self._rank, "pid": os.getpid()}))
         try:
             os.link(fresh, marker)
         except FileExistsError:

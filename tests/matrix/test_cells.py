@@ -79,5 +79,9 @@ def test_orders_survive_their_way_through_the_environment() -> None:
 
 def test_only_the_one_who_commits_can_fail_by_itself_at_a_commit() -> None:
     cell = Cell(fault=Fault.EXCEPTION, moment=Moment.COMMIT, role=Role.RANK_0)
-    at_commit = [one for one in CELLS if one.fault is cell.fault and one.moment is cell.moment]
+    at_commit = [
+        each_cell
+        for each_cell in CELLS
+        if each_cell.fault is cell.fault and each_cell.moment is cell.moment
+    ]
     assert at_commit == [cell]

@@ -27,8 +27,8 @@ LOSSES_FILE = b"".join(b'{"step": %d, "loss": %d.5}\n' % (s, s) for s in range(1
 
 def lines(rank: int, *, steps: range, first_at: float, attempt: int, pid: int) -> list[Line]:
     """One rank in one attempt: where it begins, and its steps."""
-    who = {"rank": rank, "pid": pid, "membership": (1, attempt)}
-    begun = Line(entry=Entry.BEGINS, time=first_at - 0.5, step=steps.start - 1, **who)
+    common = {"rank": rank, "pid": pid, "membership": (1, attempt)}
+    begun = Line(entry=Entry.BEGINS, time=first_at - 0.5, step=steps.start - 1, **common)
     return [
         begun,
         *(
@@ -37,7 +37,7 @@ def lines(rank: int, *, steps: range, first_at: float, attempt: int, pid: int) -
                 time=first_at + step - steps.start,
                 step=step,
                 loss=(step + 0.5).hex(),
-                **who,
+                **common,
             )
             for step in steps
         ),
@@ -45,14 +45,14 @@ def lines(rank: int, *, steps: range, first_at: float, attempt: int, pid: int) -
 
 
 def undisturbed() -> Observation:
-    told = [
+    output = [
         line
         for rank in range(WORLD_SIZE)
         for line in lines(rank, steps=range(1, STEPS + 1), first_at=1, attempt=0, pid=100 + rank)
     ]
     return Observation(
         ending=FINISHED,
-        diary=Diary(lines=tuple(told)),
+        diary=Diary(lines=tuple(output)),
         mark=None,
         losses_file=LOSSES_FILE,
         weights={"w": b"\1"},
@@ -88,17 +88,17 @@ def incident(**changes: Any) -> Incident:
 
 def recovered(**changes: Any) -> Observation:
     """A cell as it should be: seven steps, a death, and on from the sixth."""
-    told = []
+    output = []
     for rank in range(WORLD_SIZE):
-        told += lines(rank, steps=range(1, 8), first_at=1, attempt=0, pid=100 + rank)
-        told += lines(
+        output += lines(rank, steps=range(1, 8), first_at=1, attempt=0, pid=100 + rank)
+        output += lines(
             rank,
             steps=range(RESTORED + 1, STEPS + 1),
             first_at=RECOVERED_AT,
             attempt=1,
             pid=200 if rank == HIT else 100 + rank,
         )
-    diary = Diary(lines=tuple(sorted(told, key=lambda line: line.time)))
+    diary = Diary(lines=tuple(sorted(output, key=lambda line: line.time)))
     whole = replace(
         undisturbed(),
         diary=diary,

@@ -78,7 +78,7 @@ def held(draw: st.DrawFn) -> Admitted:
 
 
 def named(values: st.SearchStrategy[object], by: str) -> st.SearchStrategy[object]:
-    return st.lists(values, max_size=3, unique_by=lambda one: getattr(one, by)).map(tuple)
+    return st.lists(values, max_size=3, unique_by=lambda item: getattr(item, by)).map(tuple)
 
 
 queues = st.builds(Queue, weight=st.floats(0.1, 1e6))
@@ -87,7 +87,9 @@ snapshots = st.builds(
     nodes=named(st.builds(Node), "name"),
     pools=named(st.builds(Pool), "name"),
     queues=named(queues, "name"),
-    admitted=st.lists(held(), max_size=2, unique_by=lambda one: one.gang.uid).map(tuple),
+    admitted=st.lists(held(), max_size=2, unique_by=lambda each_held: each_held.gang.uid).map(
+        tuple
+    ),
     history=st.dictionaries(st.text(), FINITE, max_size=2),
 )
 captures = st.builds(

@@ -41,7 +41,7 @@ def render(helm: Path) -> Render:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(done.stderr)
-        return [found for found in yaml.safe_load_all(done.stdout) if found]
+        return [item for item in yaml.safe_load_all(done.stdout) if item]
 
     return objects
 
@@ -52,8 +52,8 @@ def defaults(render: Render) -> list[Json]:
 
 
 def only(objects: list[Json], kind: str) -> Json:
-    (found,) = [found for found in objects if found["kind"] == kind]
-    return found
+    (matching,) = [each_object for each_object in objects if each_object["kind"] == kind]
+    return matching
 
 
 def pod_of(objects: list[Json]) -> Json:
@@ -73,7 +73,7 @@ def environment(objects: list[Json]) -> dict[str, str]:
 
 
 def test_every_kind_and_name(defaults: list[Json]) -> None:
-    names = sorted((found["kind"], found["metadata"]["name"]) for found in defaults)
+    names = sorted((default["kind"], default["metadata"]["name"]) for default in defaults)
     assert names == [
         ("ClusterRole", "drumline-edit"),
         ("ClusterRole", "drumline-operator"),
@@ -97,7 +97,7 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
 
 
 def test_namespaced_objects_are_in_the_releases_namespace(defaults: list[Json]) -> None:
-    assert {found["metadata"].get("namespace", NAMESPACE) for found in defaults} == {NAMESPACE}
+    assert {default["metadata"].get("namespace", NAMESPACE) for default in defaults} == {NAMESPACE}
 
 
 def test_the_deployment_tells_the_operator_what_it_would_assume(defaults: list[Json]) -> None:
@@ -179,7 +179,7 @@ def test_the_operators_pod_is_restricted(defaults: list[Json]) -> None:
 
 
 def test_the_longest_capture_has_room_in_the_pod(defaults: list[Json]) -> None:
-    volumes = {one["name"]: one for one in pod_of(defaults)["spec"]["volumes"]}
+    volumes = {item["name"]: item for item in pod_of(defaults)["spec"]["volumes"]}
     size, unit = volumes["tmp"]["emptyDir"]["sizeLimit"][:-2], 1 << 20
     assert int(size) * unit > MAX_BYTES
 
@@ -197,9 +197,9 @@ def test_probes_ask_what_the_operator_serves(defaults: list[Json]) -> None:
 
 
 def rules(objects: list[Json]) -> Iterator[Json]:
-    for found in objects:
-        if found["kind"] in {"ClusterRole", "Role"}:
-            yield from found["rules"]
+    for each_object in objects:
+        if each_object["kind"] in {"ClusterRole", "Role"}:
+            yield from each_object["rules"]
 
 
 def test_no_right_is_a_wildcard(defaults: list[Json]) -> None:
@@ -211,10 +211,10 @@ def test_no_right_is_a_wildcard(defaults: list[Json]) -> None:
 def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None:
     granted = {
         (resource, verb)
-        for found in defaults
-        if found["kind"] in {"ClusterRole", "Role"}
-        and found["metadata"]["name"] == "drumline-operator"
-        for rule in found["rules"]
+        for default in defaults
+        if default["kind"] in {"ClusterRole", "Role"}
+        and default["metadata"]["name"] == "drumline-operator"
+        for rule in default["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }
@@ -251,13 +251,13 @@ def test_only_the_operators_own_lease_can_be_read_or_taken(defaults: list[Json])
 
 def test_users_roles_are_aggregated(defaults: list[Json]) -> None:
     aggregated = {
-        found["metadata"]["name"]: {
+        default["metadata"]["name"]: {
             label.removeprefix("rbac.authorization.k8s.io/aggregate-to-")
-            for label in found["metadata"]["labels"]
+            for label in default["metadata"]["labels"]
             if label.startswith("rbac.authorization.k8s.io/")
         }
-        for found in defaults
-        if found["kind"] == "ClusterRole"
+        for default in defaults
+        if default["kind"] == "ClusterRole"
     }
     assert aggregated == {
         "drumline-operator": set(),
@@ -279,7 +279,7 @@ def test_the_signing_key_is_random_and_outlives_the_release(
 
 def test_a_secret_of_ones_own_is_mounted_instead(render: Render) -> None:
     objects = render(signingKey={"existingSecret": "mine"})
-    assert "Secret" not in {found["kind"] for found in objects}
+    assert "Secret" not in {each_object["kind"] for each_object in objects}
     volumes = pod_of(objects)["spec"]["volumes"]
     assert {
         "name": "signing-key",
@@ -292,28 +292,28 @@ def test_the_crds_are_those_of_the_models_and_are_kept(
 ) -> None:
     def crds(objects: list[Json]) -> dict[str, Json]:
         return {
-            found["spec"]["names"]["plural"]: found
-            for found in objects
-            if found["kind"] == "CustomResourceDefinition"
+            each_object["spec"]["names"]["plural"]: each_object
+            for each_object in objects
+            if each_object["kind"] == "CustomResourceDefinition"
         }
 
-    for plural, found in crds(defaults).items():
+    for plural, schema in crds(defaults).items():
         generated = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text())
-        assert found["spec"] == generated["spec"]
-        assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        assert schema["spec"] == generated["spec"]
+        assert schema["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert len(crds(defaults)) == 3
     unkept = crds(render(crds={"keep": False}))
-    assert all("annotations" not in found["metadata"] for found in unkept.values())
+    assert all("annotations" not in item["metadata"] for item in unkept.values())
     assert crds(render(crds={"install": False})) == {}
 
 
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
-    found = only(defaults, "PriorityClass")
-    assert (found["value"], found["preemptionPolicy"]) == (1_000_000_000, "Never")
+    result = only(defaults, "PriorityClass")
+    assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")
 
 
 def test_more_than_one_replica_brings_a_budget(render: Render, defaults: list[Json]) -> None:
-    assert "PodDisruptionBudget" not in {found["kind"] for found in defaults}
+    assert "PodDisruptionBudget" not in {default["kind"] for default in defaults}
     budget = only(render(replicas=2), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
     assert budget["spec"]["selector"] == only(defaults, "Deployment")["spec"]["selector"]
@@ -354,7 +354,7 @@ def test_everything_optional_can_be_left_out(render: Render) -> None:
         metrics={"service": False, "scrapeConfig": False},
         networkPolicy={"enabled": False},
     )
-    assert [found["kind"] for found in objects] == ["Deployment"]
+    assert [each_object["kind"] for each_object in objects] == ["Deployment"]
     assert pod_of(objects)["spec"]["serviceAccountName"] == "given"
 
 
@@ -438,7 +438,7 @@ def test_the_schema_knows_every_key_of_the_values_and_no_other() -> None:
 def test_a_job_s_user_is_who_sends_it_where_the_owner_wants_that(
     render: Render, defaults: list[Json]
 ) -> None:
-    kinds = {found["kind"] for found in defaults}
+    kinds = {default["kind"] for default in defaults}
     assert not {kind for kind in kinds if kind.startswith("ValidatingAdmission")}
     trusted = "system:serviceaccount:portal:submit"
     objects = render(userPolicy={"enabled": True, "trusted": [trusted]})

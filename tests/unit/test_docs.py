@@ -62,10 +62,10 @@ def page_id(page: Path) -> str:
 
 def code_blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a page; an indented block (in a list) loses its indent."""
-    found = re.findall(
+    matches = re.findall(
         rf"^( *)```{language}\n(.*?)^ *```$", page.read_text(), flags=re.MULTILINE | re.DOTALL
     )
-    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in found]
+    return [re.sub(rf"^{indent}", "", body, flags=re.MULTILINE) for indent, body in matches]
 
 
 def make_targets() -> set[str]:

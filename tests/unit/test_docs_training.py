@@ -41,11 +41,11 @@ MANIFESTS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 def of_command(words: str, *, preset: str | None = None) -> TrainerConfig:
     """The configuration that these options give."""
-    found = dict(re.findall(r"--(preset|ranks|nproc-per-node) (\S+)", words))
+    matches = dict(re.findall(r"--(preset|ranks|nproc-per-node) (\S+)", words))
     settings = re.findall(r"--set (\S+)", words)
     known = {"--set", "--preset", "--ranks", "--nproc-per-node", "--checkpoint-folder"}
     assert {word for word in shlex.split(words) if word.startswith("--")} <= known
-    return configured(None, preset=found.get("preset", preset), settings=settings)
+    return configured(None, preset=matches.get("preset", preset), settings=settings)
 
 
 def of_trainer(fragment: str) -> TrainerConfig:
@@ -92,8 +92,8 @@ def test_the_three_axes_are_the_example_that_is_named() -> None:
 @pytest.mark.parametrize(("ranks", "options", "sentence"), REFUSED)
 def test_what_is_refused_is_refused_in_these_words(ranks: str, options: str, sentence: str) -> None:
     config = of_command(options, preset="llama-8b")
-    found = violations(config, world_size=int(ranks or RANKS))
-    assert [objection.text for objection in found] == [sentence]
+    result = violations(config, world_size=int(ranks or RANKS))
+    assert [objection.text for objection in result] == [sentence]
 
 
 @pytest.mark.parametrize(

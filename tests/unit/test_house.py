@@ -35,8 +35,8 @@ def loaded_by(*modules: str) -> set[str]:
 
 
 def test_the_arrows_between_the_rooms_hold() -> None:
-    told = run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
-    assert "0 broken" in told
+    completed = run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+    assert "0 broken" in completed
 
 
 def test_the_standard_library_s_operator_stays_itself_from_the_root_of_the_repository() -> None:

@@ -18,8 +18,8 @@ from tests.bench.engine.shape import measure
 from tests.bench.report import Row, publish
 
 GROUPS: dict[str, Callable[[], list[Row]]] = {
-    "native": lambda: [measure(one) for one in native.shapes()],
-    "kai": lambda: [measure(one) for one in kai.shapes()],
+    "native": lambda: [measure(shape) for shape in native.shapes()],
+    "kai": lambda: [measure(shape) for shape in kai.shapes()],
     "steady": steady.rows,
     "growth": growth.rows,
     "virtual": virtual.rows,
@@ -40,8 +40,8 @@ def main() -> None:
         return
     if unknown := set(asked.groups) - set(GROUPS):
         parser.error(f"no group {min(unknown)}; known: {', '.join(GROUPS)}")
-    found = [row for name in asked.groups or GROUPS for row in _apart(name)]
-    publish("engine" if not asked.groups else f"engine_{'_'.join(asked.groups)}", found)
+    results = [row for name in asked.groups or GROUPS for row in _apart(name)]
+    publish("engine" if not asked.groups else f"engine_{'_'.join(asked.groups)}", results)
 
 
 def _apart(group: str) -> list[Row]:
@@ -49,13 +49,13 @@ def _apart(group: str) -> list[Row]:
     print(f"measuring {group}", flush=True)
     command = [sys.executable, "-m", "tests.bench.engine", "--alone", group]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: list[Row] = []
+    results: list[Row] = []
     for line in done.stdout.splitlines():
         if line.startswith(_MARK):
-            found = [Row(**one) for one in json.loads(line.removeprefix(_MARK))]
+            results = [Row(**load) for load in json.loads(line.removeprefix(_MARK))]
         else:
             print(line)
-    return found
+    return results
 
 
 if __name__ == "__main__":

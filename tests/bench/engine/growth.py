@@ -44,8 +44,8 @@ def rows() -> list[Row]:
 def _shapes(count: int) -> list[Gang]:
     """Gangs of which no two ask for the same, each of about four nodes of 8 GPUs."""
     return [
-        replace(one, per_pod=replace(pod(8), cpu_millis=8000 + i), required_level="rack")
-        for i, one in enumerate(gangs(count, pods=4))
+        replace(item, per_pod=replace(pod(8), cpu_millis=8000 + i), required_level="rack")
+        for i, item in enumerate(gangs(count, pods=4))
     ]
 
 

@@ -124,7 +124,7 @@ def sends_away(count: int) -> Callable[[Decisions], str]:
     """Whether so many running gangs have to go."""
 
     def problem(decisions: Decisions) -> str:
-        gone = sum(len(one.victims) for one in decisions.preemptions)
+        gone = sum(len(preemption.victims) for preemption in decisions.preemptions)
         return "" if gone == count else f"{gone} sent away, not {count}"
 
     return problem

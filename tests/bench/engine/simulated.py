@@ -33,22 +33,22 @@ def summaries() -> dict[str, Summary]:
     with (_EXAMPLE / "trace.csv").open() as lines:
         jobs = list(trace.read(lines, file="trace.csv"))
     coming = to_arrivals(jobs, cluster=setup.cluster, default_queue="", file="trace.csv")
-    found: dict[str, Summary] = {}
-    for one in compared_policies(setup):
+    results: dict[str, Summary] = {}
+    for policy in compared_policies(setup):
         recorder = ForecastRecorder(every_seconds=_FORECAST_SECONDS)
         outcome = simulate(
-            cluster=one.setup.cluster,
+            cluster=policy.setup.cluster,
             arrivals=coming,
-            policy=one.setup.policy,
-            execution=one.setup.execution,
-            recorder=recorder if one.name == CONFIGURED else None,
+            policy=policy.setup.policy,
+            execution=policy.setup.execution,
+            recorder=recorder if policy.name == CONFIGURED else None,
         )
-        found[one.name] = summary(outcome)
-    return found
+        results[policy.name] = summary(outcome)
+    return results
 
 
-def _compared(found: dict[str, Summary]) -> Iterator[Row]:
-    ours, best_effort, strict = found[CONFIGURED], found[BEST_EFFORT], found[STRICT]
+def _compared(item: dict[str, Summary]) -> Iterator[Row]:
+    ours, best_effort, strict = item[CONFIGURED], item[BEST_EFFORT], item[STRICT]
     waits = 100 * ours.mean_wait_seconds / best_effort.mean_wait_seconds
     largest = 100 * ours.largest_p95_wait_seconds / best_effort.largest_p95_wait_seconds
     points = 100 * (ours.utilisation - strict.utilisation)

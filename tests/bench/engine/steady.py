@@ -48,7 +48,7 @@ class Site:
         )
         self.snapshot = replace(with_running(empty(nodes=NODES), held), queues=queues)
         self.cache = CycleCache()
-        self.pending = [_varied(one, i) for i, one in enumerate(gangs(WAITING, pods=4))]
+        self.pending = [_varied(item, i) for i, item in enumerate(gangs(WAITING, pods=4))]
         self.arrived = WAITING
 
     def arrive(self) -> None:
@@ -68,7 +68,7 @@ class Site:
         held = self.snapshot.admitted
         gone = held[index % len(held)]
         self.snapshot = replace(
-            self.snapshot, admitted=tuple(one for one in held if one is not gone)
+            self.snapshot, admitted=tuple(item for item in held if item is not gone)
         )
         self._use(gone, sign=-1)
 
@@ -83,16 +83,20 @@ class Site:
         """Who was placed runs."""
         if not decisions.placed:
             return
-        gangs_by_uid = {one.uid: one for one in self.pending}
+        gangs_by_uid = {gang.uid: gang for gang in self.pending}
         started = [
-            Admitted(gang=gangs_by_uid[one.uid], pool=one.pool, assignment=one.assignment)
-            for one in decisions.placed
+            Admitted(
+                gang=gangs_by_uid[placement.uid],
+                pool=placement.pool,
+                assignment=placement.assignment,
+            )
+            for placement in decisions.placed
         ]
         self.snapshot = replace(self.snapshot, admitted=(*self.snapshot.admitted, *started))
-        for one in started:
-            self._use(one, sign=1)
-        gone = {one.uid for one in decisions.placed}
-        self.pending = [one for one in self.pending if one.uid not in gone]
+        for item in started:
+            self._use(item, sign=1)
+        gone = {gang.uid for gang in decisions.placed}
+        self.pending = [gang for gang in self.pending if gang.uid not in gone]
 
     def _use(self, held: Admitted, *, sign: int) -> None:
         nodes = list(self.snapshot.nodes)
@@ -103,11 +107,11 @@ class Site:
         self.snapshot = replace(self.snapshot, nodes=tuple(nodes))
 
 
-def _varied(one: Gang, i: int) -> Gang:
+def _varied(gang: Gang, i: int) -> Gang:
     """One of some shapes, in one of the queues; a third requires one rack."""
     shape = i % SHAPES
     return replace(
-        one,
+        gang,
         queue=f"team-{i * 7 % QUEUES:02}",
         nodes=1 + shape % 8,
         per_pod=pod(8 if shape % 3 else 4),

@@ -257,8 +257,8 @@ def burst() -> list[Arrival]:
 
 def rows() -> list[Row]:
     """The figures of all shapes."""
-    found = [row for name, shape in SHAPES.items() for row in _figures(name, shape)]
-    return [*found, *_burst_rows()]
+    results = [row for name, shape in SHAPES.items() for row in _figures(name, shape)]
+    return [*results, *_burst_rows()]
 
 
 def run(shape: Shape) -> tuple[Outcome, Stopwatch]:

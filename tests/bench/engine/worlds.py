@@ -86,9 +86,9 @@ def running(
 def with_running(snapshot: Snapshot, held: tuple[Admitted, ...]) -> Snapshot:
     """The snapshot in which these gangs run."""
     used: dict[str, Resources] = {}
-    for one in held:
-        for name in one.assignment:
-            used[name] = used.get(name, Resources()) + one.gang.per_pod
+    for each_held in held:
+        for name in each_held.assignment:
+            used[name] = used.get(name, Resources()) + each_held.gang.per_pod
     nodes = tuple(
         replace(node, used=used[node.name]) if node.name in used else node
         for node in snapshot.nodes

@@ -83,17 +83,17 @@ def run_rank(
             park("told to")
 
     def notice() -> SaveNotice:
-        while (found := control.notice) is None:
+        while (result := control.notice) is None:
             control.check()
             time.sleep(0.01)
-        return found
+        return result
 
     def save(step: int) -> SaveNotice:
-        found = notice()
+        result = notice()
         beat(step, checkpoint_step=step, checkpoint_digest="d")
-        heartbeat(NoticeSaved(notice=found.id, step=step, digest="d"))
-        control.clear_notice(found.id)
-        return found
+        heartbeat(NoticeSaved(notice=result.id, step=step, digest="d"))
+        control.clear_notice(result.id)
+        return result
 
     control.enter(placement.membership)
     script = json.loads(os.environ.get("SCRIPT", "{}"))

@@ -124,6 +124,6 @@ async def test_a_rank_that_dies_while_its_peers_join_again(gang: Gang, undisturb
     os.kill(during[1], signal.SIGKILL)
 
     incidents = [await gang.incident(), await gang.incident()]
-    assert [one["attempt"] for one in incidents] == [1, 2]
+    assert [incident["attempt"] for incident in incidents] == [1, 2]
     assert incidents[0]["first_step_at"] == incidents[1]["first_step_at"]
     assert await trained(gang) == undisturbed

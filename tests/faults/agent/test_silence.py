@@ -15,7 +15,7 @@ async def silent_at(agent: Agent) -> set[int]:
     status = await agent.status()
     while not status.silent:
         status = await agent.status(since=status.version)
-    return {one.index for one in status.silent}
+    return {item.index for item in status.silent}
 
 
 async def heard_again_at(agent: Agent) -> None:

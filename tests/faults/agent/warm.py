@@ -119,8 +119,8 @@ class _Handed:
         return _as_it_is, (DupFd(self._descriptor),)  # while a process starts: with its request
 
 
-def _as_it_is(one: Any) -> Any:
-    return one
+def _as_it_is(item: Any) -> Any:
+    return item
 
 
 @dataclass(kw_only=True)

@@ -83,7 +83,7 @@ def ring_error(case: Case, *, world: World) -> float:
     assert group is not None
     whole = drawn(case)
     mine = context_slices(48, size=world.size(Axis.CONTEXT), index=world.index(Axis.CONTEXT))
-    found = attended(
+    result = attended(
         lambda q, k, v: ring_attention(q, k, v, group=group, causal=case.causal),
         [tensor[:, :, mine] for tensor in whole],
     )
@@ -93,10 +93,10 @@ def ring_error(case: Case, *, world: World) -> float:
         ),
         [tensor.double() for tensor in whole],
     )
-    assert {tensor.dtype for tensor in found} == {case.dtype}
+    assert {tensor.dtype for tensor in result} == {case.dtype}
     return max(
         float((a - b[:, :, mine]).abs().max() / b.abs().max())
-        for a, b in zip(found, expected, strict=True)
+        for a, b in zip(result, expected, strict=True)
     )
 
 
@@ -169,7 +169,7 @@ def test_a_model_whose_sequences_are_shared_trains_as_in_one_process(
     ranks: list[tuple], alone: tuple[list[float], list[Tensor]]
 ) -> None:
     losses, weights = alone
-    for _, found, shared in ranks:
-        assert found == pytest.approx(losses, rel=1e-6)
+    for _, gathered, shared in ranks:
+        assert gathered == pytest.approx(losses, rel=1e-6)
         for a, b in zip(shared, weights, strict=True):
             assert float((torch.from_numpy(a) - b).norm() / b.norm()) < 1e-5

@@ -165,9 +165,9 @@ def test_copies_of_a_slice_are_counted_and_numbered(four_ranks: dict[str, Outcom
 def test_the_same_ranks_give_the_same_bits(four_ranks: dict[str, Outcomes]) -> None:
     before = dict(four_ranks["training"])
     for case, got in four_ranks["again"]:
-        for one, other in zip(before[case], got, strict=True):
-            assert (one.losses, one.norms) == (other.losses, other.norms)
-            for a, b in zip(one.held, other.held, strict=True):
+        for expected, other in zip(before[case], got, strict=True):
+            assert (expected.losses, expected.norms) == (other.losses, other.norms)
+            for a, b in zip(expected.held, other.held, strict=True):
                 assert a.weight.tobytes() == b.weight.tobytes()
                 assert a.gradient.tobytes() == b.gradient.tobytes()
 
@@ -177,7 +177,9 @@ def test_sums_start_while_backward_runs(four_ranks: dict[str, Outcomes]) -> None
         every = case.kind is ZERO2  # and others after the last micro-batch only
         for noted in got:
             passes = " ".join(noted).split("layer 2")[1:]  # each begins with the last layer
-            before_the_first_layer = ["sum" in one.split("layer 0")[0] for one in passes]
+            before_the_first_layer = [
+                "sum" in each_pass.split("layer 0")[0] for each_pass in passes
+            ]
             assert before_the_first_layer == [every] * (case.backwards - 1) + [True], case
 
 

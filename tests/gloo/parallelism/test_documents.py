@@ -139,8 +139,8 @@ def test_each_document_has_the_loss_and_gradients_that_it_has_alone(
     exact = config.precision is Precision.FP32
     loss, model = alone(config)
     close = pytest.approx(loss, rel=1e-6 if exact else 1e-2)
-    assert sum(found[name][0] for found in ranks) == close
-    parts = [part for found in ranks for part in found[name][1]]
+    assert sum(rank[name][0] for rank in ranks) == close
+    parts = [part for rank in ranks for part in rank[name][1]]
     whole = dict(model.named_parameters())
     assert {part for part, _, _ in parts} == whole.keys()
     for part, box, values in parts:

@@ -114,10 +114,10 @@ def mixture_errors(case: str, world: World, dtype: torch.dtype = torch.float32) 
     model = mixture(case).to(dtype)
     cuts = shared_out(model, world)
     mine = slice(world.rank, world.rank + 1)
-    found = passed(model, x[mine], grad[mine])
-    local = {name: found.pop(name) for name in ("out", "input")}
+    result = passed(model, x[mine], grad[mine])
+    local = {name: result.pop(name) for name in ("out", "input")}
     expected = {name: whole.pop(name)[mine] for name in ("out", "input")}
-    for name, tensor in summed(found, expert_names(model), world).items():
+    for name, tensor in summed(result, expert_names(model), world).items():
         local[name] = tensor
         expected[name] = whole[name]
         if name in cuts:
@@ -150,11 +150,11 @@ def trained(world: World, weights: dict[str, np.ndarray]) -> tuple[list[float], 
     positions = context_slices(20, size=world.layout.context, index=world.index(Axis.CONTEXT))
     losses = train(model, world=world, share=share, positions=torch.from_numpy(positions))
     errors = {}
-    for name, found in model.named_parameters():
+    for name, parameter in model.named_parameters():
         expected = torch.from_numpy(weights[name])
         if name in cuts:
             expected = expected[cuts[name].box.slices_within(_whole(cuts[name]))]
-        errors[name] = float((found.detach() - expected).norm() / expected.norm())
+        errors[name] = float((parameter.detach() - expected).norm() / expected.norm())
     return losses, errors
 
 
@@ -178,8 +178,8 @@ def _whole(cut: Cut) -> Box:
     return replace(cut.box, offsets=(0,) * len(cut.shape), shape=cut.shape)
 
 
-def _difference(found: Tensor, expected: Tensor) -> float:
-    return float((found - expected).abs().max() / expected.abs().max())
+def _difference(tensor: Tensor, expected: Tensor) -> float:
+    return float((tensor - expected).abs().max() / expected.abs().max())
 
 
 def work_with_experts(

@@ -25,7 +25,7 @@ COPIES = 3
 TIED = "embedding.weight"
 
 
-def one(name: str, rows: int) -> TensorSlice:
+def tensor_slice(name: str, rows: int) -> TensorSlice:
     shape = (rows, 8)
     return TensorSlice(
         name=name, shape=shape, box=Box(offsets=(0, 0), shape=shape), tensor=torch.zeros(shape)
@@ -52,8 +52,11 @@ def meet(slices: Sequence[TensorSlice], seed: int) -> Tensor:
 
 def meet_at_both_ends(placement: Placement, pipe: Connection) -> None:
     join(placement, device=CPU)
-    first = meet([one(TIED, 400), one("layers.0.w", 3)], placement.rank)
-    last = meet([one("layers.1.w", 900), one(TIED, 400), one("norm", 1)], placement.rank)
+    first = meet([tensor_slice(TIED, 400), tensor_slice("layers.0.w", 3)], placement.rank)
+    last = meet(
+        [tensor_slice("layers.1.w", 900), tensor_slice(TIED, 400), tensor_slice("norm", 1)],
+        placement.rank,
+    )
     pipe.send((bool(first.count_nonzero()), torch.equal(first, last)))
     dist.destroy_process_group()
 

@@ -37,22 +37,22 @@ def layout(
 
 def cases() -> list[Case]:
     """Fewest micro-batches and more, tied and not, copies and shards."""
-    found: list[Case] = []
+    results: list[Case] = []
     for schedule in Schedule:
-        for one in (layout(schedule, ranks=2), layout(schedule, ranks=4)):
-            least = min_micro_batches(one)
-            found.append(Case(layout=one, micro_batches=least, tied=True))
-            more = max(least, one.pipeline) + one.pipeline // 2
-            found.append(Case(layout=one, micro_batches=more))
+        for item in (layout(schedule, ranks=2), layout(schedule, ranks=4)):
+            least = min_micro_batches(item)
+            results.append(Case(layout=item, micro_batches=least, tied=True))
+            more = max(least, item.pipeline) + item.pipeline // 2
+            results.append(Case(layout=item, micro_batches=more))
         sharded = layout(schedule, ranks=2, shard=2)
         least = max(3, min_micro_batches(sharded))
-        found.append(Case(layout=sharded, micro_batches=least, tied=True))
-        found.append(Case(layout=sharded, micro_batches=least))
+        results.append(Case(layout=sharded, micro_batches=least, tied=True))
+        results.append(Case(layout=sharded, micro_batches=least))
     for schedule in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):
         # of four stages torch keeps the weights of three at a time
         many = layout(schedule, ranks=2, shard=2, per_rank=4)
-        found.append(Case(layout=many, micro_batches=3))
-    return found
+        results.append(Case(layout=many, micro_batches=3))
+    return results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ def reports(gangs: GangStarter) -> Reports:
     split = [schedule for schedule in Schedule if schedule.splits_backward]
     unsafe = [Case(layout=layout(s, ranks=2, shard=2), micro_batches=4) for s in split]
     with gangs.gang(run_cases, safe, unsafe, world_size=4) as gang:
-        found = Reports(
+        result = Reports(
             outcomes={case: gang.results() for case in safe},
             refusals={case: gang.results() for case in unsafe},
         )
         assert gang.exit_codes() == [0] * 4
-    return found
+    return result
 
 
 def test_loss_gradients_and_norm_are_those_of_the_plain_model(reports: Reports) -> None:

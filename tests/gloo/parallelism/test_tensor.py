@@ -38,7 +38,7 @@ def on_two_ranks() -> list[Case]:
         for sequence_parallel, tied, words in product((False, True), (False, True), (256, 257))
     ]
     for sequence_parallel in (False, True):
-        others = [
+        rest = [
             Case(model=changed(LLAMA, **MIXTURE), sequence_parallel=sequence_parallel),
             Case(
                 model=changed(LLAMA, **MIXTURE, shared_experts=1, expert_ffn_size=10),
@@ -56,7 +56,7 @@ def on_two_ranks() -> list[Case]:
                 recompute=True,
             ),
         ]
-        cases += [*on_any_ranks(sequence_parallel), *others]
+        cases += [*on_any_ranks(sequence_parallel), *rest]
     return cases
 
 

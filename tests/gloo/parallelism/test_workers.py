@@ -83,8 +83,8 @@ def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dic
         if whole.config.parallelism.asynchronous:
             order.append(Run(config=whole.config, folder=folder))  # no step is left to do
     with gangs.gang(work_through, order, world_size=RANKS) as gang:
-        for one in order:
-            if one.hold is not None:
+        for item in order:
+            if item.hold is not None:
                 assert gang.pipes[-1].recv() == "held"
                 assert gang.pipes[0].recv() == "ahead"
                 gang.pipes[-1].send("go on")
@@ -96,18 +96,18 @@ def folders(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 def losses(folder: Path) -> dict[int, float]:
-    found = read_losses(folder / LOSSES_FILE)
-    assert sorted(found) == list(range(1, STEPS + 1))
-    return {step: found[step] or 0.0 for step in found}
+    result = read_losses(folder / LOSSES_FILE)
+    assert sorted(result) == list(range(1, STEPS + 1))
+    return {step: result[step] or 0.0 for step in result}
 
 
 def weights(folder: Path) -> dict[str, np.ndarray]:
     return whole_tensors(folder / f"step-{STEPS:08d}")
 
 
-def assert_same_training(one: Path, other: Path) -> None:
-    assert losses(one) == pytest.approx(losses(other), rel=1e-6)
-    mine, theirs = weights(one), weights(other)
+def assert_same_training(path: Path, other: Path) -> None:
+    assert losses(path) == pytest.approx(losses(other), rel=1e-6)
+    mine, theirs = weights(path), weights(other)
     for name in theirs:
         if name.startswith("model."):
             error = np.linalg.norm(mine[name] - theirs[name])
@@ -153,14 +153,14 @@ def test_copies_train_apart_and_are_equal_once_they_have_met(
     held = [snapshot(folders[name], rank) for rank in range(RANKS)]
     for mine, theirs in zip(held[:shards], held[-shards:], strict=True):
         for kind, equal in (("model.", True), ("outer.", True), ("optimizer.exp_avg.", False)):
-            found = [
+            results = [
                 (mine[key], other)
                 for key, tensor in named(theirs).items()
                 for other in [tensor]
                 if key.startswith(kind) and tensor.size
             ]
-            assert found
-            assert all(a.tobytes() == b.tobytes() for a, b in found) == equal, kind
+            assert results
+            assert all(a.tobytes() == b.tobytes() for a, b in results) == equal, kind
 
 
 def snapshot(folder: Path, rank: int) -> dict[str, np.ndarray]:
@@ -206,8 +206,8 @@ def test_nodes_are_workers_and_go_on_from_what_servers_saved(folders: dict[str, 
 def test_copies_that_train_alone_say_how_old_their_weights_become(
     folders: dict[str, Path],
 ) -> None:
-    found = [record["staleness"] for record in records(folders["diloco"])]
-    assert found == [{"mean": 4.5, "most": 9, "steps_ahead": 0}] * 5
+    results = [record["staleness"] for record in records(folders["diloco"])]
+    assert results == [{"mean": 4.5, "most": 9, "steps_ahead": 0}] * 5
     assert [record["staleness"] for record in records(folders["ddp"])] == [None] * 5
 
 

@@ -45,7 +45,7 @@ STRUCK_FOLDER = "struck"
 CHUNK_BYTES = 32 << 20
 
 
-def run_rank(*, placement: Placement, **others: Any) -> None:
+def run_rank(*, placement: Placement, **options: Any) -> None:
     """The trainer's own `run_rank`, with the plan at work around it."""
     folder = placement.checkpoint_folder
     if folder is not None and (folder / PLAN_FILE).exists():
@@ -54,7 +54,7 @@ def run_rank(*, placement: Placement, **others: Any) -> None:
         if plan["mutant"] is not None:
             importlib.import_module(f"mutants.{plan['mutant']}")
         _watch(plan, folder=folder)
-    rank.run_rank(placement=placement, **others)
+    rank.run_rank(placement=placement, **options)
 
 
 def _introduce(placement: Placement, folder: Path) -> None:
@@ -67,8 +67,8 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     enter = RunReporter.enter
     reporters: list[RunReporter] = []
 
-    def watched(self: RunReporter, phase: Phase, **others: Any) -> None:
-        enter(self, phase, **others)
+    def watched(self: RunReporter, phase: Phase, **options: Any) -> None:
+        enter(self, phase, **options)
         reporters[:] = [self]
         if phase == "data" and (folder / PACED_FILE).exists():
             time.sleep(plan["pace_seconds"])

@@ -23,8 +23,8 @@ SERVER = "parameter-server"
 
 def test_nearly_all_of_the_matrix_is_legal() -> None:
     verdicts = [violations(config, world_size=ranks) for config, ranks in matrix()]
-    refused = Counter(found[0].reason for found in verdicts if found)
-    legal = sum(not found for found in verdicts)
+    refused = Counter(verdict[0].reason for verdict in verdicts if verdict)
+    legal = sum(not verdict for verdict in verdicts)
 
     assert legal / len(verdicts) >= 0.85, refused
     assert set(refused) == {ViolationReason.SELECTIVE}, "and this for nothing else"
@@ -141,14 +141,14 @@ def test_what_is_refused_names_the_field_and_the_figures(
     reason: ViolationReason, words: str, ranks: int, changes: dict[str, Any]
 ) -> None:
     parallelism = changes.get("parallelism", {})
-    others = {key: value for key, value in changes.items() if key != "parallelism"}
-    trainer = config(parallelism=parallelism, **others)
+    rest = {key: value for key, value in changes.items() if key != "parallelism"}
+    trainer = config(parallelism=parallelism, **rest)
 
-    found = violations(trainer, world_size=ranks)
+    result = violations(trainer, world_size=ranks)
 
-    assert reason in {objection.reason for objection in found}
-    assert words in "\n".join(objection.text for objection in found)
-    with pytest.raises(ConfigError, match=found[0].text[:20]):
+    assert reason in {objection.reason for objection in result}
+    assert words in "\n".join(objection.text for objection in result)
+    with pytest.raises(ConfigError, match=result[0].text[:20]):
         validated_layout(trainer, world_size=ranks)
 
 
@@ -182,7 +182,7 @@ def test_a_copy_that_trains_alone_is_judged_as_a_run_of_its_own() -> None:
     alone, own = worker_layout(validated_layout(trainer, world_size=4), trainer)
     assert (alone.world_size, own.global_batch_size) == (1, 2)
     experts = config(experts=4, parallelism={**local, "expert": 2}, global_batch_size=8)
-    assert {found.reason for found in violations(experts, world_size=4)} == {
+    assert {violation.reason for violation in violations(experts, world_size=4)} == {
         ViolationReason.EXPERT_RANKS
     }
 

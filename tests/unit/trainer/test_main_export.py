@@ -72,10 +72,10 @@ def test_a_checkpoint_becomes_a_folder_with_the_same_weights(tmp_path: Path) -> 
     weights = stored(tmp_path / "step-3")
     assert main(command(tmp_path)) == ExitCode.OK
     model, read = import_hugging_face(tmp_path / "out")
-    found = dict(read)
+    result = dict(read)
     assert (model.layers, model.hidden_size, model.heads) == (1, 8, 2)
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(found[name], weights[name]) for name in weights)
+    assert result.keys() == weights.keys()
+    assert all(torch.equal(result[name], weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("name", ["rank-1.safetensors", MANIFEST_FILE])

@@ -16,8 +16,8 @@ def test_numbers_depend_on_seed_step_and_rank_and_nothing_else() -> None:
     first = drawn(0, step=3, rank=1)
     torch.rand(99)  # whatever was drawn before
     assert drawn(0, step=3, rank=1) == first
-    others = [drawn(1, step=3, rank=1), drawn(0, step=4, rank=1), drawn(0, step=3, rank=2)]
-    assert first not in others
+    rest = [drawn(1, step=3, rank=1), drawn(0, step=4, rank=1), drawn(0, step=3, rank=2)]
+    assert first not in rest
 
 
 def test_dropout_draws_from_them_and_without_it_nothing_is_drawn() -> None:

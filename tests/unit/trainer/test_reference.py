@@ -27,11 +27,11 @@ ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| `"
 
 def paths(values: dict[str, Any], path: str = "") -> set[str]:
     """Of all values that are no objects."""
-    found: set[str] = set()
+    results: set[str] = set()
     for name, value in values.items():
         inner = isinstance(value, dict)
-        found |= paths(value, f"{path}{name}.") if inner else {f"{path}{name}"}
-    return found
+        results |= paths(value, f"{path}{name}.") if inner else {f"{path}{name}"}
+    return results
 
 
 def test_the_page_is_what_the_code_says() -> None:
@@ -94,8 +94,8 @@ def test_settings_of_the_page_are_accepted(setting: str) -> None:
 
 
 def test_a_job_overrides_as_the_page_says() -> None:
-    told = "trainer: {overrides: {optimizer: {beta2: 0.98}}}"
-    assert f"`{told}`" in PAGE
+    output = "trainer: {overrides: {optimizer: {beta2: 0.98}}}"
+    assert f"`{output}`" in PAGE
     trainer = {"overrides": {"optimizer": {"beta2": 0.98}}}
     spec = parse(TrainingJobSpec, {"queue": "research", "trainer": trainer})
     assert trainer_config(spec).optimizer.beta2 == 0.98
@@ -103,7 +103,7 @@ def test_a_job_overrides_as_the_page_says() -> None:
 
 def test_links_within_the_page_have_a_heading() -> None:
     headings = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    anchors = {re.sub(r"[`.]", "", one).lower().replace(" ", "-") for one in headings}
+    anchors = {re.sub(r"[`.]", "", heading).lower().replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) - anchors == set()
 
 

@@ -106,8 +106,8 @@ def test_a_new_generation_is_an_incident_of_its_own() -> None:
 
 
 def test_a_member_tells_what_befell_its_own_ranks() -> None:
-    told = inventory(0, faults=(fault(), fault(**OUT_OF_MEMORY)))
-    assert parse_inventory(encode(told)) == told
+    output = inventory(0, faults=(fault(), fault(**OUT_OF_MEMORY)))
+    assert parse_inventory(encode(output)) == output
 
 
 def test_a_gang_that_is_all_new_has_lost_nothing() -> None:

@@ -36,23 +36,27 @@ def beat(rank: int, step: int, phase: Phase = Phase.DATA, **changes: Any) -> Hea
 def follow(incidents: IncidentLog, *beats: Heartbeat, fetched: bool = False) -> Incident:
     incidents.add(INCIDENT)
     recovery = RecoveryTracker(incidents, membership=(1, 1), ranks=range(2), fetched=fetched)
-    for one in beats:
-        recovery.follow(one)
+    for each_beat in beats:
+        recovery.follow(each_beat)
     return incidents.all[-1]
 
 
 def test_a_recovery_is_followed_from_stage_to_stage(incidents: IncidentLog) -> None:
     starting = [beat(rank, 0, Phase.STARTING) for rank in range(2)]
-    one = follow(incidents, starting[0])
-    assert one.joined_at is None, "not all have met"
-    one = follow(incidents, *starting)
-    assert one.joined_at is not None
-    assert one.restored_at is None
+    follow_a = follow(incidents, starting[0])
+    assert follow_a.joined_at is None, "not all have met"
+    follow_a = follow(incidents, *starting)
+    assert follow_a.joined_at is not None
+    assert follow_a.restored_at is None
     memory = {"restored_step": 40, "restored_from": RestoreTier.MEMORY}
-    one = follow(incidents, *starting, beat(0, 40, **memory))
-    assert (one.restored_step, one.tier, one.first_step_at) == (40, RestoreTier.MEMORY, None)
-    one = follow(incidents, *starting, beat(0, 40, **memory), beat(0, 41, **memory))
-    assert one.first_step_at is not None
+    follow_a = follow(incidents, *starting, beat(0, 40, **memory))
+    assert (follow_a.restored_step, follow_a.tier, follow_a.first_step_at) == (
+        40,
+        RestoreTier.MEMORY,
+        None,
+    )
+    follow_a = follow(incidents, *starting, beat(0, 40, **memory), beat(0, 41, **memory))
+    assert follow_a.first_step_at is not None
     assert incidents.open == ()
 
 
@@ -105,10 +109,10 @@ def test_of_two_open_versions_the_fuller_story_counts_and_the_newer_times(
     incidents.merge([INCIDENT])
     incidents.merge([late])
     assert incidents.by_membership((1, 1)) == late
-    assert [Incident.parse(one) for one in incidents.to_json()] == [late]
+    assert [Incident.parse(item) for item in incidents.to_json()] == [late]
     assert incidents.by_membership((1, 2)) is None
 
 
 def test_the_log_is_bounded_and_ordered(incidents: IncidentLog) -> None:
     incidents.merge(replace(INCIDENT, attempt=attempt) for attempt in range(40, 0, -1))
-    assert [one.attempt for one in incidents.all] == list(range(9, 41))
+    assert [incident.attempt for incident in incidents.all] == list(range(9, 41))

@@ -30,12 +30,12 @@ def placed(item: Gang, *assignment: str, **changes: object) -> Decisions:
     return Decisions(placed=(replace(good, **changes),))  # pyright: ignore[reportArgumentType]
 
 
-def found(snapshot: Snapshot, item: Gang, decisions: Decisions) -> tuple[str, ...]:
+def violations_of(snapshot: Snapshot, item: Gang, decisions: Decisions) -> tuple[str, ...]:
     return violations(snapshot=snapshot, pending=[item], decisions=decisions)
 
 
 def test_a_right_decision_violates_nothing() -> None:
-    assert found(SNAPSHOT, PAIR, placed(PAIR, "n0", "n1")) == ()
+    assert violations_of(SNAPSHOT, PAIR, placed(PAIR, "n0", "n1")) == ()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_right_decision_violates_nothing() -> None:
     ],
 )
 def test_a_wrong_decision_is_named(snapshot: Snapshot, decisions: Decisions, words: str) -> None:
-    sentences = found(snapshot, PAIR, replace(decisions))
+    sentences = violations_of(snapshot, PAIR, replace(decisions))
     assert any(words in sentence for sentence in sentences), sentences
 
 
@@ -93,13 +93,13 @@ def test_a_repair_outside_of_the_required_rack_is_named() -> None:
 
 def test_a_gang_that_grows_and_has_to_leave_is_named() -> None:
     both = Resized(key="training/low", uid="uid-low", pool="h100", kept=(0,), added=("n1",))
-    sentences = found(BUSY, HIGH, replace(SENT, resized=(both,)))
+    sentences = violations_of(BUSY, HIGH, replace(SENT, resized=(both,)))
     assert "uid-low is told 2 things" in sentences
 
 
 def test_an_answer_that_nobody_asked_for_is_named() -> None:
     twice = replace(run(SNAPSHOT, PAIR), blocked=run(SNAPSHOT, gang("b", gpus=9)).blocked)
-    assert found(SNAPSHOT, PAIR, twice) == ("uid-b was not asked for",)
+    assert violations_of(SNAPSHOT, PAIR, twice) == ("uid-b was not asked for",)
 
 
 LOW = admitted(gang("low", gpus=2), "n0")
@@ -118,7 +118,7 @@ def with_preemption(**changes: object) -> Decisions:
 
 def test_a_right_preemption_violates_nothing() -> None:
     assert [victim.key for victim in SENT.preemptions[0].victims] == ["training/low"]
-    assert found(BUSY, HIGH, SENT) == ()
+    assert violations_of(BUSY, HIGH, SENT) == ()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_right_preemption_violates_nothing() -> None:
     ],
 )
 def test_a_wrong_preemption_is_named(snapshot: Snapshot, decisions: Decisions, words: str) -> None:
-    sentences = found(snapshot, HIGH, decisions)
+    sentences = violations_of(snapshot, HIGH, decisions)
     assert any(words in sentence for sentence in sentences), sentences
 
 
@@ -169,7 +169,7 @@ def reclaim(queues: tuple[Queue, ...], gpus: int) -> tuple[str, ...]:
     asks = gang("x", gpus=gpus, queue="b")
     right = run(cluster(N0, N1, running=running, queues=COHORT), replace(asks, per_pod=pod(2)))
     assert len(right.preemptions) == 1
-    return found(snapshot, asks, right)
+    return violations_of(snapshot, asks, right)
 
 
 def test_a_lawful_reclaim_violates_nothing() -> None:
@@ -194,12 +194,12 @@ def test_a_cohort_above_its_members_quota_is_named() -> None:
     running = [admitted(gang("a0", gpus=2, queue="a"), "n0")]
     snapshot = cluster(N0, N1, N2, running=running, queues=COHORT)
     item = gang("x", nodes=2, gpus=2, queue="b")
-    assert found(snapshot, item, placed(item, "n1", "n2")) == (
+    assert violations_of(snapshot, item, placed(item, "n1", "n2")) == (
         "queue org holds 6 GPUs of pool h100, above its members' quota",
     )
     limited = (*COHORT[:2], replace(COHORT[2], borrowing_limit={"h100": 1}))
     snapshot = cluster(N0, N1, queues=limited)
-    assert found(snapshot, item, placed(item, "n0", "n1")) == (
+    assert violations_of(snapshot, item, placed(item, "n0", "n1")) == (
         "queue b holds 4 GPUs of pool h100, above its quota and the 1 it may borrow",
     )
 
@@ -229,10 +229,10 @@ def test_a_user_above_his_cap_is_named() -> None:
     held = admitted(gang("r", nodes=2, user="u"), "n2", "n2")
     snapshot = cluster(N0, N1, N2, queues=capped, running=[held])
     mine, other = gang("a", nodes=2, user="u"), gang("b", nodes=2, user="v")
-    assert found(snapshot, mine, placed(mine, "n0", "n0")) == (
+    assert violations_of(snapshot, mine, placed(mine, "n0", "n0")) == (
         "user 'u' holds 4 GPUs of pool h100 in queue research, above the 3 that each user may",
     )
-    assert found(snapshot, other, placed(other, "n0", "n0")) == ()
+    assert violations_of(snapshot, other, placed(other, "n0", "n0")) == ()
 
 
 def test_one_who_starts_by_borrowing_what_another_is_entitled_to_is_named() -> None:

@@ -13,14 +13,14 @@ from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, r
 
 def places(*nodes: Node, levels: tuple[str, ...] = ("rack",), **wanted: object) -> tuple[str, ...]:
     snapshot = cluster(*nodes, levels=levels)
-    one = gang("a", **wanted)  # pyright: ignore[reportArgumentType] - the builder's own names
-    decisions = run(snapshot, one)
-    assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
+    gang_a = gang("a", **wanted)  # pyright: ignore[reportArgumentType] - the builder's own names
+    decisions = run(snapshot, gang_a)
+    assert violations(snapshot=snapshot, pending=[gang_a], decisions=decisions) == ()
     return decisions.placed[0].assignment if decisions.placed else ()
 
 
-def used(one: Node, gpus: int) -> Node:
-    return replace(one, used=Resources(gpus=gpus, pods=1))
+def used(each_node: Node, gpus: int) -> Node:
+    return replace(each_node, used=Resources(gpus=gpus, pods=1))
 
 
 def test_a_required_rack_is_kept_while_a_looser_fit_exists() -> None:
@@ -83,7 +83,7 @@ def test_nodes_in_use_are_filled_before_empty_ones() -> None:
 def test_one_node_holds_several_pods_of_a_gang() -> None:
     assert places(*racks(count=1), nodes=4, gpus=1) == ("n0", "n0", "n1", "n1")
     assert places(*racks(count=1), nodes=2, gpus=1, required_level="rack") == ("n0", "n0")
-    hosts = [replace(one, domains=(*one.domains, one.name)) for one in racks(count=1)]
+    hosts = [replace(rack, domains=(*rack.domains, rack.name)) for rack in racks(count=1)]
     assert places(*hosts, levels=("rack", "host"), nodes=2, required_level="host") == ("n0", "n0")
     assert places(*hosts, levels=("rack", "host"), nodes=3, required_level="host") == ()
 
@@ -146,7 +146,7 @@ def test_a_burst_that_can_run_in_nine_full_waves_does() -> None:
     waiting = [gang(f"{i:02}", nodes=size, gpus=8, at=i) for i, size in enumerate(sizes)]
     snapshot = cluster(*racks(count=4, nodes=8, gpus=8))
     for _ in range(9):
-        started = {one.uid: one for one in run(snapshot, *waiting).placed}
-        assert sum(len(one.assignment) for one in started.values()) == 32
-        waiting = [one for one in waiting if one.uid not in started]
+        started = {each_gang.uid: each_gang for each_gang in run(snapshot, *waiting).placed}
+        assert sum(len(placement.assignment) for placement in started.values()) == 32
+        waiting = [each_gang for each_gang in waiting if each_gang.uid not in started]
     assert waiting == []

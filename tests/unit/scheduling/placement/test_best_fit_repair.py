@@ -20,9 +20,9 @@ def test_lost_pods_stay_together_next_to_most_of_the_others() -> None:
 
 def test_a_lost_role_goes_to_a_node_of_its_own_gang() -> None:
     """The other node is the fuller one."""
-    one = gang("a", nodes=1, roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),))
+    gang_a = gang("a", nodes=1, roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),))
     held = [
-        admitted(one, "gone", "n0", lost=frozenset({0})),
+        admitted(gang_a, "gone", "n0", lost=frozenset({0})),
         admitted(gang("r", gpus=2), "n1"),
     ]
     snapshot = cluster(*racks(count=1, gpus=3), running=held)
@@ -52,4 +52,4 @@ def test_a_node_with_too_little_of_one_thing_serves_a_role_that_asks_for_none_of
     crowded = replace(node("n0", "rack-0"), used=Resources(cpu_millis=65_000))
     other = node("n1", "rack-0", allocatable=room(1))
     placed = run(cluster(crowded, other), gang("a", nodes=1, roles=roles)).placed
-    assert [one.assignment for one in placed] == [("n1", "n0", "n1")]
+    assert [placement.assignment for placement in placed] == [("n1", "n0", "n1")]

@@ -24,7 +24,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
 
 
 @pytest.mark.parametrize(
-    ("one", "why"),
+    ("node_a", "why"),
     [
         (node("n"), None),
         (node("n", ready=False), Ineligibility.NOT_READY),
@@ -39,9 +39,9 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
     ],
 )
 def test_a_node_is_closed_for_the_first_reason_that_applies(
-    one: Node, why: Ineligibility | None
+    node_a: Node, why: Ineligibility | None
 ) -> None:
-    assert node_filter_of(gang("a", excluded_nodes=frozenset({"bad"}))).ineligibility(one) is why
+    assert node_filter_of(gang("a", excluded_nodes=frozenset({"bad"}))).ineligibility(node_a) is why
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_node_is_closed_for_the_first_reason_that_applies(
 def test_every_label_of_the_selector_must_have_its_value(
     labels: dict[str, str], open_: bool
 ) -> None:
-    one = gang("a", selector={"zone": "b", "gpu": "h100"})
-    assert (node_filter_of(one).ineligibility(node("n", labels=labels)) is None) is open_
+    gang_a = gang("a", selector={"zone": "b", "gpu": "h100"})
+    assert (node_filter_of(gang_a).ineligibility(node("n", labels=labels)) is None) is open_
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,23 @@ def test_a_toleration_covers_a_taint_as_in_kubernetes(
     toleration: Toleration, tolerated: bool
 ) -> None:
     assert toleration.tolerates(SPOT) is tolerated
-    one = gang("a", tolerations=(toleration,))
-    assert (node_filter_of(one).ineligibility(node("n", taints=(SPOT,))) is None) is tolerated
+    gang_a = gang("a", tolerations=(toleration,))
+    assert (node_filter_of(gang_a).ineligibility(node("n", taints=(SPOT,))) is None) is tolerated
 
 
 def test_every_taint_needs_a_toleration() -> None:
     other = Taint(key="other", effect=NO_SCHEDULE)
-    one = gang("a", tolerations=(Toleration(key="spot", operator=EXISTS),))
-    assert node_filter_of(one).ineligibility(node("n", taints=(SPOT, other))) is Ineligibility.TAINT
+    gang_a = gang("a", tolerations=(Toleration(key="spot", operator=EXISTS),))
+    assert (
+        node_filter_of(gang_a).ineligibility(node("n", taints=(SPOT, other))) is Ineligibility.TAINT
+    )
 
 
 def test_no_toleration_overrides_a_cordon() -> None:
-    one = gang("a", tolerations=(Toleration(operator=EXISTS),))
+    gang_a = gang("a", tolerations=(Toleration(operator=EXISTS),))
     assert (
-        node_filter_of(one).ineligibility(node("n", unschedulable=True)) is Ineligibility.CORDONED
+        node_filter_of(gang_a).ineligibility(node("n", unschedulable=True))
+        is Ineligibility.CORDONED
     )
 
 
@@ -109,8 +112,10 @@ def test_a_required_affinity_compares_labels_as_kubernetes_does(
     nodes = [node("a", labels={"k": "a"}), node("7", labels={"k": "7"}), node("none")]
     term = (NodeRequirement(key="k", operator=operator, values=values),)
     node_filter = node_filter_of(gang("g", affinity=(term,)))
-    assert {one.name for one in nodes if node_filter.ineligibility(one) is None} == open_to
-    assert node_filter.eligible(nodes) == [one.name in open_to for one in nodes]
+    assert {
+        each_node.name for each_node in nodes if node_filter.ineligibility(each_node) is None
+    } == open_to
+    assert node_filter.eligible(nodes) == [each_node.name in open_to for each_node in nodes]
 
 
 def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed() -> None:

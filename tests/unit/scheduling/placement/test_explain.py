@@ -23,29 +23,29 @@ from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, r
 WAIT = Remedy(kind=RemedyKind.WAIT_FOR, pool="h100")
 
 
-def refusal(snapshot: Snapshot, one: Gang) -> Blocked:
-    return run(snapshot, one).blocked[0]
+def refusal(snapshot: Snapshot, each_gang: Gang) -> Blocked:
+    return run(snapshot, each_gang).blocked[0]
 
 
-def told(snapshot: Snapshot, one: Gang) -> tuple[BlockReason, str]:
-    blocked = refusal(snapshot, one)
+def rejection_of(snapshot: Snapshot, each_gang: Gang) -> tuple[BlockReason, str]:
+    blocked = refusal(snapshot, each_gang)
     return blocked.reason, blocked.message
 
 
 def queue(**changes: Any) -> Snapshot:
-    one = replace(Queue(name="research", nominal={"h100": 4, "a100": 0}), **changes)
-    return cluster(*racks(), queues=(one,), pools=("h100", "a100", "l40"))
+    replace_a = replace(Queue(name="research", nominal={"h100": 4, "a100": 0}), **changes)
+    return cluster(*racks(), queues=(replace_a,), pools=("h100", "a100", "l40"))
 
 
 def test_an_unknown_queue() -> None:
-    assert told(queue(), gang("a", queue="x")) == (
+    assert rejection_of(queue(), gang("a", queue="x")) == (
         BlockReason.QUEUE_NOT_FOUND,
         "queue x does not exist: create that TrainingQueue or name another",
     )
 
 
 def test_a_namespace_that_may_not_use_the_queue() -> None:
-    assert told(queue(namespaces=frozenset({"b", "a"})), gang("a")) == (
+    assert rejection_of(queue(namespaces=frozenset({"b", "a"})), gang("a")) == (
         BlockReason.NAMESPACE_NOT_ALLOWED,
         "queue research is not open to namespace training; it is open to a, b",
     )
@@ -53,7 +53,7 @@ def test_a_namespace_that_may_not_use_the_queue() -> None:
 
 
 def test_a_priority_above_the_queues_highest() -> None:
-    assert told(queue(max_priority=3), gang("a", priority=4)) == (
+    assert rejection_of(queue(max_priority=3), gang("a", priority=4)) == (
         BlockReason.PRIORITY_TOO_HIGH,
         (
             "priority 4 is above 3, the highest that queue research allows:"
@@ -64,7 +64,7 @@ def test_a_priority_above_the_queues_highest() -> None:
 
 
 def test_an_unknown_pool() -> None:
-    assert told(queue(), gang("a", pool="x")) == (
+    assert rejection_of(queue(), gang("a", pool="x")) == (
         BlockReason.POOL_NOT_FOUND,
         "pool x does not exist; pools: a100, h100, l40",
     )
@@ -72,14 +72,14 @@ def test_an_unknown_pool() -> None:
 
 @pytest.mark.parametrize("pool", ["a100", "l40"])
 def test_a_pool_in_which_the_queue_has_no_quota(pool: str) -> None:
-    assert told(queue(), gang("a", pool=pool)) == (
+    assert rejection_of(queue(), gang("a", pool=pool)) == (
         BlockReason.NO_QUOTA_IN_POOL,
         f"queue research has no quota in pool {pool}; it has quota in h100",
     )
 
 
 def test_a_queue_without_any_pool() -> None:
-    assert told(queue(nominal={}), gang("a")) == (
+    assert rejection_of(queue(nominal={}), gang("a")) == (
         BlockReason.NO_QUOTA_IN_POOL,
         "queue research has no quota in any existing pool; it has quota in no pool",
     )
@@ -90,8 +90,8 @@ def test_an_unknown_level() -> None:
         BlockReason.TOPOLOGY_LEVEL_UNKNOWN,
         "pool h100 has no topology level block; its levels: rack",
     )
-    assert told(cluster(*racks()), gang("a", required_level="block")) == expected
-    assert told(cluster(*racks()), gang("a", preferred_level="block")) == expected
+    assert rejection_of(cluster(*racks()), gang("a", required_level="block")) == expected
+    assert rejection_of(cluster(*racks()), gang("a", preferred_level="block")) == expected
 
 
 def test_more_than_the_nominal_quota() -> None:
@@ -129,7 +129,7 @@ def test_quota_that_others_of_the_queue_hold() -> None:
 def test_a_gang_that_starts_uses_up_quota_for_those_behind_it_in_the_same_cycle() -> None:
     queues = (Queue(name="research", nominal={"h100": 3}),)
     decisions = run(cluster(*racks(), queues=queues), gang("a", nodes=2), gang("b", nodes=2, at=1))
-    assert [one.key for one in decisions.placed] == ["training/a"]
+    assert [item.key for item in decisions.placed] == ["training/a"]
     assert decisions.blocked[0].blockers == ("training/a",)
 
 
@@ -155,21 +155,21 @@ def test_quota_that_was_lowered_under_running_jobs_is_never_negative() -> None:
 
 
 def test_more_than_the_empty_pool_holds() -> None:
-    assert told(cluster(*racks()), gang("a", nodes=5, gpus=2)) == (
+    assert rejection_of(cluster(*racks()), gang("a", nodes=5, gpus=2)) == (
         BlockReason.EXCEEDS_CLUSTER,
         (
             "needs 10 GPUs (5 pods of 2) in pool h100; it has room for 4 such pods even when empty:"
             " ask for less or add nodes"
         ),
     )
-    assert told(cluster(*racks()), gang("a", nodes=3, gpus=2, required_level="rack")) == (
+    assert rejection_of(cluster(*racks()), gang("a", nodes=3, gpus=2, required_level="rack")) == (
         BlockReason.EXCEEDS_CLUSTER,
         (
             "needs 6 GPUs (3 pods of 2) in one rack; the largest, rack-0, has room for 2 such pods"
             " even when empty: ask for less or add nodes"
         ),
     )
-    assert told(cluster(*racks()), gang("a", per_pod=pod(1, cpu=128))) == (
+    assert rejection_of(cluster(*racks()), gang("a", per_pod=pod(1, cpu=128))) == (
         BlockReason.EXCEEDS_CLUSTER,
         (
             "needs 1 GPU in pool h100; no node there can hold such a pod (1 GPU, 128 CPU),"
@@ -182,14 +182,16 @@ def test_more_than_the_empty_pool_holds() -> None:
 def test_nodes_that_are_out_of_service() -> None:
     n0, n1, n2, n3 = racks()
     nodes = (replace(n0, unschedulable=True), replace(n1, ready=False), n2, n3)
-    assert told(cluster(*nodes), gang("a", nodes=3, gpus=2)) == (
+    assert rejection_of(cluster(*nodes), gang("a", nodes=3, gpus=2)) == (
         BlockReason.NODES_UNAVAILABLE,
         (
             "needs 6 GPUs (3 pods of 2) in pool h100; 2 of 4 nodes cannot be used (1 cordoned,"
             " 1 not ready); the rest has room for 2 such pods when empty"
         ),
     )
-    assert told(cluster(*nodes), gang("a", selector={"zone": "x"}, required_level="rack")) == (
+    assert rejection_of(
+        cluster(*nodes), gang("a", selector={"zone": "x"}, required_level="rack")
+    ) == (
         BlockReason.NODES_UNAVAILABLE,
         (
             "needs 1 GPU in one rack; 4 of 4 nodes cannot be used (1 cordoned, 1 not ready,"
@@ -244,7 +246,7 @@ def test_the_best_rack_is_one_that_could_hold_the_gang_at_all() -> None:
 
 def test_free_gpus_in_too_small_pieces() -> None:
     running = [admitted(gang("x"), "n0"), admitted(gang("y"), "n1")]
-    assert told(cluster(*racks(count=1), running=running), gang("a", gpus=2)) == (
+    assert rejection_of(cluster(*racks(count=1), running=running), gang("a", gpus=2)) == (
         BlockReason.INSUFFICIENT_GPUS,
         (
             "needs 2 GPUs in pool h100; 2 of 4 free but room for 0 such pods;"
@@ -274,7 +276,7 @@ def test_cpu_that_runs_out_before_the_gpus() -> None:
 
 def test_pod_slots_and_other_devices_are_named_too() -> None:
     full = replace(racks()[0], allocatable=room(2, pods=2), used=Resources(pods=2))
-    assert told(cluster(full), gang("a", per_pod=pod(0))) == (
+    assert rejection_of(cluster(full), gang("a", per_pod=pod(0))) == (
         BlockReason.INSUFFICIENT_RESOURCES,
         "needs 1 pod in pool h100; 0 of 2 pod slots free; foreign pods hold 2 pod slots",
     )
@@ -328,5 +330,5 @@ def test_s19_a_gang_that_is_one_gpu_short_hears_so_exactly() -> None:
 
 def test_the_same_situation_gives_the_same_words_at_any_time() -> None:
     snapshot = cluster(*racks(count=1), running=[admitted(gang("r"), "n0")])
-    one = gang("a", nodes=2, gpus=2)
-    assert run(snapshot, one, now=1.0) == run(snapshot, one, now=1e9)
+    gang_a = gang("a", nodes=2, gpus=2)
+    assert run(snapshot, gang_a, now=1.0) == run(snapshot, gang_a, now=1e9)

@@ -26,20 +26,20 @@ def blockers(*pending: Gang, running: list[Admitted], queues: tuple[Queue, ...] 
     nodes = (*racks(count=1), node("o", "rack-9", pool="other"))
     both = tuple(
         Queue(
-            name=one.name,
-            nominal={**one.nominal, "other": 100},
-            parent=one.parent,
-            preemption=one.preemption,
+            name=each_queue.name,
+            nominal={**each_queue.nominal, "other": 100},
+            parent=each_queue.parent,
+            preemption=each_queue.preemption,
         )
-        for one in queues
+        for each_queue in queues
     )
     snapshot = cluster(*nodes, running=running, queues=both, pools=("h100", "other"))
-    return {one.key: one.blockers for one in run(snapshot, *pending).blocked}
+    return {item.key: item.blockers for item in run(snapshot, *pending).blocked}
 
 
 def test_a_promise_counts_the_pods_of_roles_beside_the_main_ones() -> None:
-    one = gang("a", nodes=2, gpus=2, roles=(Role(name="launcher", pods=1, per_pod=pod(1)),))
-    kept = Nomination(gang=one, pool="h100", nodes=("n0", "n0", "n1"))
+    gang_a = gang("a", nodes=2, gpus=2, roles=(Role(name="launcher", pods=1, per_pod=pod(1)),))
+    kept = Nomination(gang=gang_a, pool="h100", nodes=("n0", "n0", "n1"))
     assert (kept.size, kept.gpus) == (2, 5)
 
 
@@ -104,8 +104,8 @@ def test_nobody_starts_with_the_quota_that_is_kept_for_one_who_waits(
     snapshot = cluster(*nodes, running=[going], queues=(queue("research", quota),))
     waits = gang("x", gpus=4, priority=5, nominated=("n0",), nominated_pool="h100")
     decisions = run(snapshot, waits, gang("late", nodes=3, gpus=2, at=1.0))
-    assert [one.key for one in decisions.placed] == placed
-    reasons = {one.key: one.reason for one in decisions.blocked}
+    assert [item.key for item in decisions.placed] == placed
+    reasons = {rejection.key: rejection.reason for rejection in decisions.blocked}
     assert (reasons.get("training/late") is BlockReason.QUOTA_EXHAUSTED) is not bool(placed)
 
 

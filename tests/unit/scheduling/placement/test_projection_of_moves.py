@@ -17,9 +17,9 @@ CLOSED = replace(OWNED, unschedulable=True)
 
 def mover(name: str, where: str, to: str, *, pool: str, pool_then: str, **more: Any) -> Admitted:
     """A gang of one pod of two GPUs on its way from one node to another."""
-    one = gang(name, gpus=2)
+    gang_a = gang(name, gpus=2)
     way = {"leaving": True, "nominated": {0: to}, "nominated_pool": pool_then}
-    return admitted(one, where, pool=pool, **way, **more)
+    return admitted(gang_a, where, pool=pool, **way, **more)
 
 
 BACK = mover("x", "r", "o", pool="rented", pool_then="owned")
@@ -31,8 +31,8 @@ def world(*nodes: Node, running: tuple[Admitted, ...], queue: Queue = QUEUE) -> 
 
 def decided(snapshot: Snapshot, *pending: Gang) -> Decisions:
     decisions = run(snapshot, *pending, now=100.0)
-    found = violations(snapshot=snapshot, pending=pending, decisions=decisions, now=100.0)
-    assert found == ()
+    result = violations(snapshot=snapshot, pending=pending, decisions=decisions, now=100.0)
+    assert result == ()
     return decisions
 
 
@@ -71,7 +71,7 @@ def test_a_waiting_gang_for_which_it_was_to_move_is_promised_nothing_any_more() 
     assert before.reason is BlockReason.WAITING_FOR_VICTIMS
     decisions = decided(world(CLOSED, RENTED, running=(BACK,)), waits)
     assert decisions.stay == ("uid-x",)
-    assert [one.reason for one in decisions.blocked] == [BlockReason.INSUFFICIENT_GPUS]
+    assert [rejection.reason for rejection in decisions.blocked] == [BlockReason.INSUFFICIENT_GPUS]
 
 
 def test_whoever_leaves_for_others_only_is_not_held_back() -> None:

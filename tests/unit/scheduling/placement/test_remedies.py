@@ -33,17 +33,17 @@ def with_more(snapshot: Snapshot, *nodes: Node) -> Snapshot:
 
 def test_whoever_has_to_leave_is_waited_for() -> None:
     snapshot = cluster(*racks(count=1), running=[admitted(gang("r", gpus=2), "n0")])
-    one = gang("a", nodes=2, gpus=2)
-    assert remedy(snapshot, one) == of(RemedyKind.WAIT_FOR)
-    assert run(without(snapshot, "r"), one).placed
+    gang_a = gang("a", nodes=2, gpus=2)
+    assert remedy(snapshot, gang_a) == of(RemedyKind.WAIT_FOR)
+    assert run(without(snapshot, "r"), gang_a).placed
 
 
 def test_a_gang_that_fits_a_wider_level_is_told_which() -> None:
     nodes = [node(f"n{i}", f"b{i // 4}", f"r{i // 2}") for i in range(8)]
     snapshot = cluster(*nodes, levels=("block", "rack"))
-    one = gang("a", nodes=3, gpus=2, required_level="rack")
-    assert remedy(snapshot, one) == of(RemedyKind.RELAX_TOPOLOGY, where="block")
-    assert run(snapshot, replace(one, required_level="block")).placed
+    gang_a = gang("a", nodes=3, gpus=2, required_level="rack")
+    assert remedy(snapshot, gang_a) == of(RemedyKind.RELAX_TOPOLOGY, where="block")
+    assert run(snapshot, replace(gang_a, required_level="block")).placed
     wide = gang("a", nodes=5, gpus=2, required_level="block")
     assert remedy(snapshot, wide) == of(RemedyKind.RELAX_TOPOLOGY, where="")
     assert run(snapshot, replace(wide, required_level=None)).placed
@@ -51,32 +51,32 @@ def test_a_gang_that_fits_a_wider_level_is_told_which() -> None:
 
 def test_a_gang_too_large_for_the_pool_hears_how_many_pods_fit_now() -> None:
     snapshot = cluster(*racks())
-    one = gang("a", nodes=7, gpus=2)
-    assert remedy(snapshot, one) == of(RemedyKind.ASK_FOR_LESS, 4)
-    assert run(snapshot, replace(one, nodes=4)).placed
-    assert run(snapshot, replace(one, nodes=5)).blocked
+    gang_a = gang("a", nodes=7, gpus=2)
+    assert remedy(snapshot, gang_a) == of(RemedyKind.ASK_FOR_LESS, 4)
+    assert run(snapshot, replace(gang_a, nodes=4)).placed
+    assert run(snapshot, replace(gang_a, nodes=5)).blocked
 
 
 def test_fewer_pods_are_whole_slices() -> None:
     snapshot = cluster(*racks(nodes=3))
-    one = gang("a", nodes=8, gpus=2, slices=(Slice(level="rack", pods=2),))
-    assert remedy(snapshot, one) == of(RemedyKind.ASK_FOR_LESS, 4)
-    assert run(snapshot, replace(one, nodes=4)).placed
+    gang_a = gang("a", nodes=8, gpus=2, slices=(Slice(level="rack", pods=2),))
+    assert remedy(snapshot, gang_a) == of(RemedyKind.ASK_FOR_LESS, 4)
+    assert run(snapshot, replace(gang_a, nodes=4)).placed
 
 
 def test_nodes_that_are_out_of_service_are_asked_back_as_few_as_needed() -> None:
-    nodes = [replace(one, unschedulable=one.name in {"n1", "n3"}) for one in racks()]
+    nodes = [replace(gang_a, unschedulable=gang_a.name in {"n1", "n3"}) for gang_a in racks()]
     snapshot = cluster(*nodes)
-    one = gang("a", nodes=3, gpus=2)
-    assert remedy(snapshot, one) == of(RemedyKind.RETURN_NODES, 1)
-    returned = [replace(one, unschedulable=one.name == "n1") for one in nodes]
-    assert run(replace(snapshot, nodes=tuple(returned)), one).placed
-    pair = replace(one, nodes=2, required_level="rack")
+    gang_a = gang("a", nodes=3, gpus=2)
+    assert remedy(snapshot, gang_a) == of(RemedyKind.RETURN_NODES, 1)
+    returned = [replace(gang_a, unschedulable=gang_a.name == "n1") for gang_a in nodes]
+    assert run(replace(snapshot, nodes=tuple(returned)), gang_a).placed
+    pair = replace(gang_a, nodes=2, required_level="rack")
     assert remedy(snapshot, pair) == of(RemedyKind.RETURN_NODES, 1, where="rack-0")
 
 
 def test_more_nodes_are_asked_for_where_there_is_most_room() -> None:
-    nodes = [replace(one, labels={"kind": "fast"}) for one in racks()]
+    nodes = [replace(rack, labels={"kind": "fast"}) for rack in racks()]
     busy = admitted(gang("r", gpus=2), "n0")
     snapshot = cluster(*nodes, running=[busy])
     asked = gang(
@@ -99,18 +99,18 @@ def test_more_nodes_are_asked_for_where_there_is_most_room() -> None:
 def test_more_nodes_hold_the_roles_too() -> None:
     launcher = Role(name="launcher", pods=1, per_pod=pod(2))
     slices = (Slice(level="rack", pods=3),)
-    one = gang("a", nodes=3, gpus=2, roles=(launcher,), slices=slices)
+    gang_a = gang("a", nodes=3, gpus=2, roles=(launcher,), slices=slices)
     snapshot = cluster(*racks(count=1))
-    assert remedy(snapshot, one) == of(RemedyKind.ADD_NODES, 2, where="rack-0")
+    assert remedy(snapshot, gang_a) == of(RemedyKind.ADD_NODES, 2, where="rack-0")
     fresh = [node(f"new{i}", "rack-0") for i in range(2)]
-    assert run(with_more(snapshot, *fresh), one).placed
+    assert run(with_more(snapshot, *fresh), gang_a).placed
 
 
 def test_a_pod_that_no_node_can_hold_hears_what_the_largest_has() -> None:
     snapshot = cluster(*racks())
-    one = gang("a", gpus=3)
-    assert remedy(snapshot, one) == of(RemedyKind.ASK_FOR_SMALLER_PODS, 2, where="gpus")
-    assert run(snapshot, replace(one, per_pod=pod(2))).placed
+    gang_a = gang("a", gpus=3)
+    assert remedy(snapshot, gang_a) == of(RemedyKind.ASK_FOR_SMALLER_PODS, 2, where="gpus")
+    assert run(snapshot, replace(gang_a, per_pod=pod(2))).placed
 
 
 def test_a_broken_gang_is_not_told_to_ask_for_less() -> None:
@@ -120,7 +120,7 @@ def test_a_broken_gang_is_not_told_to_ask_for_less() -> None:
     snapshot = cluster(*racks(count=1), running=[broken])
     assert remedy(snapshot) == of(RemedyKind.ADD_NODES, 1, where="rack-0")
     placed = run(with_more(snapshot, node("new", "rack-0"))).placed
-    assert [one.assignment for one in placed] == [("n0", "new", "n1")]
+    assert [placement.assignment for placement in placed] == [("n0", "new", "n1")]
 
 
 def test_an_unknown_level_is_answered_with_the_nearest_name() -> None:

@@ -13,9 +13,9 @@ LAUNCHER = Role(name="launcher", pods=1, per_pod=pod(0, cpu=60))
 
 def places(*nodes: Node, levels: tuple[str, ...] = ("rack",), **wanted: Any) -> tuple[str, ...]:
     snapshot = cluster(*nodes, levels=levels)
-    one = gang("a", **wanted)
-    decisions = run(snapshot, one)
-    assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
+    gang_a = gang("a", **wanted)
+    decisions = run(snapshot, gang_a)
+    assert violations(snapshot=snapshot, pending=[gang_a], decisions=decisions) == ()
     return decisions.placed[0].assignment if decisions.placed else ()
 
 
@@ -50,8 +50,8 @@ def test_roles_and_main_pods_use_few_racks_together() -> None:
 
 def test_a_gang_whose_roles_are_in_the_way_is_told_so() -> None:
     store = Role(name="store", pods=2, per_pod=pod(2))
-    one = gang("a", nodes=1, gpus=2, roles=(store,), required_level="rack")
-    blocked = run(cluster(*racks()), one).blocked[0]
+    gang_a = gang("a", nodes=1, gpus=2, roles=(store,), required_level="rack")
+    blocked = run(cluster(*racks()), gang_a).blocked[0]
     assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
     assert (blocked.needed, blocked.available) == (6, 0)
     assert blocked.message.startswith("needs 6 GPUs (2 store of 2, 1 pod of 2) in one rack; ")
@@ -62,12 +62,12 @@ def test_quota_counts_the_roles_and_they_hold_what_they_ask_for() -> None:
     decisions = run(
         cluster(*racks(count=1)), gang("a", gpus=1, roles=(store,)), gang("b", gpus=2, at=1)
     )
-    assert [one.assignment for one in decisions.placed] == [("n0", "n1")]
+    assert [placement.assignment for placement in decisions.placed] == [("n0", "n1")]
     assert decisions.blocked[0].message.endswith("training/a holds 3 (priority 0)")
 
 
 def test_a_lost_role_is_replaced_beside_the_main_pods() -> None:
-    one = gang("a", nodes=2, gpus=2, roles=(LAUNCHER,), required_level="rack")
-    broken = admitted(one, "gone", "n2", "n3", lost=frozenset({0}))
+    gang_a = gang("a", nodes=2, gpus=2, roles=(LAUNCHER,), required_level="rack")
+    broken = admitted(gang_a, "gone", "n2", "n3", lost=frozenset({0}))
     placed = run(cluster(*racks(), running=[broken])).placed[0]
     assert (placed.assignment, placed.replaced) == (("n2", "n2", "n3"), (0,))

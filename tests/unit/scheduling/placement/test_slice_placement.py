@@ -16,19 +16,19 @@ PAIRS = (Slice(level="rack", pods=2),)
 
 def tree(*sizes: int, gpus: int = 1) -> list[Node]:
     """Racks of so many nodes, two racks in each block."""
-    found: list[Node] = []
+    results: list[Node] = []
     for rack, size in enumerate(sizes):
         for _ in range(size):
-            name = f"n{len(found)}"
-            found.append(node(name, f"b{rack // 2}", f"r{rack}", name, gpus=gpus))
-    return found
+            name = f"n{len(results)}"
+            results.append(node(name, f"b{rack // 2}", f"r{rack}", name, gpus=gpus))
+    return results
 
 
 def places(*nodes: Node, **wanted: Any) -> tuple[str, ...]:
     snapshot = cluster(*nodes, levels=LEVELS)
-    one = gang("a", **wanted)
-    decisions = run(snapshot, one)
-    assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
+    gang_a = gang("a", **wanted)
+    decisions = run(snapshot, gang_a)
+    assert violations(snapshot=snapshot, pending=[gang_a], decisions=decisions) == ()
     return decisions.placed[0].assignment if decisions.placed else ()
 
 
@@ -68,11 +68,14 @@ def test_slices_nest() -> None:
 
 
 def test_slices_of_single_nodes_share_a_node() -> None:
-    nodes = [replace(one, allocatable=replace(one.allocatable, gpus=3)) for one in tree(2, 2)]
+    nodes = [
+        replace(each_node, allocatable=replace(each_node.allocatable, gpus=3))
+        for each_node in tree(2, 2)
+    ]
     paired = (Slice(level="host", pods=2),)
     assert places(*nodes, nodes=6, slices=paired) == ("n0", "n0", "n1", "n1", "n2", "n2")
     assert places(*nodes, nodes=10, slices=paired) == ()
-    nameless = [replace(one, domains=one.domains[:2]) for one in nodes[:1]]
+    nameless = [replace(each_node, domains=each_node.domains[:2]) for each_node in nodes[:1]]
     assert places(*nameless, nodes=2, slices=paired) == ()
 
 
@@ -111,8 +114,8 @@ def test_a_lost_pod_of_nested_slices_goes_back_to_the_narrowest() -> None:
 
 
 def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decision() -> None:
-    one = gang("a", nodes=6, slices=PAIRS)
-    broken = admitted(one, "n0", "x", "y", "n3", "z", "z", lost=frozenset({1, 2, 4, 5}))
+    gang_a = gang("a", nodes=6, slices=PAIRS)
+    broken = admitted(gang_a, "n0", "x", "y", "n3", "z", "z", lost=frozenset({1, 2, 4, 5}))
     snapshot = cluster(*tree(3, 3, 3), levels=LEVELS, running=[broken])
     decisions = run(snapshot)
     assert violations(snapshot=snapshot, pending=[], decisions=decisions) == ()
@@ -122,7 +125,7 @@ def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decis
 def test_a_lost_pod_does_not_take_the_room_that_another_slice_needs() -> None:
     """The lost launcher must not go to the one node that the broken slice can use."""
     launcher = Role(name="launcher", pods=1, per_pod=pod(1))
-    one = gang("a", nodes=2, slices=PAIRS, roles=(launcher,))
-    broken = admitted(one, "x", "n0", "y", lost=frozenset({0, 2}))
+    gang_a = gang("a", nodes=2, slices=PAIRS, roles=(launcher,))
+    broken = admitted(gang_a, "x", "n0", "y", lost=frozenset({0, 2}))
     snapshot: Snapshot = cluster(*tree(2, 1), levels=LEVELS, running=[broken])
     assert run(snapshot).placed[0].assignment == ("n2", "n0", "n1")

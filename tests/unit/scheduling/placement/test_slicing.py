@@ -19,8 +19,8 @@ def test_kept_places_that_would_part_a_slice_are_not_taken() -> None:
     nodes = [node(f"n{i}", f"rack-{i // 2}", gpus=1) for i in range(4)]
     pairs = (Slice(level="rack", pods=2),)
     for kept, taken in ((("n0", "n2"), ("n0", "n1")), (("n2", "n3"), ("n2", "n3"))):
-        one = gang("a", nodes=2, slices=pairs, nominated=kept, nominated_pool="h100")
-        assert run(cluster(*nodes), one).placed[0].assignment == taken
+        gang_a = gang("a", nodes=2, slices=pairs, nominated=kept, nominated_pool="h100")
+        assert run(cluster(*nodes), gang_a).placed[0].assignment == taken
 
 
 def test_beside_roles_they_hold_none_either() -> None:
@@ -30,10 +30,10 @@ def test_beside_roles_they_hold_none_either() -> None:
         node("n1", "block-0", gpus=2),
         node("n2", "block-1", gpus=2),
     )
-    one = gang(
+    gang_a = gang(
         "a",
         nodes=4,
         slices=(Slice(level="rack", pods=2),),
         roles=(Role(name="launcher", pods=1, per_pod=pod(0, cpu=1)),),
     )
-    assert run(cluster(*nodes, levels=("block", "rack")), one).placed == ()
+    assert run(cluster(*nodes, levels=("block", "rack")), gang_a).placed == ()

@@ -64,8 +64,8 @@ class World:
             self._free[ordinal] = self._amount()
             self._log.append(ordinal)
         else:
-            one = self._tree.nodes[ordinal]
-            self._tree.nodes[ordinal] = replace(one, unschedulable=not one.unschedulable)
+            first = self._tree.nodes[ordinal]
+            self._tree.nodes[ordinal] = replace(first, unschedulable=not first.unschedulable)
             self.index.renew(ordinal)
             self.frontiers.renew({ordinal})
         self.index.catch_up()
@@ -101,8 +101,8 @@ def test_whatever_changes_the_index_and_the_frontiers_are_as_new(
         world.change()
         fresh = world.fresh()
         assert world.counted(world.index) == world.counted(fresh)
-        anew = Frontiers(index=fresh, mix=MIX, slice_levels=PAIRS)
-        assert world.folded(world.frontiers) == world.folded(anew)
+        rebuilt = Frontiers(index=fresh, mix=MIX, slice_levels=PAIRS)
+        assert world.folded(world.frontiers) == world.folded(rebuilt)
 
 
 def test_changes_of_a_whole_pool_at_once_are_counted_too() -> None:
@@ -122,10 +122,11 @@ def test_changes_of_a_whole_pool_at_once_are_counted_too() -> None:
 
 def test_closed_nodes_and_those_without_the_labels_of_a_slice_have_no_room_for_it() -> None:
     shape = SHAPES["pairs on a host of a rack"]
-    nodes = [replace(one, unschedulable=one.name == "n0") for one in NODES]
+    nodes = [replace(each_node, unschedulable=each_node.name == "n0") for each_node in NODES]
     tree = build_tree(pool=POOL, nodes=nodes)
     index = SlotIndex(tree=tree, shape=shape, free=[(3, 9)] * len(nodes))
-    room = {one.name: index.slots_of(i, (3, 9)) for i, one in enumerate(tree.nodes)}
+    room = {item.name: index.slots_of(i, (3, 9)) for i, item in enumerate(tree.nodes)}
     assert room == {
-        one.name: 2 if one.name in {"n1", "n2", "n3", "n4", "n5"} else 0 for one in NODES
+        each_node.name: 2 if each_node.name in {"n1", "n2", "n3", "n4", "n5"} else 0
+        for each_node in NODES
     }

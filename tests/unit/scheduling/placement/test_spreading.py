@@ -16,16 +16,16 @@ LEVELS = ("block", "rack", "host")
 
 def shares(*sizes: int, nodes: int, level: str = "rack", **wanted: Any) -> list[int]:
     """Main pods by rack, of racks with so many one-GPU nodes, two in each block."""
-    found: list[Node] = []
+    results: list[Node] = []
     for rack, size in enumerate(sizes):
         for i in range(size):
             name = f"n{rack}-{i}"
-            found.append(node(name, f"b{rack // 2}", f"r{rack}", name, gpus=1))
-    snapshot = cluster(*found, levels=LEVELS)
-    one = gang("a", nodes=nodes, balanced_level=level, **wanted)
-    decisions = run(snapshot, one)
-    assert violations(snapshot=snapshot, pending=[one], decisions=decisions) == ()
-    main = decisions.placed[0].assignment[one.extras :]
+            results.append(node(name, f"b{rack // 2}", f"r{rack}", name, gpus=1))
+    snapshot = cluster(*results, levels=LEVELS)
+    gang_a = gang("a", nodes=nodes, balanced_level=level, **wanted)
+    decisions = run(snapshot, gang_a)
+    assert violations(snapshot=snapshot, pending=[gang_a], decisions=decisions) == ()
+    main = decisions.placed[0].assignment[gang_a.extras :]
     count = Counter(int(name[1]) for name in main)
     return [count[rack] for rack in range(len(sizes))]
 
@@ -76,5 +76,5 @@ def test_roles_leave_the_main_pods_even() -> None:
 
 def test_a_level_that_nobody_knows_spreads_nothing() -> None:
     nodes = [node(f"n{i}", gpus=1) for i in range(4)]
-    one = gang("a", nodes=3, balanced_level="rack")
-    assert run(cluster(*nodes), one).placed[0].assignment == ("n0", "n1", "n2")
+    gang_a = gang("a", nodes=3, balanced_level="rack")
+    assert run(cluster(*nodes), gang_a).placed[0].assignment == ("n0", "n1", "n2")

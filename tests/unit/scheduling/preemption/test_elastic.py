@@ -28,8 +28,8 @@ def elastic(name: str = "e", *, sizes: tuple[int, ...] = (1, 2, 4), **changes: o
     return replace(item, sizes=sizes, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def running(*places: str, one: Gang | None = None, lost: tuple[int, ...] = ()) -> Admitted:
-    return admitted(one or elastic(), *places, lost=frozenset(lost))
+def running(*places: str, elastic_gang: Gang | None = None, lost: tuple[int, ...] = ()) -> Admitted:
+    return admitted(elastic_gang or elastic(), *places, lost=frozenset(lost))
 
 
 @pytest.mark.parametrize(("nodes", "size"), [(5, 4), (4, 4), (3, 2), (2, 2), (1, 1)])
@@ -91,13 +91,13 @@ def test_a_loss_without_a_spare_shrinks_to_the_largest_legal_size_at_once() -> N
 
 
 def test_a_spare_that_reaches_a_larger_legal_size_is_used() -> None:
-    held = running("n0", "x", "y", "z", one=elastic(sizes=(1, 2, 4)), lost=(1, 2, 3))
+    held = running("n0", "x", "y", "z", elastic_gang=elastic(sizes=(1, 2, 4)), lost=(1, 2, 3))
     resized = run(cluster(*racks()[:2], running=[held])).resized[0]
     assert (resized.kept, resized.added) == ((0,), ("n1",))
 
 
 def test_it_never_shrinks_below_its_smallest_size() -> None:
-    held = running("n0", "x", one=elastic(sizes=(2, 4)), lost=(1,))
+    held = running("n0", "x", elastic_gang=elastic(sizes=(2, 4)), lost=(1,))
     blocked = run(cluster(*racks()[:1], running=[held])).blocked[0]
     assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
 
@@ -110,10 +110,10 @@ def test_one_that_lost_everything_goes_on_with_what_is_there() -> None:
 
 def test_it_stays_in_its_required_rack_when_it_is_resized() -> None:
     item = elastic(required_level="rack")
-    held = running("n0", "x", "y", "z", one=item, lost=(1, 2, 3))
+    held = running("n0", "x", "y", "z", elastic_gang=item, lost=(1, 2, 3))
     resized = run(cluster(*racks(), running=[held])).resized[0]
     assert (resized.kept, resized.added) == ((0,), ("n1",))
-    whole = running("n0", one=item)
+    whole = running("n0", elastic_gang=item)
     assert run(cluster(*racks(), running=[whole])).resized[0].added == ("n1",)
 
 
@@ -173,7 +173,7 @@ def test_it_does_not_grow_when_it_has_just_been_told_to_leave() -> None:
 
 
 def test_two_that_could_grow_do_not_take_the_same_place() -> None:
-    item, two = running("n0", one=elastic("a")), running("n1", one=elastic("b"))
+    item, two = running("n0", elastic_gang=elastic("a")), running("n1", elastic_gang=elastic("b"))
     resized = run(cluster(*racks()[:3], running=[item, two])).resized
     assert [(x.key, x.added) for x in resized] == [("training/a", ("n2",))]
 
@@ -201,7 +201,7 @@ def test_sizes_have_to_ascend_to_what_is_wanted(sizes: tuple[int, ...]) -> None:
 def test_only_an_elastic_gang_may_run_with_fewer_pods() -> None:
     assert running("n0").gpus == 2
     with pytest.raises(ValueError, match="1 places for 4 pods"):
-        running("n0", one=gang("a", nodes=4))
+        running("n0", elastic_gang=gang("a", nodes=4))
 
 
 @pytest.mark.parametrize(("user", "grows"), [("u", False), ("v", True)])
@@ -209,7 +209,7 @@ def test_it_does_not_grow_in_front_of_its_users_job_that_waits_for_the_same_cap(
     user: str, grows: bool
 ) -> None:
     capped = queue("research", 99, user_limit={"h100": 6})
-    mine = running("n0", one=elastic(sizes=(1, 2), user="u"))
+    mine = running("n0", elastic_gang=elastic(sizes=(1, 2), user="u"))
     busy = admitted(gang("busy", nodes=2, user=user), "n2", "n2")
     snapshot = cluster(*racks(), queues=(capped,), running=[mine, busy])
     waits = gang("waits", nodes=5, user=user)
@@ -219,5 +219,7 @@ def test_it_does_not_grow_in_front_of_its_users_job_that_waits_for_the_same_cap(
 
 def test_it_grows_within_its_users_cap() -> None:
     capped = queue("research", 99, user_limit={"h100": 4})
-    snapshot = cluster(*racks(), queues=(capped,), running=[running("n0", one=elastic(user="u"))])
+    snapshot = cluster(
+        *racks(), queues=(capped,), running=[running("n0", elastic_gang=elastic(user="u"))]
+    )
     assert [len(resized.added) for resized in run(snapshot).resized] == [1]

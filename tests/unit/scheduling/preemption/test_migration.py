@@ -36,11 +36,11 @@ def elsewhere(item: Gang | None = None, **changes: Any) -> Admitted:
 
 
 def world(
-    *running: Admitted, queue: Queue = BOTH, owned: int = 2, others: tuple[Queue, ...] = ()
+    *running: Admitted, queue: Queue = BOTH, owned: int = 2, more_queues: tuple[Queue, ...] = ()
 ) -> Snapshot:
     nodes = [node(f"o{i}", "rack-0", pool="owned") for i in range(owned)]
     nodes += [node(f"r{i}", "rack-0", pool="rented") for i in range(2)]
-    return cluster(*nodes, pools=POOLS, queues=(queue, *others), running=running)
+    return cluster(*nodes, pools=POOLS, queues=(queue, *more_queues), running=running)
 
 
 def moves(snapshot: Snapshot, *pending: Gang, policy: Policy = BACK) -> Decisions:
@@ -106,7 +106,7 @@ def test_it_does_not_move_in_front_of_one_who_waits() -> None:
     waits = gang("waits", nodes=3, gpus=2, pool="owned", queue="b")
     rest = (Queue(name="b", nominal={"owned": 8}),)
     busy = admitted(gang("busy", gpus=2, queue="b"), "o0", pool="owned")
-    snapshot = world(elsewhere(), busy, others=rest, owned=3)
+    snapshot = world(elsewhere(), busy, more_queues=rest, owned=3)
     assert [move.key for move in moves(snapshot).moves] == ["training/x"]
     decisions = moves(snapshot, waits)
     assert [blocked.key for blocked in decisions.blocked] == ["training/waits"]

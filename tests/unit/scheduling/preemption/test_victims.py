@@ -32,35 +32,39 @@ def sent_away(snapshot: Snapshot, item: Gang) -> set[str]:
     }
 
 
-def short_of_quota(*held: tuple[str, int, float], quota: int, others: int) -> Snapshot:
+def short_of_quota(*held: tuple[str, int, float], quota: int, cohort_usage: int) -> Snapshot:
     """(name, GPUs, cost) on nodes of their own; there is room enough, but no quota."""
     running = [
         job(name, f"n{i}", gpus=gpus, cost=cost) for i, (name, gpus, cost) in enumerate(held)
     ]
-    _, more = dear(others, gpus=1)
+    _, more = dear(cohort_usage, gpus=1)
     nodes = [node(f"n{i}", "rack-0", gpus=8) for i in range(len(held) + 2)]
-    nodes += [node(f"z{i}", "rack-0", gpus=8) for i in range(others)]
-    queues = (queue("research", quota + others),)
+    nodes += [node(f"z{i}", "rack-0", gpus=8) for i in range(cohort_usage)]
+    queues = (queue("research", quota + cohort_usage),)
     return cluster(*nodes, running=[*running, *more], queues=queues)
 
 
 @pytest.mark.parametrize("rest", [FEW, MANY])
 def test_who_turned_out_not_to_be_needed_stays(rest: int) -> None:
     """By cost for each GPU `small` is the first to go; `large` is enough by itself."""
-    snapshot = short_of_quota(("small", 1, 1.0), ("large", 8, 8.8), quota=9, others=rest)
+    snapshot = short_of_quota(("small", 1, 1.0), ("large", 8, 8.8), quota=9, cohort_usage=rest)
     assert sent_away(snapshot, gang("x", gpus=8, priority=5)) == {"large"}
 
 
 @pytest.mark.parametrize("rest", [FEW, MANY])
 def test_a_dear_victim_is_exchanged_for_a_cheaper_one_that_does_as_well(rest: int) -> None:
     """By cost for each GPU `b` goes before `c`; but beside `a` it is more than is needed."""
-    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.4), ("c", 2, 2.4), quota=9, others=rest)
+    snapshot = short_of_quota(
+        ("a", 3, 3.0), ("b", 4, 4.4), ("c", 2, 2.4), quota=9, cohort_usage=rest
+    )
     assert sent_away(snapshot, gang("x", gpus=5, priority=5)) == {"a", "c"}
 
 
 def test_of_few_candidates_all_sets_are_tried() -> None:
     """Two together cost less than the one that is the cheapest for each GPU and does alone."""
-    snapshot = short_of_quota(("a", 3, 3.0), ("b", 4, 4.1), ("c", 1, 1.05), quota=8, others=FEW)
+    snapshot = short_of_quota(
+        ("a", 3, 3.0), ("b", 4, 4.1), ("c", 1, 1.05), quota=8, cohort_usage=FEW
+    )
     assert sent_away(snapshot, gang("x", gpus=4, priority=5)) == {"a", "c"}
 
 

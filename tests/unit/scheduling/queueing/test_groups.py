@@ -16,7 +16,7 @@ def pair(group: str, *names: str, **changes: object) -> list[Gang]:
     ]
 
 
-def told(decisions: Decisions) -> dict[str, BlockReason]:
+def reasons_of(decisions: Decisions) -> dict[str, BlockReason]:
     return {blocked.key.removeprefix("training/"): blocked.reason for blocked in decisions.blocked}
 
 
@@ -29,7 +29,7 @@ def test_s6_of_two_groups_that_came_mixed_one_whole_group_runs() -> None:
     waiting = [replace(each, queued_at=i) for i, each in enumerate([a, c, b, d])]
     decisions = run(cluster(*racks(count=1)), *waiting)
     assert started(decisions) == ["a", "b"]
-    assert told(decisions) == {
+    assert reasons_of(decisions) == {
         "c": BlockReason.INSUFFICIENT_GPUS,
         "d": BlockReason.INSUFFICIENT_GPUS,
     }
@@ -39,7 +39,7 @@ def test_a_group_with_room_for_only_one_holds_nothing_and_lets_others_go() -> No
     members = pair("g", "a", "b")
     decisions = run(cluster(node("n0", "rack-0")), *members, gang("other", gpus=2, at=9))
     assert started(decisions) == ["other"]
-    assert told(decisions) == {
+    assert reasons_of(decisions) == {
         "a": BlockReason.WAITING_FOR_GROUP,
         "b": BlockReason.INSUFFICIENT_GPUS,
     }
@@ -55,7 +55,7 @@ def test_a_group_with_room_for_only_one_holds_nothing_and_lets_others_go() -> No
 def test_an_incomplete_group_waits_and_says_how_many_are_there() -> None:
     first, _ = pair("g", "a", "b")
     decisions = run(cluster(*racks()), first)
-    assert told(decisions) == {"a": BlockReason.WAITING_FOR_GROUP}
+    assert reasons_of(decisions) == {"a": BlockReason.WAITING_FOR_GROUP}
     assert decisions.blocked[0].message == "group g starts together: 1 of 2 gangs are there"
 
 
@@ -107,7 +107,7 @@ def test_strict_holds_the_pool_behind_a_group_that_waits_for_capacity() -> None:
         policy=STRICT,
     )
     assert started(decisions) == []
-    assert told(decisions)["small"] is BlockReason.BEHIND_HIGHER_PRIORITY
+    assert reasons_of(decisions)["small"] is BlockReason.BEHIND_HIGHER_PRIORITY
 
 
 def test_a_group_whose_gangs_have_different_queues_and_sizes_starts_whole() -> None:

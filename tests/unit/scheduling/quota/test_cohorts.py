@@ -15,15 +15,15 @@ TEAM = [queue("org"), queue("a", 8, parent="org"), queue("b", 4, parent="org")]
 
 def balance(*queues: Queue, **usage: int) -> tuple[CohortQuota, QueueTree]:
     tree = QueueTree(queues)
-    found = CohortQuota(tree=tree, pool="h100")
+    result = CohortQuota(tree=tree, pool="h100")
     for name, gpus in usage.items():
-        found.add(leaf=tree.leaf_of[name], gpus=gpus)
-    return found, tree
+        result.add(leaf=tree.leaf_of[name], gpus=gpus)
+    return result, tree
 
 
 def room(name: str, *queues: Queue, **usage: int) -> int:
-    found, tree = balance(*queues, **usage)
-    return found.room(tree.leaf_of[name])
+    cohorts, tree = balance(*queues, **usage)
+    return cohorts.room(tree.leaf_of[name])
 
 
 def limited(*, borrow: int | None = None, lend: int | None = None) -> list[Queue]:
@@ -80,14 +80,14 @@ def test_a_cohort_may_hold_quota_and_run_jobs_of_its_own() -> None:
     queues = [queue("org", 6), queue("a", 2, parent="org")]
     assert room("a", *queues) == 8
     assert room("org", *queues, a=5) == 3
-    found, tree = balance(*queues, a=5, org=1)
-    assert found.borrowed(tree.leaf_of["a"]) == 3
-    assert found.borrowed(tree.leaf_of["org"]) == 0
+    cohorts, tree = balance(*queues, a=5, org=1)
+    assert cohorts.borrowed(tree.leaf_of["a"]) == 3
+    assert cohorts.borrowed(tree.leaf_of["org"]) == 0
 
 
 def test_what_others_hold_does_not_change_what_could_ever_be_held() -> None:
-    found, tree = balance(*limited(borrow=1, lend=3), a=5, b=4)
-    assert [found.most(tree.leaf_of[name]) for name in "ab"] == [9, 12]
+    cohorts, tree = balance(*limited(borrow=1, lend=3), a=5, b=4)
+    assert [cohorts.most(tree.leaf_of[name]) for name in "ab"] == [9, 12]
 
 
 def test_at_most_a_queue_holds_what_it_keeps_and_what_its_cohort_may_have_beside() -> None:
@@ -99,8 +99,8 @@ def test_at_most_a_queue_holds_what_it_keeps_and_what_its_cohort_may_have_beside
         queue("b", 4, parent="west"),
         queue("east", 10, parent="org"),
     ]
-    found, tree = balance(*queues)
-    assert [found.most(tree.leaf_of[name]) for name in ("a", "b", "east")] == [11, 8, 15]
+    cohorts, tree = balance(*queues)
+    assert [cohorts.most(tree.leaf_of[name]) for name in ("a", "b", "east")] == [11, 8, 15]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_queue_below_a_circle_still_has_its_parent() -> None:
 
 def test_taking_away_undoes_adding_at_every_level() -> None:
     queues = limited(lend=1)
-    found, tree = balance(*queues, a=3, b=4)
-    before = list(found.usage)
-    found.add(leaf=tree.leaf_of["b"], gpus=7)
-    found.add(leaf=tree.leaf_of["b"], gpus=-7)
-    assert found.usage == before
+    cohorts, tree = balance(*queues, a=3, b=4)
+    before = list(cohorts.usage)
+    cohorts.add(leaf=tree.leaf_of["b"], gpus=7)
+    cohorts.add(leaf=tree.leaf_of["b"], gpus=-7)
+    assert cohorts.usage == before

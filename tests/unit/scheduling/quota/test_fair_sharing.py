@@ -33,65 +33,65 @@ def book(
     return ledger_of(snapshot=snapshot(*queues, history=history or {}), policy=policy)
 
 
-def share(found: QuotaLedger, name: str) -> float:
-    assert found.shares is not None
-    return found.shares.share(found.tree.leaf_of[name])
+def share(quota_ledger: QuotaLedger, name: str) -> float:
+    assert quota_ledger.shares is not None
+    return quota_ledger.shares.share(quota_ledger.tree.leaf_of[name])
 
 
 A, B = Queue(name="a", nominal={}), Queue(name="b", nominal={}, weight=2.0)
 
 
 def test_the_dominant_share_is_the_largest_part_of_any_one_thing() -> None:
-    found = book(A, B)
-    found.hold(gang=gang("x", nodes=2, gpus=1, queue="a"), pool="h100", size=2)
-    assert share(found, "a") == 0.25
-    found.hold(gang=gang("y", nodes=3, gpus=1, queue="a"), pool="spot", size=3)
-    assert share(found, "a") == 0.75
-    found.hold(gang=gang("z", queue="a", per_pod=pod(0, cpu=90)), pool="h100", size=1)
-    assert share(found, "a") == 0.9
-    assert share(found, "b") == 0.0
+    result = book(A, B)
+    result.hold(gang=gang("x", nodes=2, gpus=1, queue="a"), pool="h100", size=2)
+    assert share(result, "a") == 0.25
+    result.hold(gang=gang("y", nodes=3, gpus=1, queue="a"), pool="spot", size=3)
+    assert share(result, "a") == 0.75
+    result.hold(gang=gang("z", queue="a", per_pod=pod(0, cpu=90)), pool="h100", size=1)
+    assert share(result, "a") == 0.9
+    assert share(result, "b") == 0.0
 
 
 def test_a_share_is_for_a_weight_and_goes_when_the_gang_goes() -> None:
-    found = book(A, B)
-    one = gang("x", nodes=4, gpus=2, queue="b", roles=(Role(name="l", pods=2, per_pod=pod(0)),))
-    found.hold(gang=one, pool="h100", size=2)
-    assert share(found, "b") == 0.25
-    found.hold(gang=one, pool="h100", size=4)
-    assert share(found, "b") == 0.5
-    undo = found.credit(gang=one, pool="h100")
-    assert share(found, "b") == 0.0
+    result = book(A, B)
+    gang_a = gang("x", nodes=4, gpus=2, queue="b", roles=(Role(name="l", pods=2, per_pod=pod(0)),))
+    result.hold(gang=gang_a, pool="h100", size=2)
+    assert share(result, "b") == 0.25
+    result.hold(gang=gang_a, pool="h100", size=4)
+    assert share(result, "b") == 0.5
+    undo = result.credit(gang=gang_a, pool="h100")
+    assert share(result, "b") == 0.0
     undo()
-    assert share(found, "b") == 0.5
+    assert share(result, "b") == 0.5
 
 
 def test_what_is_kept_for_a_gang_counts_until_it_starts_or_gives_it_back() -> None:
-    found, one = book(A), gang("x", gpus=4, queue="a")
-    found.promise(gang=one, pool="h100", size=1)
-    assert share(found, "a") == 0.5
-    assert found.has_room(gang=one, pool="h100", size=1) is False
-    found.promise(gang=one, pool="h100", size=None)
-    assert share(found, "a") == 0.0
+    ledger, job = book(A), gang("x", gpus=4, queue="a")
+    ledger.promise(gang=job, pool="h100", size=1)
+    assert share(ledger, "a") == 0.5
+    assert ledger.has_room(gang=job, pool="h100", size=1) is False
+    ledger.promise(gang=job, pool="h100", size=None)
+    assert share(ledger, "a") == 0.0
 
 
 def test_a_cohort_has_what_its_members_have_together() -> None:
     org, a, b = Queue(name="org", nominal={}), replace(A, parent="org"), replace(B, parent="org")
-    found = book(org, a, b, history={"a": 100.0, "b": 50.0})
-    found.hold(gang=gang("x", nodes=4, queue="a"), pool="h100", size=4)
-    found.hold(gang=gang("y", nodes=1, queue="org"), pool="spot", size=1)
-    assert found.shares is not None
-    root = found.tree.branches[found.tree.leaf_of["a"]].path[-1]
+    result = book(org, a, b, history={"a": 100.0, "b": 50.0})
+    result.hold(gang=gang("x", nodes=4, queue="a"), pool="h100", size=4)
+    result.hold(gang=gang("y", nodes=1, queue="org"), pool="spot", size=1)
+    assert result.shares is not None
+    root = result.tree.branches[result.tree.leaf_of["a"]].path[-1]
     past = 150.0 * 0.6931471805599453 / FAIR.history_seconds
-    assert found.shares.share(root) == pytest.approx(0.5 + past)
-    assert share(found, "org") == 0.25
+    assert result.shares.share(root) == pytest.approx(0.5 + past)
+    assert share(result, "org") == 0.25
 
 
 def test_what_a_queue_has_always_had_counts_as_what_it_has() -> None:
     history: dict[str, float] = {}
     for _ in range(3000):
         history = decay(history=history, shares={"b": 0.4}, seconds=600, half_life=86400)
-    found = book(A, B, history=history)
-    assert share(found, "b") == pytest.approx(0.4 / 2)
+    result = book(A, B, history=history)
+    assert share(result, "b") == pytest.approx(0.4 / 2)
     assert share(book(A, B, policy=replace(FAIR, history_weight=0.0), history=history), "b") == 0.0
 
 
@@ -116,8 +116,8 @@ def test_the_shares_of_a_snapshot_are_those_of_the_queues_own_jobs() -> None:
         admitted(gang("y", queue="a", per_pod=pod(0, cpu=75)), "n0"),
         admitted(gang("z", queue="deleted", gpus=1), "n1", pool="spot"),
     )
-    found = dominant_shares(snapshot(org, a, admitted=running))
-    assert found == {"a": 0.75, "deleted": 0.25}
+    result = dominant_shares(snapshot(org, a, admitted=running))
+    assert result == {"a": 0.75, "deleted": 0.25}
 
 
 def test_shares_are_only_kept_where_somebody_asks_for_them() -> None:

@@ -15,22 +15,28 @@ def never(_: Gang) -> bool:
     return False
 
 
-def name(one: Gang) -> str:
-    return one.uid.removeprefix("uid-")
+def name(each_gang: Gang) -> str:
+    return each_gang.uid.removeprefix("uid-")
 
 
 def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] = ()) -> list[str]:
     """The order in which gangs come forward; those named would take their queue above its quota."""
     book = QuotaLedger(QueueTree(queues or COHORT))
-    depth = {one.uid: len(book.tree.branches[book.tree.leaf_of[one.queue]].path) for one in gangs}
-    found = scheduling_order(
-        [[one] for one in sorted(gangs, key=order_key)],
+    depth = {
+        each_gang.uid: len(book.tree.branches[book.tree.leaf_of[each_gang.queue]].path)
+        for each_gang in gangs
+    }
+    result = scheduling_order(
+        [[each_gang] for each_gang in sorted(gangs, key=order_key)],
         quota=book,
-        borrowing=lambda one: (*(False,) * (depth[one.uid] - 1), name(one) in beyond),
+        borrowing=lambda each_gang: (
+            *(False,) * (depth[each_gang.uid] - 1),
+            name(each_gang) in beyond,
+        ),
         passed=never,
         closed=never,
     )
-    return [name(one) for one in found]
+    return [name(item) for item in result]
 
 
 def test_where_nobody_borrows_priority_age_and_uid_decide() -> None:
@@ -91,7 +97,7 @@ def test_nobody_borrows_in_front_of_one_who_is_entitled_and_would_send_him_away(
     owner = gang("owner", nodes=2, gpus=2, queue="b")
     snapshot = cluster(*racks(), queues=COHORT)
     decisions = run(snapshot, borrower, owner)
-    assert [one.key for one in decisions.placed] == ["training/owner"]
+    assert [item.key for item in decisions.placed] == ["training/owner"]
     assert decisions.order == ("uid-owner", "uid-borrower")
     settled = after(snapshot, [borrower, owner], decisions)
     assert run(settled, borrower).preemptions == ()

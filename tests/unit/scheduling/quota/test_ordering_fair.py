@@ -42,11 +42,11 @@ def never(_: Gang) -> bool:
     return False
 
 
-def line_by_line(gangs: Iterable[Gang], found: QuotaLedger) -> Iterator[Gang]:
+def line_by_line(gangs: Iterable[Gang], ledger: QuotaLedger) -> Iterator[Gang]:
     """The order in which gangs come forward of which nobody is passed over."""
-    chains = [[one] for one in gangs]
+    chains = [[each_gang] for each_gang in gangs]
     return scheduling_order(
-        chains, quota=found, borrowing=borrowing(found).of, passed=never, closed=never
+        chains, quota=ledger, borrowing=borrowing(ledger).of, passed=never, closed=never
     )
 
 
@@ -67,20 +67,20 @@ def book(
     return ledger_of(snapshot=snapshot, policy=policy)
 
 
-def borrowing(found: QuotaLedger) -> BorrowingLevels:
-    pools = PoolSelector(pools=(Pool(name="h100"),), quota=found)
-    return BorrowingLevels(quota=found, pools=pools, queues=found.tree.queues)
+def borrowing(ledger: QuotaLedger) -> BorrowingLevels:
+    pools = PoolSelector(pools=(Pool(name="h100"),), quota=ledger)
+    return BorrowingLevels(quota=ledger, pools=pools, queues=ledger.tree.queues)
 
 
-def turns(found: QuotaLedger, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
+def turns(ledger: QuotaLedger, gangs: Iterable[Gang], *, room: int = GPUS) -> list[str]:
     """Who is looked at, and starts as long as there is room."""
-    told: list[str] = []
-    for one in line_by_line(sorted(gangs, key=order_key), found):
-        told.append(one.uid.removeprefix("uid-"))
-        if one.gpus <= room:
-            room -= one.gpus
-            found.hold(gang=one, pool="h100", size=one.nodes)
-    return told
+    output: list[str] = []
+    for each_gang in line_by_line(sorted(gangs, key=order_key), ledger):
+        output.append(each_gang.uid.removeprefix("uid-"))
+        if each_gang.gpus <= room:
+            room -= each_gang.gpus
+            ledger.hold(gang=each_gang, pool="h100", size=each_gang.nodes)
+    return output
 
 
 def some(name: str, count: int, *, gpus: int = 1) -> list[Gang]:
@@ -88,21 +88,21 @@ def some(name: str, count: int, *, gpus: int = 1) -> list[Gang]:
 
 
 def test_queues_take_turns_and_a_double_weight_gets_two() -> None:
-    found = book(queue("a", 99), queue("b", 99, weight=2.0))
-    told = turns(found, [*some("a", 3), *some("b", 6)])
-    assert told == ["a0", "b0", "b1", "a1", "b2", "b3", "a2", "b4", "b5"]
+    result = book(queue("a", 99), queue("b", 99, weight=2.0))
+    output = turns(result, [*some("a", 3), *some("b", 6)])
+    assert output == ["a0", "b0", "b1", "a1", "b2", "b3", "a2", "b4", "b5"]
 
 
 def test_who_has_had_much_waits_for_the_others() -> None:
     past = 3.5 / FAIR.history_weight
-    found = book(queue("a", 99), queue("b", 99), history={"a": 86400 * past / GPUS / 0.693147})
-    assert turns(found, [*some("a", 2), *some("b", 6)])[:6] == ["b0", "b1", "b2", "b3", "a0", "b4"]
+    result = book(queue("a", 99), queue("b", 99), history={"a": 86400 * past / GPUS / 0.693147})
+    assert turns(result, [*some("a", 2), *some("b", 6)])[:6] == ["b0", "b1", "b2", "b3", "a0", "b4"]
 
 
 def test_priority_decides_inside_a_queue_and_between_equal_shares_only() -> None:
-    found = book(queue("a", 99), queue("b", 99))
+    result = book(queue("a", 99), queue("b", 99))
     high = [gang(f"b{i}", queue="b", priority=9, at=i) for i in range(2)]
-    assert turns(found, [*some("a", 2), *high, gang("low", queue="b")]) == [
+    assert turns(result, [*some("a", 2), *high, gang("low", queue="b")]) == [
         "b0", "a0", "b1", "a1", "low",
     ]  # fmt: skip
 
@@ -115,8 +115,8 @@ def test_shares_are_compared_at_every_level_of_the_tree() -> None:
         queue("w2", 99, parent="west"),
         queue("e1", 99, parent="east"),
     ]
-    told = turns(book(*tree), [*some("w1", 2), *some("w2", 2), *some("e1", 4)])
-    assert told == ["e10", "w10", "w20", "e11", "w11", "e12", "w21", "e13"]
+    output = turns(book(*tree), [*some("w1", 2), *some("w2", 2), *some("e1", 4)])
+    assert output == ["e10", "w10", "w20", "e11", "w11", "e12", "w21", "e13"]
 
 
 def test_who_need_not_borrow_goes_first_however_much_it_has() -> None:
@@ -142,13 +142,15 @@ def test_a_borrower_leaves_an_elastic_gang_the_quota_of_its_queue() -> None:
     )
     elastic = gang("elastic", nodes=8, queue="x", sizes=(1, 4, 8))
     decisions = run(snapshot, gang("b", gpus=4, queue="y", priority=9), elastic)
-    assert [(one.key, len(one.assignment)) for one in decisions.placed] == [("training/elastic", 4)]
+    assert [(placement.key, len(placement.assignment)) for placement in decisions.placed] == [
+        ("training/elastic", 4)
+    ]
 
 
 def test_who_does_not_start_does_not_hold_up_the_others() -> None:
-    found = book(queue("a", 99), queue("b", 99))
-    told = turns(found, [*some("a", 2, gpus=20), *some("b", 3)], room=24)
-    assert told == ["a0", "b0", "b1", "b2", "a1"]
+    result = book(queue("a", 99), queue("b", 99))
+    output = turns(result, [*some("a", 2, gpus=20), *some("b", 3)], room=24)
+    assert output == ["a0", "b0", "b1", "b2", "a1"]
 
 
 def test_a_gang_of_no_queue_has_its_turn_too() -> None:
@@ -171,42 +173,42 @@ def test_the_heaps_give_the_turns_that_looking_at_everybody_gives(seed: int) -> 
         gang(f"g{i}", queue=random.choice(names), nodes=random.randint(1, 4), at=i,
              priority=random.randint(0, 1)) for i in range(30)
     ]  # fmt: skip
-    gangs = [replace(one, sizes=tuple(sorted({1, one.nodes}))) for one in gangs]
+    gangs = [replace(each_gang, sizes=tuple(sorted({1, each_gang.nodes}))) for each_gang in gangs]
     history = {name: random.random() * 40000 for name in names}
-    found = turns(book(*tree, history=history), gangs)
-    assert found == looking_at_everybody(book(*tree, history=history), gangs)
+    result = turns(book(*tree, history=history), gangs)
+    assert result == looking_at_everybody(book(*tree, history=history), gangs)
 
 
-def looking_at_everybody(found: QuotaLedger, gangs: list[Gang]) -> list[str]:
+def looking_at_everybody(ledger: QuotaLedger, gangs: list[Gang]) -> list[str]:
     """The same from the definition: at each level of the tree, the least of all members."""
-    left, room, told = sorted(gangs, key=order_key), GPUS, list[str]()
+    left, room, keys = sorted(gangs, key=order_key), GPUS, list[str]()
     while left:
-        heads = {found.tree.leaf_of[one.queue]: one for one in reversed(left)}
-        one = first_of(None, depth=0, found=found, heads=heads)
-        told.append(one.uid.removeprefix("uid-"))
-        left.remove(one)
-        if one.gpus <= room:
-            room -= one.gpus
-            found.hold(gang=one, pool="h100", size=one.nodes)
-    return told
+        heads = {ledger.tree.leaf_of[first_of_a.queue]: first_of_a for first_of_a in reversed(left)}
+        first_of_a = first_of(None, depth=0, ledger=ledger, heads=heads)
+        keys.append(first_of_a.uid.removeprefix("uid-"))
+        left.remove(first_of_a)
+        if first_of_a.gpus <= room:
+            room -= first_of_a.gpus
+            ledger.hold(gang=first_of_a, pool="h100", size=first_of_a.nodes)
+    return keys
 
 
-def first_of(above: int | None, *, depth: int, found: QuotaLedger, heads: dict[int, Gang]) -> Gang:
+def first_of(above: int | None, *, depth: int, ledger: QuotaLedger, heads: dict[int, Gang]) -> Gang:
     """Who is next below a branch."""
     if above in heads:
         return heads[above]
-    paths = [found.tree.branches[leaf].path for leaf in heads]
+    paths = [ledger.tree.branches[leaf].path for leaf in heads]
     members = {
         path[-1] if above is None else path[path.index(above) - 1]
         for path in paths
         if above is None or above in path
     }
-    assert found.shares is not None
+    assert ledger.shares is not None
     ranked: list[tuple[tuple[Above, float, OrderKey], Gang]] = []
     for member in members:
-        one = first_of(member, depth=depth + 1, found=found, heads=heads)
-        beyond = borrowing(found).of(one)[: depth + 1]
-        ranked.append(((beyond, found.shares.share(member), order_key(one)), one))
+        first_of_a = first_of(member, depth=depth + 1, ledger=ledger, heads=heads)
+        beyond = borrowing(ledger).of(first_of_a)[: depth + 1]
+        ranked.append(((beyond, ledger.shares.share(member), order_key(first_of_a)), first_of_a))
     return min(ranked, key=lambda entry: entry[0])[1]
 
 
@@ -239,20 +241,22 @@ def long_run(
                 number += 1
                 size = random.randint(1, most)
                 waiting[name].append(gang(f"{number}", queue=name, gpus=size, at=number))
-        found = book(*queues, history=history, policy=policy, gpus=gpus)
-        for _, one in running:
-            found.hold(gang=one, pool="h100", size=1)
-        free = gpus - sum(one.gpus for _, one in running)
-        line = sorted((one for own in waiting.values() for one in own), key=order_key)
-        for one in line_by_line(line, found):
-            if one.gpus > free:
+        result = book(*queues, history=history, policy=policy, gpus=gpus)
+        for _, running_gang in running:
+            result.hold(gang=running_gang, pool="h100", size=1)
+        free = gpus - sum(item.gpus for _, item in running)
+        line = sorted((item for own in waiting.values() for item in own), key=order_key)
+        for running_gang in line_by_line(line, result):
+            if running_gang.gpus > free:
                 break
-            free -= one.gpus
-            found.hold(gang=one, pool="h100", size=1)
-            waiting[one.queue].remove(one)
-            heappush(running, (now + random.expovariate(1 / jobs[one.queue][1]), one))
+            free -= running_gang.gpus
+            result.hold(gang=running_gang, pool="h100", size=1)
+            waiting[running_gang.queue].remove(running_gang)
+            heappush(
+                running, (now + random.expovariate(1 / jobs[running_gang.queue][1]), running_gang)
+            )
         seconds = running[0][0] - now
-        held = {name: sum(one.gpus for _, one in running if one.queue == name) for name in jobs}
+        held = {name: sum(item.gpus for _, item in running if item.queue == name) for name in jobs}
         shares = {name: amount / gpus for name, amount in held.items()}
         history = decay(
             history=history, shares=shares, seconds=seconds, half_life=policy.history_seconds
@@ -266,7 +270,7 @@ def long_run(
 def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
     weights = {"a": 1.0, "b": 2.0, "c": 5.0}
     queues = [queue(name, parent="org", weight=weight) for name, weight in weights.items()]
-    found = long_run(
+    result = long_run(
         queue("org", 9999),
         *queues,
         jobs={"a": (1, 300.0), "b": (2, 900.0), "c": (5, 200.0)},
@@ -274,11 +278,11 @@ def test_in_the_long_run_shares_are_the_weights_within_2_percent() -> None:
         gpus=64,
         starts=1200,
     )
-    assert found == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
+    assert result == pytest.approx({"a": 1 / 8, "b": 2 / 8, "c": 5 / 8}, rel=0.02)
 
 
 def test_also_where_jobs_are_as_large_as_shares_if_the_past_counts_for_more() -> None:
-    found = long_run(
+    result = long_run(
         queue("org", 9999),
         queue("a", parent="org"),
         queue("b", parent="org", weight=3.0),
@@ -287,7 +291,7 @@ def test_also_where_jobs_are_as_large_as_shares_if_the_past_counts_for_more() ->
         gpus=32,
         starts=3000,
     )
-    assert found == pytest.approx({"a": 1 / 4, "b": 3 / 4}, rel=0.02)
+    assert result == pytest.approx({"a": 1 / 4, "b": 3 / 4}, rel=0.02)
 
 
 def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
@@ -300,8 +304,8 @@ def test_in_the_long_run_members_divide_what_their_cohort_gets() -> None:
     ]
     jobs = {"w1": (2, 300.0), "w2": (3, 200.0), "east": (2, 250.0)}
     policy = replace(FAIR, history_seconds=3600.0)
-    found = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=900)
-    assert found == pytest.approx({"w1": 1 / 4, "w2": 2 / 4, "east": 1 / 4}, rel=0.02)
+    result = long_run(*queues, jobs=jobs, policy=policy, gpus=64, starts=900)
+    assert result == pytest.approx({"w1": 1 / 4, "w2": 2 / 4, "east": 1 / 4}, rel=0.02)
 
 
 def test_two_queues_whose_jobs_take_everything_take_turns() -> None:
@@ -319,15 +323,15 @@ def test_two_queues_whose_jobs_take_everything_take_turns() -> None:
         if step % 3 == 0:
             running = ()
         waiting = [gang(f"{name}{number}", queue=name, gpus=GPUS, at=number) for name in "ab"]
-        waiting = [one for one in waiting if one not in [held.gang for held in running]]
+        waiting = [item for item in waiting if item not in [held.gang for held in running]]
         snapshot = replace(
             cluster(node("n0", gpus=GPUS), levels=(), queues=queues, running=running),
             history=history,
         )
         decisions = run(snapshot, *waiting, policy=FAIR, now=step * 1200.0)
         assert decisions.preemptions == ()
-        for one in decisions.placed:
-            chosen = next(job for job in waiting if job.uid == one.uid)
+        for each_gang in decisions.placed:
+            chosen = next(job for job in waiting if job.uid == each_gang.uid)
             running = (*running, admitted(chosen, "n0"))
             started.append(chosen.queue)
         shares = dict.fromkeys((held.gang.queue for held in running), 1.0)

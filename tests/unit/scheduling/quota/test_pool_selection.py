@@ -13,18 +13,18 @@ POOLS = ("a", "b", "c")
 RESEARCH = Queue(name="research", nominal={"a": 2, "b": 2, "c": 2})
 
 
-def world(one: Queue = RESEARCH) -> Snapshot:
+def world(each_queue: Queue = RESEARCH) -> Snapshot:
     nodes = (node(f"n-{pool}", pool=pool) for pool in POOLS)
-    return cluster(*nodes, pools=POOLS, queues=(one,), levels=())
+    return cluster(*nodes, pools=POOLS, queues=(each_queue,), levels=())
 
 
 def where(*gangs: Gang, snapshot: Snapshot | None = None) -> list[str]:
-    return [one.pool for one in run(snapshot or world(), *gangs).placed]
+    return [item.pool for item in run(snapshot or world(), *gangs).placed]
 
 
 def jobs(count: int, **changes: object) -> list[Gang]:
     made = [gang(f"g{i}", gpus=2, at=i) for i in range(count)]
-    return [replace(one, **changes) for one in made]  # pyright: ignore[reportArgumentType]
+    return [replace(item, **changes) for item in made]  # pyright: ignore[reportArgumentType]
 
 
 def test_pools_are_tried_in_the_order_in_which_they_are_named() -> None:

@@ -51,8 +51,8 @@ def jobs(name: str, count: int, *, gpus: int = 1) -> list[Gang]:
 def running(name: str, count: int, *, gpus: int = 1, first: int = 0) -> list[Admitted]:
     """One after the other on nodes of two GPUs."""
     return [
-        admitted(one, f"n{(first + i * gpus) // 2}")
-        for i, one in enumerate(jobs(name, count, gpus=gpus))
+        admitted(item, f"n{(first + i * gpus) // 2}")
+        for i, item in enumerate(jobs(name, count, gpus=gpus))
     ]
 
 
@@ -63,23 +63,23 @@ def world(*held: Admitted, queues: tuple[Queue, ...], **history: float) -> Snaps
 def decided(snapshot: Snapshot, *pending: Gang, policy: Policy | None = None) -> Decisions:
     policy = policy or Policy()
     decisions = run(snapshot, *pending, policy=policy)
-    found = violations(snapshot=snapshot, pending=pending, decisions=decisions, policy=policy)
-    assert found == ()
+    result = violations(snapshot=snapshot, pending=pending, decisions=decisions, policy=policy)
+    assert result == ()
     return decisions
 
 
 def victims(decisions: Decisions) -> list[tuple[str, VictimReason]]:
     return [
-        (one.key.removeprefix("training/"), one.why)
+        (victim.key.removeprefix("training/"), victim.why)
         for preemption in decisions.preemptions
-        for one in preemption.victims
+        for victim in preemption.victims
     ]
 
 
 def test_a_queue_that_borrows_may_take_from_one_that_borrowed_more() -> None:
     snapshot = world(*running("a", 8), queues=team())
-    found = victims(decided(snapshot, gang("x", queue="b", gpus=2)))
-    assert [why for _, why in found] == [VictimReason.FAIR_SHARE] * 2
+    result = victims(decided(snapshot, gang("x", queue="b", gpus=2)))
+    assert [why for _, why in result] == [VictimReason.FAIR_SHARE] * 2
 
 
 @pytest.mark.parametrize(("held", "lawful"), [((5, 3), True), ((4, 4), False)])
@@ -129,8 +129,8 @@ def test_inside_a_cohort_that_is_within_its_quota_its_members_may_borrow() -> No
     )
     snapshot = world(*running("east", 8), queues=queues)
     decisions = decided(snapshot, *[gang(f"x{i}", queue="w", at=i) for i in range(8)])
-    found = victims(decisions)
-    assert [why for _, why in found] == [VictimReason.BORROWED] * 4
+    result = victims(decisions)
+    assert [why for _, why in result] == [VictimReason.BORROWED] * 4
 
 
 def test_no_two_queues_send_each_other_away_for_ever() -> None:
@@ -144,9 +144,9 @@ def test_no_two_queues_send_each_other_away_for_ever() -> None:
         rounds += 1
         assert rounds < 20
         snapshot = after(snapshot, waiting, decisions)
-        left = [replace(one, reserved=frozenset()) for one in snapshot.admitted]
-        waiting = still_waiting(waiting, decisions) + [one.gang for one in left if one.leaving]
-        stay = [one for one in left if not one.leaving]
+        left = [replace(item, reserved=frozenset()) for item in snapshot.admitted]
+        waiting = still_waiting(waiting, decisions) + [held.gang for held in left if held.leaving]
+        stay = [item for item in left if not item.leaving]
         snapshot = world(*stay, queues=queues)
-    held = sorted(one.gang.queue for one in snapshot.admitted)
+    held = sorted(held.gang.queue for held in snapshot.admitted)
     assert held == ["a", "a", "b", "b"]

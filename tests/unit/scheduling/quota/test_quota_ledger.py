@@ -20,10 +20,10 @@ def usage(book: QuotaLedger, name: str) -> int:
 
 def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
     book = QuotaLedger(QueueTree(TEAM))
-    one = gang("x", nodes=3, gpus=1, queue="a", roles=(Role(name="l", pods=1, per_pod=pod(2)),))
-    book.hold(gang=one, pool="h100", size=1)
+    gang_a = gang("x", nodes=3, gpus=1, queue="a", roles=(Role(name="l", pods=1, per_pod=pod(2)),))
+    book.hold(gang=gang_a, pool="h100", size=1)
     assert usage(book, "a") == 3
-    undo = book.hold(gang=one, pool="h100", size=3)
+    undo = book.hold(gang=gang_a, pool="h100", size=3)
     assert usage(book, "a") == 5
     undo()
     assert usage(book, "a") == 3
@@ -31,24 +31,24 @@ def test_a_gang_holds_one_size_at_a_time_its_roles_included() -> None:
 
 
 def test_what_is_undone_was_never_there() -> None:
-    book, one = QuotaLedger(QueueTree(TEAM)), gang("x", queue="a")
-    undo = book.hold(gang=one, pool="h100", size=1)
+    book, job = QuotaLedger(QueueTree(TEAM)), gang("x", queue="a")
+    undo = book.hold(gang=job, pool="h100", size=1)
     undo()
     assert usage(book, "a") == 0
     assert list(book.usage("h100").all()) == []
     with pytest.raises(KeyError, match="holds nothing of pool h100"):
-        book.credit(gang=one, pool="h100")
+        book.credit(gang=job, pool="h100")
 
 
 def test_a_gang_needs_only_what_it_does_not_hold_yet() -> None:
     book = QuotaLedger(QueueTree((queue("a", 4),)))
-    one = gang("x", nodes=4, queue="a")
-    book.hold(gang=one, pool="h100", size=2)
-    assert book.needs(gang=one, pool="h100", size=4) == 2
-    assert book.has_room(gang=one, pool="h100", size=4)
+    gang_a = gang("x", nodes=4, queue="a")
+    book.hold(gang=gang_a, pool="h100", size=2)
+    assert book.needs(gang=gang_a, pool="h100", size=4) == 2
+    assert book.has_room(gang=gang_a, pool="h100", size=4)
     book.hold(gang=gang("y", queue="a"), pool="h100", size=1)
-    assert not book.has_room(gang=one, pool="h100", size=4)
-    assert book.has_room(gang=one, pool="h100", size=3)
+    assert not book.has_room(gang=gang_a, pool="h100", size=4)
+    assert book.has_room(gang=gang_a, pool="h100", size=3)
 
 
 def test_a_copy_is_written_on_alone() -> None:
@@ -67,7 +67,7 @@ def test_equal_questions_have_equal_answers_until_something_is_written() -> None
     book = QuotaLedger(QueueTree((queue("a", 2),)))
     book.hold(gang=gang("x", nodes=2, queue="a"), pool="h100", size=2)
     asks = [gang(name, queue="a") for name in "yz"]
-    first, second = (book.exhausted(gang=one, pool="h100", size=1) for one in asks)
+    first, second = (book.exhausted(gang=ask, pool="h100", size=1) for ask in asks)
     assert first is second
     assert first is not None
     undo = book.credit(gang=gang("x", nodes=2, queue="a"), pool="h100")
@@ -102,7 +102,7 @@ def test_a_shortfall_is_the_least_raise_that_gives_the_room(seed: int) -> None:
     queues, random = trees(seed)
     tree = QueueTree(queues)
     balance = CohortQuota(tree=tree, pool="h100")
-    held = {one.name: random.randint(0, 5) for one in queues}
+    held = {each_queue.name: random.randint(0, 5) for each_queue in queues}
     for name, gpus in held.items():
         balance.add(leaf=tree.leaf_of[name], gpus=gpus)
     name, wanted = random.choice(queues).name, random.randint(1, 8)
@@ -116,13 +116,13 @@ def room_if_raised(queues: list[Queue], held: dict[str, int], *, name: str, by: 
     """The room in a tree in which a queue's nominal quota is so much larger."""
     raised = [
         queue(
-            one.name,
-            one.nominal["h100"] + by * (one.name == name),
-            parent=one.parent,
-            borrowing_limit=one.borrowing_limit,
-            lending_limit=one.lending_limit,
+            each_queue.name,
+            each_queue.nominal["h100"] + by * (each_queue.name == name),
+            parent=each_queue.parent,
+            borrowing_limit=each_queue.borrowing_limit,
+            lending_limit=each_queue.lending_limit,
         )
-        for one in queues
+        for each_queue in queues
     ]
     tree = QueueTree(raised)
     balance = CohortQuota(tree=tree, pool="h100")
@@ -136,10 +136,10 @@ def test_which_branches_would_borrow_is_what_they_have_borrowed_afterwards(seed:
     queues, random = trees(seed)
     tree = QueueTree(queues)
     balance = CohortQuota(tree=tree, pool="h100")
-    for one in queues:
-        balance.add(leaf=tree.leaf_of[one.name], gpus=random.randint(0, 3))
+    for each_queue in queues:
+        balance.add(leaf=tree.leaf_of[each_queue.name], gpus=random.randint(0, 3))
     leaf, gpus = tree.leaf_of[random.choice(queues).name], random.randint(0, 4)
-    told = balance.above_with(leaf=leaf, gpus=gpus)
+    output = balance.above_with(leaf=leaf, gpus=gpus)
     balance.add(leaf=leaf, gpus=gpus)
     *below, _ = balance.paths[leaf]
-    assert told == (False, *(balance.borrowed(branch) > 0 for branch in reversed(below)))
+    assert output == (False, *(balance.borrowed(branch) > 0 for branch in reversed(below)))

@@ -35,8 +35,8 @@ from tests.unit.scheduling.builders import (
 TEAM = (queue("org"), queue("a", 2, parent="org"), queue("b", 2, parent="org"))
 
 
-def refused(snapshot: Snapshot, one: Gang) -> Blocked:
-    return run(snapshot, one).blocked[0]
+def refused(snapshot: Snapshot, each_gang: Gang) -> Blocked:
+    return run(snapshot, each_gang).blocked[0]
 
 
 def raised(limits: Mapping[str, int] | None, pool: str, amount: int) -> dict[str, int]:
@@ -64,10 +64,12 @@ def applied(snapshot: Snapshot, blocked: Blocked) -> Snapshot:
         case _:
             raise AssertionError(remedy)
     changed = [
-        replace(one, **{field: raised(getattr(one, field), remedy.pool, remedy.amount)})
-        if one.name == remedy.where
-        else one
-        for one in snapshot.queues
+        replace(
+            each_queue, **{field: raised(getattr(each_queue, field), remedy.pool, remedy.amount)}
+        )
+        if each_queue.name == remedy.where
+        else each_queue
+        for each_queue in snapshot.queues
     ]
     return replace(snapshot, queues=tuple(changed))
 
@@ -76,17 +78,17 @@ def less(remedy: Remedy) -> Remedy:
     return replace(remedy, amount=remedy.amount - 1)
 
 
-def hold_true(snapshot: Snapshot, one: Gang) -> Blocked:
+def hold_true(snapshot: Snapshot, each_gang: Gang) -> Blocked:
     """A rejection whose remedy lets the gang start, and nothing less does."""
-    blocked = refused(snapshot, one)
-    assert run(applied(snapshot, blocked), one).placed, blocked
+    blocked = refused(snapshot, each_gang)
+    assert run(applied(snapshot, blocked), each_gang).placed, blocked
     remedy = remedy_of(blocked)
     if remedy.kind is RemedyKind.WAIT_FOR:
         for i in range(len(blocked.blockers)):
             fewer = (*blocked.blockers[:i], *blocked.blockers[i + 1 :])
-            assert not run(applied(snapshot, replace(blocked, blockers=fewer)), one).placed
+            assert not run(applied(snapshot, replace(blocked, blockers=fewer)), each_gang).placed
     elif remedy.amount:
-        assert not run(applied(snapshot, replace(blocked, remedy=less(remedy))), one).placed
+        assert not run(applied(snapshot, replace(blocked, remedy=less(remedy))), each_gang).placed
     return blocked
 
 
@@ -173,13 +175,13 @@ def test_a_gang_above_the_cap_never_starts_and_says_what_cap_would_do() -> None:
 def test_one_cycle_does_not_take_a_user_above_his_cap() -> None:
     gangs = [gang(f"g{i}", gpus=2, user="u", at=i) for i in range(3)]
     decisions = run(cluster(*racks(), queues=(CAPPED,)), *gangs)
-    assert [one.key for one in decisions.placed] == ["training/g0"]
+    assert [item.key for item in decisions.placed] == ["training/g0"]
 
 
 def test_roles_count_for_quota_and_cap() -> None:
-    one = gang("x", nodes=2, user="u", roles=(Role(name="launcher", pods=2, per_pod=pod(1)),))
-    assert refused(cluster(*racks(), queues=(CAPPED,)), one).needed == 4
-    assert run(cluster(*racks(), queues=(replace(CAPPED, user_limit={"h100": 4}),)), one).placed
+    gang_a = gang("x", nodes=2, user="u", roles=(Role(name="launcher", pods=2, per_pod=pod(1)),))
+    assert refused(cluster(*racks(), queues=(CAPPED,)), gang_a).needed == 4
+    assert run(cluster(*racks(), queues=(replace(CAPPED, user_limit={"h100": 4}),)), gang_a).placed
 
 
 def test_a_cap_is_respected_by_preemption_and_may_be_its_reason() -> None:
@@ -196,14 +198,14 @@ def test_a_cap_is_respected_by_preemption_and_may_be_its_reason() -> None:
 
 @pytest.mark.parametrize("start", range(0, 300, 100))
 def test_every_remedy_of_quota_is_true_and_the_smallest(start: int) -> None:
-    told: set[RemedyKind] = set()
+    output: set[RemedyKind] = set()
     for seed in range(start, start + 100):
         random = Random(seed)
-        snapshot, one = some_world(random)
-        found = run(snapshot, one).blocked
-        if found and found[0].remedy is not None and found[0].reason in WANTS_QUOTA:
-            told.add(remedy_of(hold_true(snapshot, one)).kind)
-    assert told == {RemedyKind.WAIT_FOR, RemedyKind.RAISE_QUOTA, RemedyKind.RAISE_USER_LIMIT}
+        snapshot, job = some_world(random)
+        result = run(snapshot, job).blocked
+        if result and result[0].remedy is not None and result[0].reason in WANTS_QUOTA:
+            output.add(remedy_of(hold_true(snapshot, job)).kind)
+    assert output == {RemedyKind.WAIT_FOR, RemedyKind.RAISE_QUOTA, RemedyKind.RAISE_USER_LIMIT}
 
 
 WANTS_QUOTA = {
@@ -239,7 +241,7 @@ def some_world(random: Random) -> tuple[Snapshot, Gang]:
     snapshot = cluster(*(node(f"n{i}", "rack-0", gpus=4) for i in range(3)), queues=tree)
     waiting = [job(f"g{i}") for i in range(6)]
     settled = after(snapshot, waiting, run(snapshot, *waiting))
-    bound = tuple(replace(one, reserved=frozenset()) for one in settled.admitted)
+    bound = tuple(replace(item, reserved=frozenset()) for item in settled.admitted)
     full = cluster(*snapshot.nodes, queues=tree, running=bound)
     return full, job("x")
 

@@ -12,13 +12,13 @@ def held(name: str, gpus: int, *, leaf: int = 0, priority: int = 0) -> GangUsage
 
 def three() -> UsageByQueue:
     usage = UsageByQueue()
-    for one in (held("a", 2, priority=1), held("b", 4), held("c", 8), held("idle", 0)):
-        usage.put(one)
+    for item in (held("a", 2, priority=1), held("b", 4), held("c", 8), held("idle", 0)):
+        usage.put(item)
     return usage
 
 
 def names(usage: UsageByQueue) -> list[str]:
-    return [one.gang.key.partition("/")[2] for one in usage.in_eviction_order(0)]
+    return [each_held.gang.key.partition("/")[2] for each_held in usage.in_eviction_order(0)]
 
 
 def test_the_lowest_priority_and_then_the_biggest_would_leave_first() -> None:
@@ -47,10 +47,10 @@ def test_copies_do_not_see_each_others_changes() -> None:
     second.put(held("d", 1, leaf=1))
     third = second.copy()
     second.put(held("e", 1))
-    assert [names(one) for one in (first, second, third)] == [
+    assert [names(item) for item in (first, second, third)] == [
         ["b", "a"],
         ["c", "b", "e", "a"],
         ["c", "b", "a"],
     ]
-    assert [len(list(one.all())) for one in (first, second, third)] == [3, 6, 5]
+    assert [len(list(item.all())) for item in (first, second, third)] == [3, 6, 5]
     assert (list(first.leaves), list(second.leaves)) == ([0], [0, 1])

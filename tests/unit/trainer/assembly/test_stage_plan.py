@@ -51,7 +51,7 @@ def test_stages_stay_until_all_have_been_measured_and_one_is_much_slower() -> No
 
 
 @pytest.mark.parametrize(
-    ("ends", "found"),
+    ("ends", "expected"),
     [
         ([2, 4], HALVES),
         ([], None),
@@ -62,6 +62,6 @@ def test_stages_stay_until_all_have_been_measured_and_one_is_much_slower() -> No
     ],
 )
 def test_ends_of_another_model_or_pipeline_are_no_partition(
-    ends: list[int], found: tuple[range, ...] | None
+    ends: list[int], expected: tuple[range, ...] | None
 ) -> None:
-    assert partition_of(ends, stages=2, layers=4) == found
+    assert partition_of(ends, stages=2, layers=4) == expected

@@ -93,7 +93,7 @@ def test_claiming_clears_what_older_ones_left_and_nothing_else(tmp_path: Path) -
         left.unfinished_folder(9).mkdir()
     (tmp_path / "notes").mkdir()
     folder(tmp_path, 2, 3).claim()
-    kept = [one.unfinished_folder(9).name for one in newer]
+    kept = [item.unfinished_folder(9).name for item in newer]
     assert steps_in(tmp_path) == ["step-00000001", *kept]
     assert (tmp_path / "notes").exists()
 

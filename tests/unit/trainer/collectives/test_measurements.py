@@ -20,8 +20,8 @@ def row(size: int, seconds: float, collective: Collective = Collective.ALL_REDUC
 
 
 def test_the_bus_bandwidth_is_that_of_the_busiest_link() -> None:
-    found = {each: row(8_000_000, 0.5, each).bus_bandwidth / 1e6 for each in Collective}
-    assert found == {
+    results = {each: row(8_000_000, 0.5, each).bus_bandwidth / 1e6 for each in Collective}
+    assert results == {
         Collective.BROADCAST: 16.0,
         Collective.ALL_REDUCE: 24.0,
         Collective.ALL_GATHER: 12.0,

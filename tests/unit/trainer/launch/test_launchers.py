@@ -117,8 +117,8 @@ def test_the_rank_of_a_process(environment: dict[str, str], result: LaunchedRank
 
 def test_every_launcher_is_in_the_table_above() -> None:
     rows = [TORCHRUN, SRUN, JSRUN, OPEN_MPI, HYDRA, PALS, PBSDSH, JAX, PLAIN]
-    found = {answer.launcher for row in rows if (answer := detect_launcher(row)) is not None}
-    assert found == {row.name for row in LAUNCHERS}
+    results = {answer.launcher for row in rows if (answer := detect_launcher(row)) is not None}
+    assert results == {row.name for row in LAUNCHERS}
 
 
 @pytest.mark.parametrize("environment", [{}, SLURM_BATCH, PBS_BATCH, JAX | {"JAX_PROCESS_ID": ""}])

@@ -13,6 +13,6 @@ def resident(tensor: Tensor) -> int:
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     for line in lines:
         if line.startswith(f"{address:x}-"):
-            found = next(each for each in lines if each.startswith("Rss:"))
-            return int(found.split()[1]) * 1024
+            result = next(each for each in lines if each.startswith("Rss:"))
+            return int(result.split()[1]) * 1024
     raise AssertionError("no such mapping")

@@ -60,8 +60,8 @@ def test_no_more_is_kept_than_one_step_needs(
         needed = sizes(draw)
         most = max(most, sum(needed))
         lent = [(buffers.take(size), size) for size in needed]
-        assert len({one.bytes.data_ptr() for one, _ in lent}) == GROUPS  # nobody shares one
-        assert all(one.bytes.numel() >= size for one, size in lent)
+        assert len({item.bytes.data_ptr() for item, _ in lent}) == GROUPS  # nobody shares one
+        assert all(item.bytes.numel() >= size for item, size in lent)
         assert len(ledger.alive) == GROUPS
         assert sum(ledger.alive.values()) <= more * most
         while lent:
@@ -76,12 +76,12 @@ def test_what_is_too_large_goes_at_the_next_need() -> None:
     buffers.give(small, KB)
     buffers.give(large, 8 * KB)
     del large, small
-    one = buffers.take(2 * KB)  # in the large one, since it is there
-    assert one.bytes.numel() == 8 * KB
+    take_a = buffers.take(2 * KB)  # in the large one, since it is there
+    assert take_a.bytes.numel() == 8 * KB
     two = buffers.take(4 * KB)
-    buffers.give(one, 2 * KB)
+    buffers.give(take_a, 2 * KB)
     buffers.give(two, 4 * KB)
-    del one, two
+    del take_a, two
     three = buffers.take(KB)
     assert three.bytes.numel() == 4 * KB
     assert sorted(ledger.alive.values()) == [4 * KB]  # 12 with the large one, and never were 10

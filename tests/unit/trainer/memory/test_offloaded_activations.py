@@ -93,7 +93,7 @@ def test_gradients_are_the_same_bits(
     send_away(model, place)
     for _ in range(2):
         away = backward(model, micro_batches=2)
-        assert all(torch.equal(one, other) for one, other in zip(plain, away, strict=True))
+        assert all(torch.equal(item, other) for item, other in zip(plain, away, strict=True))
         model.zero_grad()
     runs = {Recompute.BLOCKS: 4}.get(mode, config.layers)
     assert len(asked) == 2 * runs  # of both micro-batches; the second step asks for none

@@ -41,28 +41,28 @@ def weights() -> list[TensorSlice]:
 def master_weights(slices: Sequence[TensorSlice], place: OffloadStore) -> list[TensorSlice]:
     """The same weights, as data parallelism keeps those it has a bf16 copy of."""
     moved = [
-        replace(one, tensor=place.empty(one.shape, dtype=torch.float32), store=place)
-        for one in slices
+        replace(each_slice, tensor=place.empty(each_slice.shape, dtype=torch.float32), store=place)
+        for each_slice in slices
     ]
-    for one, other in zip(moved, slices, strict=True):
-        one.tensor.copy_(other.tensor)
+    for moved_slice, other in zip(moved, slices, strict=True):
+        moved_slice.tensor.copy_(other.tensor)
     return moved
 
 
 def gradients(slices: Sequence[TensorSlice], step: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(step)
-    return [torch.randn(one.shape, generator=generator) for one in slices]
+    return [torch.randn(each_slice.shape, generator=generator) for each_slice in slices]
 
 
 def trained(optimizer: Optimizer, slices: Sequence[TensorSlice]) -> dict[str, Tensor]:
     """All that belongs in a checkpoint after some steps, the first of them those of a restart."""
     optimizer.set_finished_steps(2)
-    for one in optimizer.slices():
-        if one.name.startswith("optimizer"):
-            one.tensor.fill_(0.25)
+    for each_slice in optimizer.slices():
+        if each_slice.name.startswith("optimizer"):
+            each_slice.tensor.fill_(0.25)
     for step in range(3):
         optimizer.update(gradients(slices, step), rate=0.01)
-    return {one.name: one.tensor.clone() for one in optimizer.slices()}
+    return {each_slice.name: each_slice.tensor.clone() for each_slice in optimizer.slices()}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,9 @@ def test_bits_are_those_of_the_optimizer_alone(
     place = functools.partial(open_store, where, memory, device=ALONE.device)
     slices = weights()
     if separate:
-        slices = master_weights(slices, place(sizes=[one.tensor.nbytes for one in slices]))
+        slices = master_weights(
+            slices, place(sizes=[each_slice.tensor.nbytes for each_slice in slices])
+        )
     optimizer = OffloadedOptimizer(
         slices,
         build=functools.partial(build_optimizer, config=config, world=ALONE),
@@ -125,12 +127,15 @@ def test_both_ends_of_a_pipeline_in_one_bucket_have_state_each(separate: bool) -
             )
         for step in range(2):
             optimizer.update([gradients(slices, step)[0] * (1 + n) for n in range(2)], rate=0.01)
-        return [(one.name, one.copy, one.tensor) for one in optimizer.slices()]
+        return [
+            (each_slice.name, each_slice.copy, each_slice.tensor)
+            for each_slice in optimizer.slices()
+        ]
 
     plain, away = trained_ends(offloaded=False), trained_ends(offloaded=True)
-    assert [one[:2] for one in plain] == [one[:2] for one in away]
+    assert [item[:2] for item in plain] == [item[:2] for item in away]
     assert all(torch.equal(a[2], b[2]) for a, b in zip(plain, away, strict=True))
-    assert len({one[2].data_ptr() for one in away}) == len(away)
+    assert len({item[2].data_ptr() for item in away}) == len(away)
 
 
 def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
@@ -139,14 +144,16 @@ def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
 
     def build(slices: Sequence[TensorSlice]) -> Optimizer:
         inner = build_optimizer(slices, OptimizerConfig(), ALONE)
-        made.extend(one for one in inner.slices() if one.name.startswith("optimizer"))
+        made.extend(
+            each_slice for each_slice in inner.slices() if each_slice.name.startswith("optimizer")
+        )
         return _Watched(inner, seen=lambda: most.append(held()))
 
     def held() -> int:
-        return sum(one.tensor.untyped_storage().nbytes() for one in made)
+        return sum(item.tensor.untyped_storage().nbytes() for item in made)
 
     slices = weights()
-    total = 8 * sum(one.tensor.numel() for one in slices)
+    total = 8 * sum(each_slice.tensor.numel() for each_slice in slices)
     files: list[FileStore] = []
 
     def place(sizes: Sequence[int]) -> OffloadStore:
@@ -162,8 +169,12 @@ def test_three_buckets_have_memory_at_most(tmp_path: Path) -> None:
     assert held() == 0
     whole = files[0].empty((0,), dtype=torch.uint8)
     assert resident(whole) == 0
-    state = [one.tensor for one in optimizer.slices() if one.name.startswith("optimizer")]
-    assert sum(one.count_nonzero().item() for one in state) > 0
+    state = [
+        each_slice.tensor
+        for each_slice in optimizer.slices()
+        if each_slice.name.startswith("optimizer")
+    ]
+    assert sum(item.count_nonzero().item() for item in state) > 0
     assert total <= resident(whole) <= 1.1 * total
 
 

@@ -52,7 +52,7 @@ def test_bits_are_those_without(every: int | None) -> None:
     plain = backward(model_with(Recompute.NONE))
     for mode in (Recompute.SELECTIVE, Recompute.FULL, Recompute.BLOCKS):
         again = backward(model_with(mode, every=every if mode is Recompute.BLOCKS else None))
-        assert all(torch.equal(one, other) for one, other in zip(plain, again, strict=True))
+        assert all(torch.equal(item, other) for item, other in zip(plain, again, strict=True))
 
 
 def test_each_keeps_less_than_the_one_before() -> None:

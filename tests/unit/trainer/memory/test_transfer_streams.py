@@ -43,8 +43,8 @@ def test_its_thread_is_at_the_lane_s_gpu_before_it_does_anything(
         did.append(("copies", threading.current_thread()))
         return nullcontext()
 
-    for name, one in {"Stream": Stream, "Event": Event}.items():
-        monkeypatch.setattr(torch.cuda, name, one)
+    for name, stand_in in {"Stream": Stream, "Event": Event}.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(torch.cuda, "set_device", set_device)
     monkeypatch.setattr(torch.cuda, "stream", stream)
     stream = TransferStream(DEVICE)

@@ -92,10 +92,10 @@ def test_queries_and_keys_meet_where_they_are_of_one_document() -> None:
         DocumentOverlap(row=2, queries=slice(0, 6), keys=slice(3, 6)),
     ]
     seen = IDS[:, :, None] == IDS[:, None]
-    found = np.zeros_like(seen)
-    for one in document_overlaps(IDS, IDS):
-        found[one.row, one.queries, one.keys] = True
-    assert (found == seen).all()
+    result = np.zeros_like(seen)
+    for overlap in document_overlaps(IDS, IDS):
+        result[overlap.row, overlap.queries, overlap.keys] = True
+    assert (result == seen).all()
 
 
 def test_a_gpu_s_attention_takes_all_documents_at_once() -> None:

@@ -94,12 +94,12 @@ def built(config: ModelConfig) -> nn.Module:
 def exported(model: nn.Module, folder: Path, **options: Any) -> nn.Module:
     """What transformers loads of our export; nothing may be missing, new or of another shape."""
     export_hugging_face(dict(model.named_parameters()), model.config, folder, **options)
-    theirs, told = AutoModelForCausalLM.from_pretrained(
+    theirs, loading_info = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
-    assert not told["missing_keys"]
-    assert not told["unexpected_keys"]
-    assert not told["mismatched_keys"]
+    assert not loading_info["missing_keys"]
+    assert not loading_info["unexpected_keys"]
+    assert not loading_info["mismatched_keys"]
     return theirs
 
 
@@ -142,8 +142,8 @@ def gradients_by_our_names(
         for parameter in theirs.parameters():
             parameter.copy_(parameter.grad)
     theirs.save_pretrained(folder)
-    found, gradients = import_hugging_face(folder)
-    assert found == config
+    imported, gradients = import_hugging_face(folder)
+    assert imported == config
     return gradients
 
 

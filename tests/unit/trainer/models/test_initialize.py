@@ -59,13 +59,13 @@ def test_values_are_standard_normal_and_cut() -> None:
 
 def test_seeds_names_and_neighbours_are_unrelated() -> None:
     base = filled(whole(100, 100), (100, 100)).flatten()
-    others = [
+    rest = [
         filled(whole(100, 100), (100, 100), seed=1).flatten(),
         filled(whole(100, 100), (100, 100), name="v").flatten(),
         base.roll(1),
         base.roll(100),
     ]
-    for other in others:
+    for other in rest:
         assert torch.corrcoef(torch.stack([base, other]))[0, 1].abs() < 0.04
 
 

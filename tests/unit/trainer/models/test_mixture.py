@@ -53,8 +53,8 @@ def test_outputs_and_gradients_equal_those_of_the_formulas_written_out() -> None
     weighted = torch.arange(out_TD.numel()).view(out_TD.shape) / out_TD.numel()
     ours = torch.autograd.grad((out_TD * weighted).sum(), leaves)
     theirs = torch.autograd.grad((expected * weighted).sum(), leaves)
-    for found, wanted in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
+    for gradient, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_one_kernel_for_all_experts_equals_one_product_each() -> None:
@@ -168,5 +168,5 @@ def test_ranks_with_parts_of_the_sequences_add_up_to_the_whole() -> None:
 def test_the_balance_loss_is_least_where_all_experts_are_equally_busy() -> None:
     even = torch.full((1, 6, 3), 1 / 3)
     assert balance_loss(even, torch.arange(6).view(1, 6, 1) % 3) == pytest.approx(6)
-    one = nn.functional.one_hot(torch.zeros(1, 6, dtype=torch.int64), 3).float()
-    assert balance_loss(one, torch.zeros(1, 6, 1, dtype=torch.int64)) == pytest.approx(18)
+    float_a = nn.functional.one_hot(torch.zeros(1, 6, dtype=torch.int64), 3).float()
+    assert balance_loss(float_a, torch.zeros(1, 6, 1, dtype=torch.int64)) == pytest.approx(18)

@@ -94,10 +94,10 @@ def test_rowwise_an_outlier_costs_its_own_row_only() -> None:
     rowwise = product(scaled_by_rows(left), scaled_by_columns(right), dtype=torch.float32)
     expected = by_rows(left) @ by_rows(right.T).T
     torch.testing.assert_close(rowwise, expected, rtol=1e-5, atol=1e-5)
-    others = [row for row in range(6) if row != 2], [column for column in range(7) if column != 4]
+    rest = [row for row in range(6) if row != 2], [column for column in range(7) if column != 4]
     error = {
-        name: float((got - exact)[others[0]][:, others[1]].norm())
-        / float(exact[others[0]][:, others[1]].norm())
+        name: float((got - exact)[rest[0]][:, rest[1]].norm())
+        / float(exact[rest[0]][:, rest[1]].norm())
         for name, got in (("tensorwise", tensorwise), ("rowwise", rowwise))
     }
     assert error["rowwise"] < 0.05

@@ -47,7 +47,7 @@ def test_nothing_becomes_nothing() -> None:
 
 
 def test_it_is_for_matrices_of_layers_and_each_experts() -> None:
-    chosen = {one.name for one in weights() if is_hidden_matrix(one.name, one.shape)}
+    chosen = {weight.name for weight in weights() if is_hidden_matrix(weight.name, weight.shape)}
     blocks = {"attention.query", "attention.key", "attention.value", "attention.output"}
     blocks = {f"{name}.weight" for name in blocks | {"feed_forward.router"}}
     blocks |= {f"feed_forward.experts.{name}" for name in ("gate", "up", "down")}
@@ -56,27 +56,29 @@ def test_it_is_for_matrices_of_layers_and_each_experts() -> None:
 
 def test_the_first_step_of_a_matrix_is_the_formulas() -> None:
     slices = weights()
-    before = [one.tensor.clone() for one in slices]
+    before = [each_slice.tensor.clone() for each_slice in slices]
     optimizer = build_optimizer(slices, CONFIG, ALONE)
     optimizer.update([weight.cos() for weight in before], rate=0.01)
-    for one, weight in zip(slices, before, strict=True):
-        if is_hidden_matrix(one.name, one.shape):
+    for tensor_slice, weight in zip(slices, before, strict=True):
+        if is_hidden_matrix(tensor_slice.name, tensor_slice.shape):
             expected = weight * (1 - 0.01 * 0.5)
-            expected -= 0.01 * 0.2 * math.sqrt(max(one.shape[-2:])) * orthogonal(weight.cos())
-            assert torch.allclose(one.tensor, expected, atol=1e-6)
-        assert not torch.equal(one.tensor, weight)
+            expected -= (
+                0.01 * 0.2 * math.sqrt(max(tensor_slice.shape[-2:])) * orthogonal(weight.cos())
+            )
+            assert torch.allclose(tensor_slice.tensor, expected, atol=1e-6)
+        assert not torch.equal(tensor_slice.tensor, weight)
 
 
 def test_its_slices_and_the_count_of_steps_are_the_whole_state() -> None:
     sides = [(slices := weights(), build_optimizer(slices, CONFIG, ALONE)) for _ in range(2)]
     (left, ours), (right, theirs) = sides
     for _ in range(3):
-        ours.update([one.tensor.cos() for one in left], rate=0.01)
+        ours.update([item.tensor.cos() for item in left], rate=0.01)
     for target, source in zip(theirs.slices(), ours.slices(), strict=True):
         assert target.name == source.name
         target.tensor.copy_(source.tensor)
     theirs.set_finished_steps(3)
     for slices, optimizer in sides:
-        optimizer.update([one.tensor.cos() for one in slices], rate=0.01)
+        optimizer.update([each_slice.tensor.cos() for each_slice in slices], rate=0.01)
     for mine, other in zip(left, right, strict=True):
         assert torch.equal(mine.tensor, other.tensor)

@@ -126,4 +126,4 @@ def test_all_that_a_gpu_is_given_is_pinned(text: Path, monkeypatch: pytest.Monke
     for part in replace(share, device=torch.device("cuda")).load(0).micro_batches:
         assert part.documents is not None
         given = (part.inputs, part.targets, part.documents.since_begin, part.documents.ends)
-        assert all(one.data_ptr() in pinned for one in given)
+        assert all(item.data_ptr() in pinned for item in given)

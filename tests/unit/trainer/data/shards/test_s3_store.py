@@ -334,9 +334,9 @@ def test_no_message_holds_the_endpoint_or_a_secret(
     with pytest.raises(StoreUnreachableError, match="EndpointConnectionError") as unreachable:
         opened()
     for caught in (refused, unreachable):
-        told = "".join(traceback.format_exception(caught.value))
-        assert "s3://corpus/small/v1" in told
-        assert not re.search(rf"127\.0\.0\.1|:{port}|{PRIVATE}", told)
+        output = "".join(traceback.format_exception(caught.value))
+        assert "s3://corpus/small/v1" in output
+        assert not re.search(rf"127\.0\.0\.1|:{port}|{PRIVATE}", output)
 
 
 @pytest.mark.usefixtures("gate")

@@ -41,8 +41,8 @@ def block(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False) -> Attention
     return AttentionBlock(queries=q, keys=k, values=v, causal=causal)
 
 
-def worst(found: list[Tensor], expected: list[Tensor]) -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+def worst(item: list[Tensor], expected: list[Tensor]) -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(item, expected, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,9 +55,9 @@ def test_a_block_is_attention(
     forward, backward = KINDS[kind]
     heads, groups, size = shape
     q, k, v, grad = drawn(heads=heads, groups=groups, size=size, dtype=dtype)
-    one = block(q, k, v, causal=causal)
-    out, lse = forward(one)
-    gradients = backward(one, grad_BHQE=grad, out_BHQE=out, lse_BHQ=lse)
+    block_a = block(q, k, v, causal=causal)
+    out, lse = forward(block_a)
+    gradients = backward(block_a, grad_BHQE=grad, out_BHQE=out, lse_BHQ=lse)
     assert {tensor.dtype for tensor in (out, *gradients)} == {dtype}
     assert lse.dtype == torch.promote_types(dtype, torch.float32)
     assert worst([out, *gradients], reference(q, k, v, grad, causal=causal)) < CLOSE[dtype]
@@ -75,9 +75,9 @@ def test_blocks_of_keys_join_to_all_keys_whatever_their_scores(kind: str) -> Non
     saved = {"grad_BHQE": grad, "out_BHQE": out, "lse_BHQ": lse}
     shares = [backward(block(q, k[:, :, keys], v[:, :, keys]), **saved) for keys in blocks]
     queries, *pairs = zip(*shares, strict=True)
-    found = [out, torch.stack(queries).sum(0), *[torch.cat(parts, dim=2) for parts in pairs]]
+    results = [out, torch.stack(queries).sum(0), *[torch.cat(parts, dim=2) for parts in pairs]]
     expected = reference(q, k, v, grad, causal=False)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(results, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 

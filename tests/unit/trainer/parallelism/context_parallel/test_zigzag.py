@@ -45,8 +45,8 @@ def test_a_length_that_does_not_divide_is_refused() -> None:
 def test_a_causal_ring_sees_each_position_and_the_earlier_ones_exactly_once(size: int) -> None:
     times, work = seen(size=size, causal=True)
     assert (times == np.tril(np.ones_like(times))).all()
-    others = work[~np.eye(size, dtype=bool)]
-    assert (others == work[0, 0] / 2).all()  # equal at every step, and half of the square
+    rest = work[~np.eye(size, dtype=bool)]
+    assert (rest == work[0, 0] / 2).all()  # equal at every step, and half of the square
 
 
 @pytest.mark.parametrize("size", [2, 3])

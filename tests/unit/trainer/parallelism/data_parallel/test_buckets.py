@@ -61,8 +61,8 @@ def test_what_is_missing_is_packed_as_zeros_and_low_precision_as_fp32() -> None:
 
 def test_buckets_go_from_the_last_parameter_to_the_first_up_to_a_size() -> None:
     a, b, c, d = parameters((2,), (2,), (9,), (1,))
-    found = [bucket.parameters for bucket in buckets_of([a, b, c, d], limit=16)]
-    assert [[id(p) for p in each] for each in found] == [[id(d)], [id(c)], [id(b), id(a)]]
+    results = [bucket.parameters for bucket in buckets_of([a, b, c, d], limit=16)]
+    assert [[id(p) for p in each] for each in results] == [[id(d)], [id(c)], [id(b), id(a)]]
 
 
 def sends(

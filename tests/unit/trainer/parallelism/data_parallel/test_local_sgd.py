@@ -61,8 +61,8 @@ def test_rounds_end_every_so_many_steps_and_with_the_run() -> None:
 def test_what_was_restored_is_what_the_copies_have_in_common() -> None:
     weight = torch.ones(3)
     copy = alone(weight, every=2, steps=8)
-    for one in copy.slices():
-        one.tensor.fill_(2.0)
+    for each_slice in copy.slices():
+        each_slice.tensor.fill_(2.0)
     copy.set_finished_steps(4)
     for _ in range(2):
         copy.update([torch.ones(3)], rate=RATE)
@@ -73,5 +73,5 @@ def test_what_was_restored_is_what_the_copies_have_in_common() -> None:
 
 
 def test_the_state_inside_is_each_copys_own_and_the_rest_is_there_once() -> None:
-    names = [one.name for one in alone(torch.ones(3), every=2, steps=8).slices()]
+    names = [each_slice.name for each_slice in alone(torch.ones(3), every=2, steps=8).slices()]
     assert names == ["model.norm", "copy-0.optimizer.momentum.norm", "outer.momentum.norm"]

@@ -61,17 +61,17 @@ def step(
         loss.backward()
         losses.append(loss.detach())
     gradients = weights.gradients()
-    kept = [one.clone() for one in gradients]
+    kept = [gradient.clone() for gradient in gradients]
     optimizer.update(gradients, rate=0.01)
     weights.refresh_copies()
-    return [*losses, *kept, *(one.tensor.clone() for one in weights.slices)]
+    return [*losses, *kept, *(each_slice.tensor.clone() for each_slice in weights.slices)]
 
 
 def test_a_step_is_that_of_ddp() -> None:
     on_use, always = made(DataParallel.FSDP), made(DataParallel.DDP)
     count = len(on_use[1].slices)
-    one, other = step(*on_use, 0)[: 2 + count], step(*always, 0)[: 2 + count]
-    for mine, theirs in zip(one, other, strict=True):
+    first, other = step(*on_use, 0)[: 2 + count], step(*always, 0)[: 2 + count]
+    for mine, theirs in zip(first, other, strict=True):
         if mine.dim() == 1:  # a norm's gradient is rounded to bf16 on its way
             assert torch.allclose(mine, theirs, atol=float(theirs.abs().max()) * 2**-6)
         else:
@@ -83,8 +83,8 @@ def test_a_step_is_that_of_ddp() -> None:
 def test_recomputing_copies_again_and_changes_no_bit(mode: Recompute) -> None:
     again, kept = made(DataParallel.FSDP, mode=mode), made(DataParallel.FSDP)
     for number in range(2):
-        one, other = step(*again, number), step(*kept, number)
-        assert all(map(torch.equal, one, other))
+        first, other = step(*again, number), step(*kept, number)
+        assert all(map(torch.equal, first, other))
 
 
 def test_the_state_is_16_bytes_for_each_parameter_and_what_is_at_work() -> None:
@@ -100,8 +100,8 @@ def test_the_state_is_16_bytes_for_each_parameter_and_what_is_at_work() -> None:
                 optimizer.update(weights.gradients(), rate=0.01)
                 weights.refresh_copies()
         most[kind] = alive.most
-    count = sum(one.tensor.numel() for one in weights.slices)
-    layer = sum(one.numel() for one in layer_modules(stage)[0].parameters())
+    count = sum(each_slice.tensor.numel() for each_slice in weights.slices)
+    layer = sum(parameter.numel() for parameter in layer_modules(stage)[0].parameters())
     activations = 4 * TOKENS * 1024  # little beside weights: bounded, not counted
     assert most[DataParallel.FSDP] <= 16 * count + 8 * layer + activations
     assert most[DataParallel.DDP] >= 18 * count

@@ -47,19 +47,19 @@ def test_no_partition_has_a_smaller_largest_stage_nor_a_more_even_rest(
     problem: tuple[StageCosts, int],
 ) -> None:
     costs, stages = problem
-    found = partition(costs, stages=stages)
+    result = partition(costs, stages=stages)
     candidates = all_partitions(len(costs.layers), stages)
-    assert found in candidates
-    assert badness(found, costs) == min(badness(other, costs) for other in candidates)
+    assert result in candidates
+    assert badness(result, costs) == min(badness(other, costs) for other in candidates)
 
 
 @given(problems())
 def test_stage_costs_count_both_ends(problem: tuple[StageCosts, int]) -> None:
     costs, stages = problem
-    found = partition(costs, stages=stages)
+    result = partition(costs, stages=stages)
     whole = sum(costs.layers) + costs.embedding + costs.head
-    assert sum(stage_costs(found, costs)) == whole
-    assert max(stage_costs(found, costs)) == badness(found, costs)[0]
+    assert sum(stage_costs(result, costs)) == whole
+    assert max(stage_costs(result, costs)) == badness(result, costs)[0]
 
 
 def test_equal_layers_are_shared_out_evenly() -> None:

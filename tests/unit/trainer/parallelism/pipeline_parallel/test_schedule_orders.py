@@ -28,7 +28,7 @@ EVERY = pytest.mark.parametrize(("schedule", "ranks", "per_rank"), SCHEDULES)
 def possible(schedule: Schedule, ranks: int, per_rank: int) -> list[int]:
     """Numbers of micro-batches that torch takes, and all ranks come to an end with."""
     layout = layout_of(schedule, ranks, per_rank=per_rank)
-    found: list[int] = []
+    results: list[int] = []
     for number in range(1, 13):
         try:
             order = pipeline_order(layout, micro_batches=number)
@@ -37,8 +37,8 @@ def possible(schedule: Schedule, ranks: int, per_rank: int) -> list[int]:
         Replay(layout=layout, order=order).run()
         forwards = sum(what == FORWARD for works in order.values() for what, *_ in works)
         assert forwards == number * layout.stages
-        found.append(number)
-    return found
+        results.append(number)
+    return results
 
 
 def legal(schedule: Schedule, ranks: int, per_rank: int) -> list[int]:

@@ -42,21 +42,21 @@ def test_servers_are_spread_evenly() -> None:
 @given(st.integers(1, 9))
 def test_rows_are_all_of_the_weights_once(servers: int) -> None:
     cut = rows(servers)
-    tensors = [one.tensor for one in cut.slices]
+    tensors = [each_slice.tensor for each_slice in cut.slices]
     packed = [cut.pack(tensors, server) for server in range(servers)]
     assert [len(row) for row in packed] == [cut.size(server) for server in range(servers)]
     held = [cut.held(row, server, copies=2) for server, row in enumerate(packed)]
-    for number, one in enumerate(cut.slices):
+    for number, tensor_slice in enumerate(cut.slices):
         parts = [slices[number] for slices in held]
         within = [
             Box(
-                offsets=(p.box.offsets[0] - one.box.offsets[0], *p.box.offsets[1:]),
+                offsets=(p.box.offsets[0] - tensor_slice.box.offsets[0], *p.box.offsets[1:]),
                 shape=p.box.shape,
             )
             for p in parts
             if p.box.elements
         ]
-        assert tiles(one.tensor.shape, within)
+        assert tiles(tensor_slice.tensor.shape, within)
         assert {(part.copies, part.copy) for part in parts} == {(2, 1)}
     before = [tensor.clone() for tensor in tensors]
     for tensor in tensors:
@@ -69,7 +69,7 @@ def test_rows_are_all_of_the_weights_once(servers: int) -> None:
 def test_servers_have_nearly_equal_bytes_and_others_none() -> None:
     cut = rows(2)
     sizes = [cut.size(server) for server in range(2)]
-    assert sum(sizes) == sum(one.tensor.numel() for one in cut.slices)
-    assert max(sizes) - min(sizes) <= sum(one.tensor[0].numel() for one in cut.slices)
+    assert sum(sizes) == sum(each_slice.tensor.numel() for each_slice in cut.slices)
+    assert max(sizes) - min(sizes) <= sum(each_slice.tensor[0].numel() for each_slice in cut.slices)
     assert cut.size(2) == 0
-    assert all(not one.box.elements for one in cut.held(torch.empty(0), 2, copies=2))
+    assert all(not item.box.elements for item in cut.held(torch.empty(0), 2, copies=2))
