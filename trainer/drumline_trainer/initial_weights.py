@@ -1,11 +1,12 @@
 """What a run's weights begin as, where no checkpoint or snapshot holds them.
 
 At random by seed and name (`models.initialize`), or from a folder as Hugging Face lays it out, or
-frozen beneath adapters that begin at nothing (`adapters.base`).
+frozen beneath adapters that add nothing yet (`adapters.base`).
 """
 
 from __future__ import annotations
 
+from drumline_trainer.adapters.base import initialize_frozen_and_adapters
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
@@ -27,10 +28,6 @@ def initialize_weights(
         if fresh:
             initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
         return
-    from drumline_trainer.adapters.base import (  # noqa: PLC0415 - reads foreign files
-        initialize_frozen_and_adapters,
-    )
-
     initialize_frozen_and_adapters(
         parallel_model.slices,
         parallel_model.weights.frozen,

@@ -1,4 +1,4 @@
-"""Who does what: the ranks of a run on named axes. No torch.
+"""Which rank does what: the ranks of a run on named axes. No torch.
 
 Ranks are counted with the tensor axis fastest, so that its neighbours share a node, and the
 pipeline axis slowest:
@@ -10,8 +10,8 @@ weights lie on), `dp` (dp_replicate, dp_shard and cp: the ranks whose gradients 
 expert axis `ep` takes its ranks from the innermost of `fsdp`, or of `dp` where weights are not
 sharded; `expert_fsdp` and `expert_dp` are what is left of those for an expert's weights.
 
-The operator and a planner judge it (`legality`), and the trainer builds its process groups from
-`groups`: one value, three readers.
+The operator and the trainer validate it (`layout_validation`), and the trainer makes its process
+groups from `groups`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which layouts can train which configuration: the only judge, and its reasons. No torch."""
+"""Which layouts can train which configuration, and why not the others. No torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from drumline_trainer.layout import Layout
 
 
 class ViolationReason(StrEnum):
-    """Why a layout is illegal; every refusal carries one."""
+    """Why a layout is not supported."""
 
     WORLD_SIZE = "WorldSize"
     REPLICATE = "ReplicateNeedsFsdp"
@@ -46,7 +46,7 @@ class ViolationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One reason not to run a layout, with the sentence for people."""
+    """A reason why a layout cannot train a configuration, with the sentence for people."""
 
     reason: ViolationReason
     text: str
@@ -54,7 +54,7 @@ class Violation:
 
 
 def violations(config: TrainerConfig, *, world_size: int) -> tuple[Violation, ...]:
-    """Everything that speaks against training this configuration on so many ranks; empty: go."""
+    """Every violation of this configuration on so many ranks; empty where it can be trained."""
     try:
         layout = Layout.of(config.parallelism, world_size=world_size)
     except ConfigError as error:
@@ -82,11 +82,11 @@ def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
     """The layout of this configuration on so many ranks.
 
     Raises:
-        ConfigError: it is illegal; the message is the first objection.
+        ConfigError: it is illegal; the message is the first violation.
     """
-    found = violations(config, world_size=world_size)
-    if found:
-        raise ConfigError(found[0].text)
+    against = violations(config, world_size=world_size)
+    if against:
+        raise ConfigError(against[0].text)
     return Layout.of(config.parallelism, world_size=world_size)
 
 

@@ -2,11 +2,11 @@
 
 Ranks that differ in a version, a setting of NCCL or their configuration do not fail: they hang in
 the first collective, or train something else. So every rank publishes its facts in the rendezvous
-store before the first collective, and the last one to arrive judges for all: either everybody goes
-on, or everybody fails with the same sentence, which names two ranks and what each of them has.
+store before the first collective, and the last rank to arrive compares all: either all ranks go on,
+or all fail with the same sentence, which names two ranks and what each of them has.
 
-A rank sends three messages and waits for one; the last one to arrive reads what all published. That
-is also how the ranks wait for each other. Every waiting is bounded, and who did not come is named.
+A rank sends three messages and waits for one; the last to arrive reads all reports. That is also
+how the ranks wait for each other. Every wait has a timeout, and missing ranks are named.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.cuda.nccl
 import torch.distributed as dist
-from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage] - torch exports it without __all__
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Axis, Layout
@@ -125,7 +125,7 @@ def agree(
     arrived = store.add("arrived", 1)
     store.set(f"said/{arrived}", json.dumps(asdict(mine)))
     if arrived == world_size:
-        store.set("judgement", first_problem(_read_reports(store, arrived)))
+        store.set("judgement", first_problem(_read_reports(store, arrived)) or "")
     try:
         store.wait(["judgement"], timeout)
     except dist.DistStoreError as error:
@@ -136,18 +136,18 @@ def agree(
         raise ConfigError(judgement)
 
 
-def first_problem(reports: Sequence[RankReport]) -> str:
-    """A sentence about the first thing that is wrong; empty where nothing is."""
+def first_problem(reports: Sequence[RankReport]) -> str | None:
+    """A sentence about the first thing that is wrong; None where nothing is."""
     return first_difference(reports) or first_group_mismatch(reports)
 
 
-def first_difference(reports: Sequence[RankReport]) -> str:
-    """A sentence about the first thing that ranks differ in; empty where there is none."""
-    return next(_differences(sorted(reports, key=lambda report: report.rank)), "")
+def first_difference(reports: Sequence[RankReport]) -> str | None:
+    """A sentence about the first thing that ranks differ in; None where there is none."""
+    return next(_differences(sorted(reports, key=lambda report: report.rank)), None)
 
 
-def first_group_mismatch(reports: Sequence[RankReport]) -> str:
-    """A sentence about the first group that its members do not agree on; empty: there is none."""
+def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:
+    """A sentence about the first group that its members do not agree on, or None."""
     by_rank = {report.rank: report for report in reports}
     for report in reports:
         for axis, members in report.groups.items():
@@ -158,11 +158,11 @@ def first_group_mismatch(reports: Sequence[RankReport]) -> str:
                         f"rank {report.rank} has the ranks {members} in its {axis} group and rank"
                         f" {member} has {theirs or 'no such group'}"
                     )
-    return ""
+    return None
 
 
 def _differences(reports: Sequence[RankReport]) -> Iterator[str]:
-    """By rank. A rank that is alone with its value is told apart from the most frequent one."""
+    """By rank. A rank with a rare value is compared with the most frequent value."""
     for before, after in pairwise(reports):
         if before.rank == after.rank:
             yield (
@@ -209,11 +209,11 @@ def _read_reports(store: Store, arrived: int) -> list[RankReport]:
 
 
 def _incomplete(store: Store, mine: RankReport) -> Exception:
-    """Nobody judged: what those who came differ in, or who did not come."""
+    """The error where ranks are missing: what the present ones differ in, or which are missing."""
     here = _read_reports(store, store.add("arrived", 0))
-    found = first_difference(here)
-    if found:
-        return ConfigError(found)
+    difference = first_difference(here)
+    if difference is not None:
+        return ConfigError(difference)
     missing = sorted(set(range(mine.world_size)) - {report.rank for report in here})
     return dist.DistStoreError(
         f"rank {mine.rank} waited in vain for rank {', '.join(map(str, missing))} of"

@@ -1,8 +1,8 @@
 """All randomness while training: a function of (seed, step, rank), so there is no state to save.
 
 Initial weights and the order of the samples are counter based (`models.initialize`, `data.order`).
-What a forward pass draws, as dropout does, comes from torch's generator, which starts anew at every
-step: a run that is resumed at a step draws what the undisturbed run drew there.
+What a forward pass draws, as dropout does, comes from torch's generator, which is seeded again at
+every step: a run that is resumed at a step draws what the undisturbed run drew there.
 """
 
 from __future__ import annotations

@@ -9,12 +9,15 @@ the rounding of sums.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from drumline_trainer.assembly.assemble import assemble
+from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.assembly.stage_plan import StagePlan
-from drumline_trainer.assembly.workers import Workers
+from drumline_trainer.assembly.workers import SynchronizedStep, Workers
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.sources import open_dataset
@@ -24,6 +27,7 @@ from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.optimization.loss_scale import LossScale
+from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.randomness import reseed
@@ -51,6 +55,9 @@ def train(
 ) -> None:
     """Train from the best saved state, or from the initial weights, to `config.steps`.
 
+    The phases: join the world and assemble the model; restore; then for every step forward and
+    backward, update, synchronize the workers, report, and save where it is due.
+
     Raises:
         ConfigError: the configuration cannot work here (data, ranks, model of a checkpoint).
         CheckpointError: see `checkpoint.errors`.
@@ -67,10 +74,11 @@ def train(
     plan = StagePlan.of(config, world, placement=reporter.placement)
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
-    share = BatchShard.of(dataset, config=config, world=world)
+    shard = BatchShard.of(dataset, config=config, world=world)
+    updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
 
     kept = optimizer.slices()
-    reporter.assembled(layout, stages=parallel_model.stages, state=[one.tensor for one in kept])
+    reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
 
     reporter.enter(Phase.RESTORING)
     start = checkpointer.restore(kept)
@@ -80,8 +88,8 @@ def train(
     parallel_model.weights.refresh_copies()
     report_start(start, config=config, dataset=dataset, reporter=reporter)
 
-    cursors = range(cursor, cursor + (config.steps - start.step) * share.batch, share.batch)
-    with Prefetcher(share.load, cursors) as batches, closing(dataset):
+    cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
+    with Prefetcher(shard.load, cursors) as batches, closing(dataset):
         for step in range(start.step, config.steps):
             checkpointer.check_membership()
             reseed(config.seed, step=step, rank=world.random_rank)
@@ -89,41 +97,76 @@ def train(
                 parallel_model, batches, device=device, scale=scale.value, reporter=reporter
             )
             cursor += config.global_batch_size
-
-            reporter.enter(Phase.OPTIMIZER)
-            gradients = parallel_model.gradients()
-            reporter.count_gradients(gradients)
-            totals = clip_gradients(
-                parallel_model.slices,
-                gradients,
-                loss=loss,
-                world=workers.world,
-                max_norm=config.optimizer.max_gradient_norm,
-                vote=checkpointer.vote,
-                scale=scale.value,
-            )
-            scale = scale.after(finite=totals.finite)
-            refuse_non_finite(totals, scale, step=step + 1)
-            rate = learning_rate(step, workers.config)
-            if totals.finite:
-                optimizer.update(gradients, rate=rate)
-                parallel_model.weights.refresh_copies()
-            del gradients  # else they would last until the next ones are there
-            known = workers.synchronize(step + 1, totals)
-            reporter.finish_step(
-                step + 1,
-                losses=known.losses if known else {},
-                gradient_norm=totals.gradient_norm,
-                learning_rate=rate,
-                skipped_steps=scale.skipped,
-                staleness=known and known.staleness,
-            )
-
+            update = updater.update(loss, step=step, scale=scale, vote=checkpointer.vote)
+            scale = update.scale
+            known = workers.synchronize(step + 1, update.totals)
+            report_step(step + 1, update, known, reporter=reporter)
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=state | plan.state())
     workers.finish()
     reporter.done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What became of one step's gradients."""
+
+    totals: StepTotals
+    scale: LossScale
+    """Of the next step."""
+    rate: float
+    """The learning rate, be the step skipped or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updater:
+    """Gradients in, new weights out: clip, update, refresh."""
+
+    workers: Workers
+    model: ParallelModel
+    optimizer: Optimizer
+    reporter: RunReporter
+
+    def update(self, loss: Tensor, *, step: int, scale: LossScale, vote: int) -> Update:
+        """Update the weights after the backward passes of a step (0-based), if all is finite.
+
+        Raises:
+            NonFiniteLossError: the loss or the gradient is not finite, and no smaller scale helps.
+        """
+        self.reporter.enter(Phase.OPTIMIZER)
+        gradients = self.model.gradients()
+        self.reporter.count_gradients(gradients)
+        totals = clip_gradients(
+            self.model.slices,
+            gradients,
+            loss=loss,
+            world=self.workers.world,
+            max_norm=self.workers.config.optimizer.max_gradient_norm,
+            vote=vote,
+            scale=scale.value,
+        )
+        scale = scale.after(finite=totals.finite)
+        refuse_non_finite(totals, scale, step=step + 1)
+        rate = learning_rate(step, self.workers.config)
+        if totals.finite:
+            self.optimizer.update(gradients, rate=rate)
+            self.model.weights.refresh_copies()
+        return Update(totals=totals, scale=scale, rate=rate)
+
+
+def report_step(
+    step: int, update: Update, known: SynchronizedStep | None, *, reporter: RunReporter
+) -> None:
+    """Report a finished step (counted from 1), with what is known of all workers."""
+    reporter.finish_step(
+        step,
+        losses=known.losses if known else {},
+        gradient_norm=update.totals.gradient_norm,
+        learning_rate=update.rate,
+        skipped_steps=update.scale.skipped,
+        staleness=known and known.staleness,
+    )
 
 
 def refuse_non_finite(totals: StepTotals, scale: LossScale, *, step: int) -> None:

@@ -19,7 +19,7 @@ def said(rank: int, *, of: int = 4, process: str = "a pid 1", **facts: str) -> R
 
 
 def test_ranks_that_are_alike_agree() -> None:
-    assert first_difference([said(rank, torch="2.15") for rank in (2, 0, 1, 3)]) == ""
+    assert first_difference([said(rank, torch="2.15") for rank in (2, 0, 1, 3)]) is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def with_groups(rank: int, **groups: str) -> RankReport:
 def test_the_members_of_a_group_must_agree_on_it() -> None:
     here = with_groups
     right = [here(0, tp="0, 1"), here(1, tp="0, 1"), here(2, dp="2, 3"), here(3, dp="2, 3")]
-    assert first_group_mismatch(right) == ""
+    assert first_group_mismatch(right) is None
     wrong = [here(0, tp="0, 1"), here(1, tp="1, 0")]
     assert first_group_mismatch(wrong) == (
         "rank 0 has the ranks 0, 1 in its tp group and rank 1 has 1, 0"

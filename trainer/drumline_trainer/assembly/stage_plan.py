@@ -71,11 +71,11 @@ class StagePlan:
         if dist.get_rank() == 0:
             ends = json.dumps(saved_boundaries(placement)).encode()
         ends = json.loads(broadcast_bytes(ends, device=world.device))
-        found = partition_of(ends, stages=stages, layers=config.model.layers)
-        if found is not None and found != by_cost:
-            logger.info("layers of the stages, as measured: %s", list(map(list, found)))
+        measured = partition_of(ends, stages=stages, layers=config.model.layers)
+        if measured is not None and measured != by_cost:
+            logger.info("layers of the stages, as measured: %s", list(map(list, measured)))
         return cls(
-            partition=found or by_cost,
+            partition=measured or by_cost,
             costs=costs,
             device=world.device,
             clock=StepTimer(CudaClock()) if world.device.type == "cuda" else StepTimer(),

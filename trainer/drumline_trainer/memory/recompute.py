@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
-    _CachedTorchDispatchMode,  # pyright: ignore[reportPrivateUsage]
+    _CachedTorchDispatchMode,  # pyright: ignore[reportPrivateUsage] - has no public base
     checkpoint,
     create_selective_checkpoint_contexts,
 )
@@ -42,10 +42,10 @@ _KEPT = frozenset(
         torch.ops.aten.addmm.default,
         torch.ops.aten.bmm.default,
         torch.ops.aten.baddbmm.default,
-        torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001
-        torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001
-        torch.ops.aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
+        torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 - the only names
+        torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001 - the only names
+        torch.ops.aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001 - the only names
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001 - the only names
     }
 )
 """What takes long for the memory of its result."""

@@ -70,8 +70,8 @@ class CoreAttention(nn.Module):
         Torch 2.11 has no word for grouped heads, so keys and values are repeated. Later ones
         prefer cuDNN where they can, whose gradients need not be the same bits again.
         """
-        from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports
-        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports
+        from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: PLC0415 - imports torch's compiler, 2 s
+        from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports torch's compiler, 2 s
 
         repeats = q_BHSE.shape[1] // k_BGSE.shape[1]
         q_THE, k_THE, v_THE = (

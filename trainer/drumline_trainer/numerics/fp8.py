@@ -1,6 +1,6 @@
 """Products in 8-bit floats (Micikevicius et al. 2022), scaled by matrices or by rows.
 
-Every operand is scaled so that its largest magnitude is the type's, each time anew, and its
+Every operand is scaled so that its largest magnitude is the type's, each time, and its
 products are scaled back. Sums, weights and the optimizer's state stay as they are, and so do norms,
 embeddings, the head, routers, stacked experts and attention itself.
 
@@ -113,7 +113,7 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
 
     Rowwise it gives bf16, and is only fast where sums are not carried in full precision.
     """
-    return torch._scaled_mm(  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]
+    return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage] - the only fp8 product
         left_MK.values.contiguous(),
         right_KN.values.mT.contiguous().mT,
         scale_a=left_MK.scale.contiguous(),

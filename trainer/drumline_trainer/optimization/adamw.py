@@ -2,7 +2,7 @@
 
 The update is elementwise, so every rank updates its own slices without communication, and the
 optimizer is given them as plain tensors: it need not know how they were cut (distributed tensors
-would work out their sharding rules anew in every process, half a second before its first step). It
+would work out their sharding rules again in every process, half a second before its first step). It
 is torch's fused kernel without its `Optimizer`, which imports torch's compiler at its first step,
 two seconds more.
 Weight decay is for matrices only: norm weights, biases and embeddings are left alone (a tied
@@ -44,7 +44,7 @@ class Moments:
 
 
 class ShardedAdamW:
-    """Fused AdamW over two groups: slices that decay, and those that do not."""
+    """Fused AdamW over two groups: slices with weight decay and slices without."""
 
     def __init__(self, slices: Sequence[TensorSlice], config: OptimizerConfig) -> None:
         """Share the storage of the slices, which must have been given one."""
@@ -62,10 +62,10 @@ class ShardedAdamW:
             adamw(
                 [self.weights[place].tensor for place in places],
                 [gradients[place] for place in places],
-                [one.first for one in moments],
-                [one.second for one in moments],
+                [moment.first for moment in moments],
+                [moment.second for moment in moments],
                 [],
-                [one.steps for one in moments],
+                [moment.steps for moment in moments],
                 fused=True,
                 amsgrad=False,
                 beta1=config.beta1,
@@ -78,8 +78,8 @@ class ShardedAdamW:
 
     def set_finished_steps(self, steps: int) -> None:
         """The step count of the bias correction: one number for all parameters."""
-        for one in self._moments:
-            one.steps.fill_(float(steps))
+        for moment in self._moments:
+            moment.steps.fill_(float(steps))
 
     def slices(self) -> list[TensorSlice]:
         """Weights and both moments by their names in a checkpoint."""

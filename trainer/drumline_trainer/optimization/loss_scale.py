@@ -41,12 +41,12 @@ class LossScale:
         Raises:
             ValueError: that state is not one that `state` made.
         """
-        found = saved.get("loss_scale", {"value": None, "steady": 0, "skipped": 0})
-        match found:
+        state = saved.get("loss_scale", {"value": None, "steady": 0, "skipped": 0})
+        match state:
             case {"value": float() | None as value, "steady": int(steady), "skipped": int(skipped)}:
                 pass
             case _:
-                raise ValueError(f"{found!r} is no loss scale")
+                raise ValueError(f"{state!r} is no loss scale")
         if config.precision is not Precision.FP16:
             return cls(skipped=skipped)
         optimizer = config.optimizer

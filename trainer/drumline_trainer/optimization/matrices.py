@@ -79,28 +79,28 @@ def matrices_of(slices: Sequence[TensorSlice], world: World) -> list[Matrices]:
     """For slices of 2-D and 3-D weights. Collective; every rank of a stage has the same ones.
 
     Raises:
-        ValueError: nobody in the groups holds the rest of a matrix.
+        ValueError: no rank of the groups holds the rest of a matrix.
     """
     sharded = world.layout.data_parallel is DataParallel.FSDP
     gathers: list[list[MatrixGather]] = [[] for _ in slices]
-    boxes = [one.box for one in slices]
+    boxes = [part.box for part in slices]
     for axis in (Axis.FSDP if sharded else Axis.DATA, Axis.TENSOR):
         group = world.group(axis)
         if group is None or not slices:
             continue
         brought = _exchanged(boxes, group=group, device=world.device)
-        for place, (own, others) in enumerate(zip(boxes, brought, strict=True)):
-            if len({(box.offsets[-2:], box.shape[-2:]) for box in others}) == 1:
+        for place, (own, in_group) in enumerate(zip(boxes, brought, strict=True)):
+            if len({(box.offsets[-2:], box.shape[-2:]) for box in in_group}) == 1:
                 continue
-            whole = _joined(own, others)
-            gathers[place].append(MatrixGather(group=group, axis=axis, boxes=others, whole=whole))
+            whole = _joined(own, in_group)
+            gathers[place].append(MatrixGather(group=group, axis=axis, boxes=in_group, whole=whole))
             boxes[place] = whole
-    for one, box in zip(slices, boxes, strict=True):
-        if one.box.elements and box.shape[-2:] != one.shape[-2:]:
-            raise ValueError(f"{one.name}: {box} of a weight of shape {one.shape} is no matrix")
+    for part, box in zip(slices, boxes, strict=True):
+        if part.box.elements and box.shape[-2:] != part.shape[-2:]:
+            raise ValueError(f"{part.name}: {box} of a weight of shape {part.shape} is no matrix")
     return [
-        Matrices(slice=one, gathers=tuple(steps), box=box)
-        for one, steps, box in zip(slices, gathers, boxes, strict=True)
+        Matrices(slice=part, gathers=tuple(steps), box=box)
+        for part, steps, box in zip(slices, gathers, boxes, strict=True)
     ]
 
 

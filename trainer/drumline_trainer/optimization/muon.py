@@ -47,11 +47,11 @@ class Muon:
     ) -> None:
         """Share the storage of the slices, which must have been given one. Collective."""
         self._config = config
-        self._is_matrix = [is_hidden_matrix(one.name, one.shape) for one in slices]
-        chosen = [one for one, its in zip(slices, self._is_matrix, strict=True) if its]
-        rest = [one for one, its in zip(slices, self._is_matrix, strict=True) if not its]
+        self._is_matrix = [is_hidden_matrix(part.name, part.shape) for part in slices]
+        chosen = [part for part, its in zip(slices, self._is_matrix, strict=True) if its]
+        rest = [part for part, its in zip(slices, self._is_matrix, strict=True) if not its]
         self._matrices = matrices_of(chosen, world)
-        self._momenta = [torch.zeros_like(one.tensor) for one in chosen]
+        self._momenta = [torch.zeros_like(part.tensor) for part in chosen]
         self._adamw = ShardedAdamW(rest, config)
 
     @torch.no_grad()
@@ -61,13 +61,13 @@ class Muon:
         self._adamw.update(rest, rate=rate)
         chosen = [g for g, its in zip(gradients, self._is_matrix, strict=True) if its]
         beta = self._config.momentum
-        for one, momentum, gradient in zip(self._matrices, self._momenta, chosen, strict=True):
+        for matrix, momentum, gradient in zip(self._matrices, self._momenta, chosen, strict=True):
             momentum.lerp_(gradient, 1 - beta)
-            whole = one.gather(gradient.lerp(momentum, beta))
-            if one.slice.box.elements:
+            whole = matrix.gather(gradient.lerp(momentum, beta))
+            if matrix.slice.box.elements:
                 step = rate * _LIKE_ADAMW * math.sqrt(max(whole.shape[-2:]))
-                weight = one.slice.tensor.mul_(1 - rate * self._config.weight_decay)
-                weight.sub_(one.own(orthogonal(whole)), alpha=step)
+                weight = matrix.slice.tensor.mul_(1 - rate * self._config.weight_decay)
+                weight.sub_(matrix.own(orthogonal(whole)), alpha=step)
 
     def set_finished_steps(self, steps: int) -> None:
         """Of AdamW's bias correction."""
@@ -76,9 +76,9 @@ class Muon:
     def slices(self) -> list[TensorSlice]:
         """Weights, momenta and AdamW's moments by their names in a checkpoint."""
         slices = self._adamw.slices()
-        for one, momentum in zip(self._matrices, self._momenta, strict=True):
-            slices.append(one.slice.like(one.slice.tensor, prefix="model"))
-            slices.append(one.slice.like(momentum, prefix="optimizer.momentum"))
+        for matrix, momentum in zip(self._matrices, self._momenta, strict=True):
+            slices.append(matrix.slice.like(matrix.slice.tensor, prefix="model"))
+            slices.append(matrix.slice.like(momentum, prefix="optimizer.momentum"))
         return slices
 
 

@@ -20,7 +20,7 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 
 class ShardedSGD:
-    """Fused SGD over two groups: slices that decay, and those that do not."""
+    """Fused SGD over two groups: slices with weight decay and slices without."""
 
     def __init__(self, slices: Sequence[TensorSlice], config: OptimizerConfig) -> None:
         """Share the storage of the slices, which must have been given one."""

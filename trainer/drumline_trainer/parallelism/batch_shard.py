@@ -1,6 +1,6 @@
 """Which samples and which positions of a global batch are this rank's.
 
-Ranks on the data axes see samples that nobody else sees. Those along the tensor and pipeline axes
+Ranks along the data axes see different samples. Those along the tensor and pipeline axes
 work on the same ones, and those along the context axis on different positions of them.
 """
 

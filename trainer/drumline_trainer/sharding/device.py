@@ -18,4 +18,4 @@ def give_storage(module: nn.Module, device: torch.device) -> None:
 
     `to_empty`, but for strides: it looks at those with sympy, half a second to import.
     """
-    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=device))  # noqa: SLF001
+    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=device))  # noqa: SLF001 - as Module.to does

@@ -1,7 +1,7 @@
 """What a rank holds of the model's weights and of what belongs to them: named slices.
 
 A global tensor of a given name and shape is cut by the tensor and expert axes, then by rows over
-the ranks of `fsdp` or among those that share the optimizer's state; some ranks may hold the same.
+the ranks of `fsdp` or of the ranks that share the optimizer's state; some ranks may hold the same.
 Every parallelism that cuts describes the result as slices, and everything else (initial weights,
 the optimizer, checkpoints, snapshots, the gradient's norm) only ever sees slices.
 """

@@ -1,6 +1,6 @@
 """This rank among the others: a layout made real as process groups.
 
-Every rank makes all groups of all axes in the same order, so that nobody waits for a rank that is
+Every rank makes all groups of all axes in the same order, so that no rank waits for one that is
 not coming. An axis of one rank has no group: code that asks for it does nothing, and a world of one
 rank runs no collective at all. An axis over all ranks is the default group.
 

@@ -103,8 +103,8 @@ def load_hugging_face(folder: Path, slices: Iterable[TensorSlice], *, config: Mo
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
     """
-    found, weights = import_hugging_face(folder)
-    wanted = replace(found, **{name: getattr(config, name) for name in _FREE_TO_CHOOSE})
+    stored, weights = import_hugging_face(folder)
+    wanted = replace(stored, **{name: getattr(config, name) for name in _FREE_TO_CHOOSE})
     if wanted != config:
         fields = [f.name for f in dataclasses.fields(config)]
         differing = [
@@ -131,10 +131,10 @@ def _matched(
     needed = {name for name, _ in entries}
     unused = {"lm_head.weight"} if config.tied_embeddings else set()
     extra = {name for name in names - needed - unused if not name.endswith(_NOT_WEIGHTS)}
-    for found, what in ((needed - names, "missing"), (extra, "unknown")):
-        if found:
-            listing = ", ".join(sorted(found)[:3]) + (" ..." if len(found) > 3 else "")
-            raise HuggingFaceError(f"{len(found)} tensors are {what}: {listing}")
+    for wrong, what in ((needed - names, "missing"), (extra, "unknown")):
+        if wrong:
+            listing = ", ".join(sorted(wrong)[:3]) + (" ..." if len(wrong) > 3 else "")
+            raise HuggingFaceError(f"{len(wrong)} tensors are {what}: {listing}")
     return entries
 
 

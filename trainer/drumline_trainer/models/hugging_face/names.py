@@ -47,38 +47,44 @@ def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 def their_tensors(config: ModelConfig) -> list[Theirs]:
     """All of them; the experts of one of our tensors follow each other."""
     decoder = _gpt2(config) if config.family is Family.GPT2 else _llama(config)
-    head = () if config.tied_embeddings else (_one("lm_head.weight", "output.weight"),)
+    head = () if config.tied_embeddings else (_single("lm_head.weight", "output.weight"),)
     return [*decoder, *head]
 
 
-def _one(theirs: str, *ours: str, expert: int | None = None, transposed: bool = False) -> Theirs:
+def _single(theirs: str, *ours: str, expert: int | None = None, transposed: bool = False) -> Theirs:
     return Theirs(name=theirs, ours=ours, expert=expert, transposed=transposed)
 
 
 def _llama(config: ModelConfig) -> Iterator[Theirs]:
-    yield _one("model.embed_tokens.weight", "embedding.weight")
+    yield _single("model.embed_tokens.weight", "embedding.weight")
     for layer in range(config.layers):
         theirs, ours = f"model.layers.{layer}", f"layers.{layer}"
-        yield _one(f"{theirs}.input_layernorm.weight", f"{ours}.attention_norm.weight")
+        yield _single(f"{theirs}.input_layernorm.weight", f"{ours}.attention_norm.weight")
         attention = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
         if config.query_key_norm:
             attention |= {"q_norm": "query_norm", "k_norm": "key_norm"}
         for name, our_name in attention.items():
-            yield _one(f"{theirs}.self_attn.{name}.weight", f"{ours}.attention.{our_name}.weight")
-        yield _one(f"{theirs}.post_attention_layernorm.weight", f"{ours}.feed_forward_norm.weight")
+            yield _single(
+                f"{theirs}.self_attn.{name}.weight", f"{ours}.attention.{our_name}.weight"
+            )
+        yield _single(
+            f"{theirs}.post_attention_layernorm.weight", f"{ours}.feed_forward_norm.weight"
+        )
         if config.experts:
             yield from _experts(f"{theirs}.mlp", f"{ours}.feed_forward", count=config.experts)
         else:
             for name in ("gate", "up", "down"):
-                yield _one(f"{theirs}.mlp.{name}_proj.weight", f"{ours}.feed_forward.{name}.weight")
-    yield _one("model.norm.weight", "norm.weight")
+                yield _single(
+                    f"{theirs}.mlp.{name}_proj.weight", f"{ours}.feed_forward.{name}.weight"
+                )
+    yield _single("model.norm.weight", "norm.weight")
 
 
 def _experts(theirs: str, ours: str, *, count: int) -> Iterator[Theirs]:
-    yield _one(f"{theirs}.gate.weight", f"{ours}.router.weight")
+    yield _single(f"{theirs}.gate.weight", f"{ours}.router.weight")
     for name in ("gate", "up", "down"):
         for expert in range(count):
-            yield _one(
+            yield _single(
                 f"{theirs}.experts.{expert}.{name}_proj.weight",
                 f"{ours}.experts.{name}",
                 expert=expert,
@@ -86,23 +92,23 @@ def _experts(theirs: str, ours: str, *, count: int) -> Iterator[Theirs]:
 
 
 def _gpt2(config: ModelConfig) -> Iterator[Theirs]:
-    yield _one("transformer.wte.weight", "embedding.weight")
-    yield _one("transformer.wpe.weight", "position_embedding.weight")
+    yield _single("transformer.wte.weight", "embedding.weight")
+    yield _single("transformer.wpe.weight", "position_embedding.weight")
     for layer in range(config.layers):
         theirs, ours = f"transformer.h.{layer}", f"layers.{layer}"
         for kind in ("weight", "bias"):
-            yield _one(f"{theirs}.ln_1.{kind}", f"{ours}.attention_norm.{kind}")
-            yield _one(f"{theirs}.ln_2.{kind}", f"{ours}.feed_forward_norm.{kind}")
+            yield _single(f"{theirs}.ln_1.{kind}", f"{ours}.attention_norm.{kind}")
+            yield _single(f"{theirs}.ln_2.{kind}", f"{ours}.feed_forward_norm.{kind}")
             for name, our_names in {
                 "attn.c_attn": ("attention.query", "attention.key", "attention.value"),
                 "attn.c_proj": ("attention.output",),
                 "mlp.c_fc": ("feed_forward.up",),
                 "mlp.c_proj": ("feed_forward.down",),
             }.items():
-                yield _one(
+                yield _single(
                     f"{theirs}.{name}.{kind}",
                     *(f"{ours}.{our_name}.{kind}" for our_name in our_names),
                     transposed=kind == "weight",
                 )
     for kind in ("weight", "bias"):
-        yield _one(f"transformer.ln_f.{kind}", f"norm.{kind}")
+        yield _single(f"transformer.ln_f.{kind}", f"norm.{kind}")

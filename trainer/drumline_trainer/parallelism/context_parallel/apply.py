@@ -2,7 +2,7 @@
 
 A rank embeds, normalizes and projects its own positions only (`zigzag.context_slices`); where
 positions meet, in attention, keys and values travel around the ring (`ring_attention`). The model
-is told nothing but which positions its tokens have. Losses and gradients are parts of sums: those
+only has to know which positions its tokens have. Losses and gradients are parts of sums: those
 of all context ranks together are the whole sequence's.
 """
 

@@ -82,8 +82,8 @@ class _RingAttentionFunction(Function):
         for step in range(ring.size):
             hop = ring.pass_on(kv) if step + 1 < ring.size else None
             for at, block in ring.blocks(q, kv, step=step):
-                found = attend_block(block)
-                merge_(out[at.rows, :, at.queries], lse[at.rows, :, at.queries], *found)
+                block_result = attend_block(block)
+                merge_(out[at.rows, :, at.queries], lse[at.rows, :, at.queries], *block_result)
             kv = hop.wait() if hop else kv
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
@@ -92,7 +92,7 @@ class _RingAttentionFunction(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride] - once_differentiable is untyped
         q, k, v, out, lse = ctx.saved_tensors
         ring, kv = ctx.ring, torch.stack((k, v))
         grad_q = torch.zeros_like(q, dtype=lse.dtype)
@@ -166,11 +166,11 @@ class _Ring:
         met = document_overlaps(
             self._ids(self.rank)[:, part.queries], self._ids(origin)[:, part.keys]
         )
-        for one in met:
+        for overlap in met:
             yield _Place(
-                rows=slice(one.row, one.row + 1),
-                queries=_within(part.queries, one.queries),
-                keys=_within(part.keys, one.keys),
+                rows=slice(overlap.row, overlap.row + 1),
+                queries=_within(part.queries, overlap.queries),
+                keys=_within(part.keys, overlap.keys),
             )
 
     def _ids(self, rank: int) -> DocumentIds:

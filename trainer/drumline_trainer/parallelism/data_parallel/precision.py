@@ -4,7 +4,7 @@ Weights that are updated, sums of gradients and the optimizer's state are fp32 w
 computes in: a bf16 weight of 1 cannot take in an update of 1/1000. There are two ways to compute in
 a lower type:
 
-    ddp, zero   the model's own parameters are a copy of those weights, made anew after every
+    ddp, zero   the model's own parameters are a copy of those weights, refreshed after every
                 update, and autograd accumulates the copy's gradients in fp32: 2 bytes more
     fsdp        units are copied when they are used, and copies forgotten: FSDP2 does so with what
                 it gathers, `copy_on_use` where there is one rank and nothing to gather
@@ -38,7 +38,7 @@ def to_compute_type(module: nn.Module, precision: Precision) -> None:
 
 
 def frozen_to_compute_type(module: nn.Module, precision: Precision) -> None:
-    """Change the fp32 parameters that nobody updates, in place."""
+    """Change the frozen fp32 parameters, in place."""
     for parameter in module.parameters():
         if not parameter.requires_grad and parameter.dtype is torch.float32:
             parameter.data = parameter.data.to(compute_type(precision))
@@ -75,17 +75,17 @@ class _Copies:
         unit.register_forward_hook(self._take_back, always_call=True)
 
     def _put(self, *_: Any) -> None:
-        self._originals = [module._parameters[name] for module, name in self._places]  # noqa: SLF001
+        self._originals = [module._parameters[name] for module, name in self._places]  # noqa: SLF001 - as torch.func.functional_call does
         for (module, name), original in zip(self._places, self._originals, strict=True):
             if original is not None:
                 # as torch.func.functional_call does; autograd goes on to the original
-                copies = cast("dict[str, Tensor | None]", module._parameters)  # noqa: SLF001
+                copies = cast("dict[str, Tensor | None]", module._parameters)  # noqa: SLF001 - as torch.func.functional_call does
                 copies[name] = original.to(self._dtype)
 
     def _take_back(self, *_: Any) -> None:
         # at once after a forward pass, also one that ended early: recomputing does
         for (module, name), original in zip(self._places, self._originals, strict=True):
-            module._parameters[name] = original  # noqa: SLF001
+            module._parameters[name] = original  # noqa: SLF001 - as torch.func.functional_call does
         self._originals = []
 
 

@@ -1,6 +1,6 @@
 """Expert parallelism: the experts of every mixture are shared out along the expert axis.
 
-The ranks of that axis are taken from those that see different tokens, so nothing else changes: all
+The ranks of that axis see different tokens, so nothing else changes: all
 of them route their own tokens with their own copy of the router, and rows travel to the experts and
 back (`expert_dispatch`). An expert's gradient is then that of the tokens of all ranks of the axis
 already, and is summed over the ranks that hold the same experts only (`Axis.EXPERT_DATA`).

@@ -74,7 +74,7 @@ def repartition(
 ) -> Partition:
     """The partition for stages that took `seconds` each, forward and backward of a micro-batch.
 
-    Within a stage the time is told apart by `costs`. A slow GPU looks like costly layers, so work
+    Within a stage the time is divided by `costs`. A slow GPU looks like costly layers, so work
     moves away from it. The current partition stays unless the largest stage would shrink by the
     share `gain`: measurements waver, and a change costs a restart.
 

@@ -2,7 +2,7 @@
 
 A stage is the model with other layers and parts taken out, so its parameters keep the names of the
 whole model. torch's schedules say when a rank works on which micro-batch; hidden states and their
-gradients travel between neighbours of the pipeline axis. Their shape and type are told beforehand:
+gradients travel between neighbours of the pipeline axis. Their shape and type are known beforehand:
 nothing is inferred from a first step, and no pickled description travels.
 
 Losses are summed and torch scales nothing: what is backpropagated is the loss that is given.
@@ -217,12 +217,12 @@ def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
 
 
 def _reshards(module: FSDPModule, *, is_root: bool) -> bool:
-    """Whether its weights are sharded again after a forward; a root's are not unless it was told.
+    """Whether its weights are sharded again after a forward; a root's only on request.
 
     FSDP2 has no public word for it; these names are those of torch 2.11 to 2.15.
     """
-    state: Any = module._get_fsdp_state()  # noqa: SLF001
-    if is_root and state._auto_reshard_after_forward:  # noqa: SLF001
+    state: Any = module._get_fsdp_state()  # noqa: SLF001 - torch has no public way
+    if is_root and state._auto_reshard_after_forward:  # noqa: SLF001 - torch has no public way
         return False
-    group = state._fsdp_param_group  # noqa: SLF001
-    return group is not None and group._reshard_after_forward  # noqa: SLF001
+    group = state._fsdp_param_group  # noqa: SLF001 - torch has no public way
+    return group is not None and group._reshard_after_forward  # noqa: SLF001 - torch has no public way

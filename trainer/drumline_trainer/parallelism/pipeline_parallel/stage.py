@@ -90,13 +90,13 @@ class TimedStage(PipelineStage):
 
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
         """Of torch 2.11, which greets all neighbours; one on this rank Gloo cannot reach."""
-        greetings = cast("Any", super())._get_init_p2p_neighbors_ops()  # noqa: SLF001
+        greetings = cast("Any", super())._get_init_p2p_neighbors_ops()  # noqa: SLF001 - overrides torch's own
         return [op for op in greetings if op.group_peer != self.group_rank]
 
     def _validate_fwd_outputs(self, outputs: tuple[Tensor, ...]) -> None:
         """Of torch 2.11, which compares the last stage's too; later versions do not."""
         if not self.is_last:
-            cast("Any", super())._validate_fwd_outputs(outputs)  # noqa: SLF001
+            cast("Any", super())._validate_fwd_outputs(outputs)  # noqa: SLF001 - overrides torch's own
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def tied_group(world: World) -> TiedGroup | None:
     Collective over all ranks of the world, also of those that get None. A pipeline whose ends are
     on one rank needs no group.
     """
-    if _ends_on_one_rank(world.layout):
+    if _ends_share_a_rank(world.layout):
         return None
     pipelines = world.layout.groups(Axis.PIPELINE)
     group = world.split([(ranks[0], ranks[-1]) for ranks in pipelines])
@@ -107,5 +107,5 @@ def check_tied_weights(slices: Iterable[TensorSlice], *, tied: TiedGroup | None)
         )
 
 
-def _ends_on_one_rank(layout: Layout) -> bool:
+def _ends_share_a_rank(layout: Layout) -> bool:
     return layout.pipeline == 1 or layout.schedule.is_v_shaped

@@ -129,7 +129,7 @@ class RowLinear(nn.Linear):
     """A linear layer with this rank's input features; the sum over the ranks leaves the region."""
 
     def __init__(self, linear: nn.Linear, region: Region, *, leaves: bool) -> None:
-        """Take this rank's part of a layer; not `leaves`: somebody else sums over the ranks."""
+        """Take this rank's part of a layer; not `leaves`: the caller sums over the ranks."""
         features = len(region.piece(linear.in_features))
         super().__init__(features, linear.out_features, bias=False, device="meta")
         self.region = region

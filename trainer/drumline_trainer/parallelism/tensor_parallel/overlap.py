@@ -1,7 +1,7 @@
 """Going back through the entry of a block, the wire and the matrix units work at the same time.
 
 The gradient of a block's input is a sum over the ranks, and the input of the block waits for it;
-the gradients of the weights of its column-cut layers wait for nobody (Megatron-LM's asynchronous
+the gradients of the weights of its column-cut layers wait for nothing (Megatron-LM's asynchronous
 all-reduce). Autograd would work out a layer's two gradients one after the other and sum when all
 layers are done. So a layer here only works out its input's gradient, and sends what came back to it
 on to the entry, as the gradient of a `carrier`: a tensor of the shape of its output and without

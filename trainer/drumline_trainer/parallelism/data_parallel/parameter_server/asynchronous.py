@@ -85,7 +85,7 @@ class AsynchronousServers:
         self._optimizer.set_finished_steps(steps * workers)
         if topology.rank in topology.servers:
             if not steps:
-                own = [one.tensor for one in self._rows.slices]
+                own = [part.tensor for part in self._rows.slices]
                 self._weights.copy_(self._rows.pack(own, topology.number))
             self._serve(steps)
         if steps:
