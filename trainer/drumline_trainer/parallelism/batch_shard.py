@@ -49,7 +49,7 @@ class BatchShard:
             held = context_slices(
                 config.data.sequence_length, size=layout.context, index=world.index(Axis.CONTEXT)
             )
-            positions = torch.from_numpy(held)
+            positions = torch.from_numpy(held)  # pyright: ignore[reportUnknownMemberType] - torch gives the array no type
         return cls(
             dataset=dataset,
             device=world.device,
@@ -80,7 +80,7 @@ class BatchShard:
 
     def _read(self, samples: range) -> MicroBatch:
         batch = self.dataset.batch(samples)
-        inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)
+        inputs, targets = torch.from_numpy(batch.inputs), torch.from_numpy(batch.targets)  # pyright: ignore[reportUnknownMemberType] - torch gives the arrays no type
         if self.positions is not None:
             inputs, targets = inputs[:, self.positions], targets[:, self.positions]
         documents = None

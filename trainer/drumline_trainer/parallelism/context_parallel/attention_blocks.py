@@ -16,6 +16,7 @@ one head.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -94,10 +95,11 @@ def math_block_backward(
     groups, wide = block.keys.shape[1], block.wide
     k, v = (tensor.to(wide).unsqueeze(2) for tensor in (block.keys, block.values))
     q, grad, out = (
-        tensor.to(wide).unflatten(1, (groups, -1))
+        cast("Tensor", tensor.to(wide).unflatten(1, (groups, -1)))
         for tensor in (block.queries, grad_BHQE, out_BHQE)
     )
-    weights = (_scores(block) - lse_BHQ.unflatten(1, (groups, -1)).unsqueeze(-1)).exp()
+    lse_BGRQ = cast("Tensor", lse_BHQ.unflatten(1, (groups, -1)))
+    weights = (_scores(block) - lse_BGRQ.unsqueeze(-1)).exp()
     of_weights = grad @ v.transpose(-1, -2) - (grad * out).sum(-1, keepdim=True)
     of_scores = weights * of_weights * q.shape[-1] ** -0.5
     grad_q = (of_scores @ k).flatten(1, 2)
@@ -109,7 +111,8 @@ def math_block_backward(
 
 def _scores(block: AttentionBlock) -> Tensor:
     """The products q · kᵀ / √E of shape B G R Q K; -inf where a query must not look."""
-    q_BGRQE = block.queries.to(block.wide).unflatten(1, (block.keys.shape[1], -1))
+    groups = block.keys.shape[1]
+    q_BGRQE = cast("Tensor", block.queries.to(block.wide).unflatten(1, (groups, -1)))
     k_BG1KE = block.keys.to(block.wide).unsqueeze(2)
     scores_BGRQK = q_BGRQE @ k_BG1KE.transpose(-1, -2) * q_BGRQE.shape[-1] ** -0.5
     if not block.causal:

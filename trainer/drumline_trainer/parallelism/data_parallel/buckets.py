@@ -157,7 +157,7 @@ class BucketSender:
         self._ending = False
         self._begin_round()
         for parameter in self._number_of:
-            parameter.register_post_accumulate_grad_hook(self._count)
+            parameter.register_post_accumulate_grad_hook(self._count)  # pyright: ignore[reportUnknownMemberType] - torch gives the hook no type
 
     def finish(self) -> None:
         """Send what has not been sent. The backward passes of the step are over."""
@@ -180,7 +180,7 @@ class BucketSender:
         self._missing[parameter] -= 1
         if self._rounds > 1 and not self._ending:
             self._ending = True
-            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does # pyright: ignore[reportPrivateUsage] - as FSDP2 does
             engine.queue_callback(self._end_round)
         if not self._missing[parameter]:
             self._open[self._number_of[parameter]] -= 1

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -106,7 +107,7 @@ class LocalSgd:
                 with step_part("all_reduce", Axis.REPLICATE):
                     dist.all_reduce(row, group=self._copies)
                 row /= self._copies.size()
-                means = row.split([each.numel() for each in moved])
+                means = cast("tuple[Tensor, ...]", row.split([each.numel() for each in moved]))  # pyright: ignore[reportUnknownMemberType] - torch gives the sizes no type
                 moved = [mean.view_as(each) for mean, each in zip(means, moved, strict=True)]
             for place, mean in zip(places, moved, strict=True):
                 outer_step(

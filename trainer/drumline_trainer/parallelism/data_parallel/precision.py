@@ -75,17 +75,17 @@ class _Copies:
         unit.register_forward_hook(self._take_back, always_call=True)
 
     def _put(self, *_: Any) -> None:
-        self._originals = [module._parameters[name] for module, name in self._places]  # noqa: SLF001 - as torch.func.functional_call does
+        self._originals = [module._parameters[name] for module, name in self._places]  # noqa: SLF001 - as torch.func.functional_call does # pyright: ignore[reportPrivateUsage] - as functional_call does
         for (module, name), original in zip(self._places, self._originals, strict=True):
             if original is not None:
                 # as torch.func.functional_call does; autograd goes on to the original
-                copies = cast("dict[str, Tensor | None]", module._parameters)  # noqa: SLF001 - as torch.func.functional_call does
+                copies = cast("dict[str, Tensor | None]", module._parameters)  # noqa: SLF001 - as torch.func.functional_call does # pyright: ignore[reportPrivateUsage] - as functional_call does
                 copies[name] = original.to(self._dtype)
 
     def _take_back(self, *_: Any) -> None:
         # at once after a forward pass, also one that ended early: recomputing does
         for (module, name), original in zip(self._places, self._originals, strict=True):
-            module._parameters[name] = original  # noqa: SLF001 - as torch.func.functional_call does
+            module._parameters[name] = original  # noqa: SLF001 - as torch.func.functional_call does # pyright: ignore[reportPrivateUsage] - as functional_call does
         self._originals = []
 
 

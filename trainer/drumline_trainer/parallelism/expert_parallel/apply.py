@@ -9,6 +9,7 @@ already, and is summed over the ranks that hold the same experts only (`Axis.EXP
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from torch import nn
 
@@ -59,7 +60,8 @@ def expert_names(model: nn.Module) -> frozenset[str]:
 
 
 def _mixtures(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
-    return ((path, m) for path, m in model.named_modules() if isinstance(m, MixtureOfExperts))
+    modules = cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
+    return ((path, m) for path, m in modules if isinstance(m, MixtureOfExperts))
 
 
 def _uncut(weights: nn.Parameter, world: World) -> Cut:

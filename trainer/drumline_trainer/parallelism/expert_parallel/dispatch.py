@@ -16,7 +16,7 @@ Shapes: R rows of this rank, D hidden, X experts of all ranks.
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -56,14 +56,14 @@ class RemoteDispatch(nn.Module):
         received = torch.empty_like(sent)
         with step_part("all_to_all", Axis.EXPERT):
             dist.all_to_all_single(received, sent, group=self.group)
-        sent, received = torch.stack((sent, received)).tolist()
-        return sent, received
+        counts = cast("list[list[list[int]]]", torch.stack((sent, received)).tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
+        return counts[0], counts[1]
 
 
 def transposed(rows_RD: Tensor, counts: list[list[int]]) -> Tensor:
     """Pieces of counts[i][j] rows, from the order (i, j) into the order (j, i)."""
     lines, columns = len(counts), len(counts[0])
-    pieces = rows_RD.split(list(chain.from_iterable(counts)))
+    pieces = cast("tuple[Tensor, ...]", rows_RD.split(list(chain.from_iterable(counts))))  # pyright: ignore[reportUnknownMemberType] - torch gives the sizes no type
     return torch.cat([pieces[i * columns + j] for j in range(columns) for i in range(lines)])
 
 

@@ -22,7 +22,7 @@ bubble and ZBV (Qi et al. 2023), DualPipeV (DeepSeek-AI 2024).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -182,7 +182,7 @@ def build_schedule(
 def check_keeps_gathered(modules: Sequence[nn.Module]) -> None:
     """Raise ValueError if an FSDP2 unit is sharded between forward and backward."""
     for root in modules:
-        for name, module in root.named_modules():
+        for name, module in cast("Iterator[tuple[str, nn.Module]]", root.named_modules()):
             if isinstance(module, FSDPModule) and _reshards(module, is_root=module is root):
                 raise ValueError(
                     f"FSDP2 unit {name or 'at the root'} is sharded after its forward"
@@ -221,7 +221,7 @@ def _reshards(module: FSDPModule, *, is_root: bool) -> bool:
 
     FSDP2 has no public word for it; these names are those of torch 2.11 to 2.15.
     """
-    state: Any = module._get_fsdp_state()  # noqa: SLF001 - torch has no public way
+    state: Any = module._get_fsdp_state()  # noqa: SLF001 - torch has no public way # pyright: ignore[reportPrivateUsage] - torch has no public way
     if is_root and state._auto_reshard_after_forward:  # noqa: SLF001 - torch has no public way
         return False
     group = state._fsdp_param_group  # noqa: SLF001 - torch has no public way

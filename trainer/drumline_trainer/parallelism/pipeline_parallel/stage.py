@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -67,7 +67,7 @@ class TimedStage(PipelineStage):
         """Called by the schedule: all of a micro-batch's backward pass, or for its inputs."""
         whole = full_backward or self._forgets
         with self._working("backward"):
-            super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)
+            super().backward_one_chunk(bwd_chunk_id, *arguments, full_backward=whole, **options)  # pyright: ignore[reportUnknownMemberType] - torch gives the loss no type
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
         """Called by the schedule: what is left of a micro-batch's backward pass."""
@@ -79,7 +79,7 @@ class TimedStage(PipelineStage):
     def forward_maybe_with_nosync(self, *arguments: Any, **options: Any) -> Any:
         """Called by that with what the module is given."""
         documents = self.documents[self._micro_batch] if self.documents else ()
-        return super().forward_maybe_with_nosync(*arguments, *documents, **options)
+        return super().forward_maybe_with_nosync(*arguments, *documents, **options)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
         """Called by the schedule after the stage's last micro-batch."""
@@ -100,7 +100,7 @@ class TimedStage(PipelineStage):
 
 
 @contextmanager
-def working(what: str, *, clock: StepTimer | None, stage: int) -> Iterator[None]:
+def working(what: str, *, clock: StepTimer | None, stage: int) -> Generator[None]:
     """Around what a stage computes: a part of the step, and of what the stage takes."""
     with step_part(what):
         if clock is None:

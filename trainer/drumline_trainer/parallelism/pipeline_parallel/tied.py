@@ -94,12 +94,12 @@ def sum_tied_gradients(
 def check_tied_weights(slices: Iterable[TensorSlice], *, tied: TiedGroup | None) -> None:
     """Raise ValueError unless both ends hold the same elements. Collective over the ends."""
     mine = [s for s in slices if s.name == TIED_WEIGHT]
-    boxes = [[*s.box.offsets, *s.box.shape] for s in mine]
+    boxes: list[list[int]] = [[*s.box.offsets, *s.box.shape] for s in mine]
     if tied is not None:
         box = torch.tensor(boxes[0], device=tied.device)
         both = [torch.empty_like(box) for _ in range(2)]
         dist.all_gather(both, box, group=tied.group)
-        boxes = [each.tolist() for each in both]
+        boxes = [each.tolist() for each in both]  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
     if any(box != boxes[0] for box in boxes):
         raise ValueError(
             f"the ends of the pipeline hold different parts of {TIED_WEIGHT}: (offsets, shape)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +73,7 @@ def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) 
     splits_backward = world.layout.pipeline > 1 and world.layout.schedule.splits_backward
     region = Region(group=group, sequence_parallel=sequence_parallel, overlap=not splits_backward)
     whole = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    for parent_name, parent in list(model.named_modules()):
+    for parent_name, parent in list(_named_modules(model)):
         block = parent_name.rpartition(".")[2]
         for name, module in list(parent.named_children()):
             setattr(parent, name, _replacement(f"{block}.{name}", module, region))
@@ -122,7 +122,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
     A router works alike on all ranks on behalf of experts that differ: what comes back to it is a
     part of its gradient and is summed, so of the balance loss each rank must add a part only.
     """
-    for path, module in model.named_modules():
+    for path, module in _named_modules(model):
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
             module.register_forward_pre_hook(partial(_enter, region=region))
@@ -137,6 +137,11 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
             path == "embedding" and not isinstance(module, VocabularyEmbedding)
         ):
             module.register_forward_hook(partial(_after, region.own))
+
+
+def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """What torch lists, with types: its own function has none."""
+    return cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
 
 
 def _enter(block: nn.Module, inputs: Any, *, region: Region) -> tuple[Any, ...]:
@@ -162,7 +167,7 @@ def _cuts(
     model: nn.Module, whole: Mapping[str, tuple[int, ...]], region: Region
 ) -> Iterator[tuple[str, Cut]]:
     ranks, rank = region.group.size(), region.group.rank()
-    for path, module in model.named_modules():
+    for path, module in _named_modules(model):
         cut = _CUT.get(type(module), {})
         for name, parameter in module.named_parameters(prefix=path, recurse=False):
             dimension = cut.get(name.rpartition(".")[2])

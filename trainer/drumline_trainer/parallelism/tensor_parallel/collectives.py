@@ -168,7 +168,8 @@ def scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> Tensor:
 
 def start_scattered_sum(x_BSD: Tensor, group: ProcessGroup) -> tuple[Tensor, Work]:
     """What will be `scattered_sum` once the work has been waited for. No gradient."""
-    parts = x_BSD.unflatten(-2, (group.size(), -1)).movedim(-3, 0).contiguous()
+    by_rank = cast("Tensor", x_BSD.unflatten(-2, (group.size(), -1)))
+    parts = by_rank.movedim(-3, 0).contiguous()
     result = torch.empty_like(parts[0])
     work = dist.reduce_scatter_tensor(result, parts.flatten(0, 1), group=group, async_op=True)
     return result, _begun(work)

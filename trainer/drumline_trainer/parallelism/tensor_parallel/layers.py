@@ -91,9 +91,9 @@ class ColumnLinear(nn.Linear):
 
     def __init__(self, linear: nn.Linear, region: Region) -> None:
         features = len(region.piece(linear.out_features))
-        super().__init__(linear.in_features, features, bias=False, device="meta")
+        super().__init__(linear.in_features, features, bias=False, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
         self.weight = own_piece(linear.weight, 0, region)
-        if linear.bias is not None:
+        if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
             self.bias = own_piece(linear.bias, 0, region)
         self.carrier: Tensor | None = None
         """Left by `enter_block`, for this forward pass and for its recomputation."""
@@ -103,7 +103,7 @@ class ColumnLinear(nn.Linear):
         if self.carrier is None:
             return F.linear(input, self.weight, self.bias)
         x_BSO = linear_with_carrier(input, self.weight, self.carrier)
-        return x_BSO if self.bias is None else x_BSO + self.bias
+        return x_BSO if self.bias is None else x_BSO + self.bias  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
 
 
 def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
@@ -131,7 +131,7 @@ class RowLinear(nn.Linear):
     def __init__(self, linear: nn.Linear, region: Region, *, leaves: bool) -> None:
         """Take this rank's part of a layer; not `leaves`: the caller sums over the ranks."""
         features = len(region.piece(linear.in_features))
-        super().__init__(features, linear.out_features, bias=False, device="meta")
+        super().__init__(features, linear.out_features, bias=False, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
         self.region = region
         self.leaves = leaves
         self.weight = own_piece(linear.weight, 1, region)
@@ -142,14 +142,14 @@ class RowLinear(nn.Linear):
         x_BSO = F.linear(input, self.weight)
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
-        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)
+        return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
 
 
 class SplitRMSNorm(nn.RMSNorm):
     """A norm whose ranks see different positions or heads: its gradient is summed over them."""
 
     def __init__(self, norm: nn.RMSNorm, group: ProcessGroup) -> None:
-        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")
+        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
         self.group = group
         self.weight = norm.weight
 
@@ -164,13 +164,13 @@ class SplitLayerNorm(nn.LayerNorm):
     """A norm whose ranks see different positions: its gradients are summed over them."""
 
     def __init__(self, norm: nn.LayerNorm, group: ProcessGroup) -> None:
-        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")
+        super().__init__(list(norm.normalized_shape), eps=norm.eps, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
         self.group = group
         self.weight = norm.weight
         self.bias = norm.bias
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.LayerNorm's
         """Of any shape that ends in the norm's."""
-        bias = None if self.bias is None else copy_to_region(self.bias, self.group)
+        bias = None if self.bias is None else copy_to_region(self.bias, self.group)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
         weight = copy_to_region(self.weight, self.group)
         return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)

@@ -20,6 +20,7 @@ they arrive, so no two runs have the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -110,8 +111,8 @@ class AsynchronousServers:
         most = torch.tensor([max(missed, default=0), ahead], device=self._device)
         dist.all_reduce(sums)
         dist.all_reduce(most, op=dist.ReduceOp.MAX)
-        total, pushes = sums.tolist()
-        most_missed, steps_ahead = most.tolist()
+        total, pushes = cast("list[float]", sums.tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
+        most_missed, steps_ahead = cast("list[int]", most.tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
         return Staleness(mean=total / max(pushes, 1), most=most_missed, steps_ahead=steps_ahead)
 
     def _serve(self, finished: int) -> None:

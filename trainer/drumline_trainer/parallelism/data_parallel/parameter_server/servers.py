@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -110,7 +111,7 @@ class ServerRows:
     def unpack(self, row: Tensor, server: int) -> list[Tensor]:
         """A row as pieces of the tensors: views."""
         pieces = self.pieces(server)
-        parts = row.split([piece.elements for piece in pieces])
+        parts = cast("tuple[Tensor, ...]", row.split([piece.elements for piece in pieces]))  # pyright: ignore[reportUnknownMemberType] - torch gives the sizes no type
         return [part.view(piece.shape) for part, piece in zip(parts, pieces, strict=True)]
 
     @torch.no_grad()

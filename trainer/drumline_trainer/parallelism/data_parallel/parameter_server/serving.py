@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import IntEnum
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -124,7 +125,7 @@ class AsynchronousServer:
         try:
             while True:
                 dist.recv(header, src=rank, group=group, tag=Tag.QUESTION)
-                what, rate = header.tolist()
+                what, rate = cast("list[float]", header.tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
                 if what == WorkerRequest.LEAVE:
                     return
                 if what == WorkerRequest.PUSH_AND_PULL:
