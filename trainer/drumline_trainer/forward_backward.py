@@ -43,6 +43,6 @@ def forward_backward(
         reporter.enter(Phase.FORWARD)
         loss = parallel_model.loss(model(inputs_BS, *documents), targets_BS)
         reporter.enter(Phase.BACKWARD)
-        loss.backward()
+        loss.backward()  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         total += loss.detach()
     return total

@@ -14,7 +14,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -36,7 +36,7 @@ def initialize_frozen_and_adapters(
     """Fill what is not restored; see `first_weights.initialize_weights`."""
     if restored is not None and config.lora is not None:
         check_base(restored, config=config)
-    empty = [] if restored is not None else slices
+    empty: Sequence[TensorSlice] = [] if restored is not None else slices
     initialize_adapters(filter(is_adapter, empty), seed=config.seed)
     rest = [part for part in empty if not is_adapter(part)]
     if rest or config.lora is not None:
@@ -110,6 +110,7 @@ def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     there, here = saved.get("base"), base_description(config)
     if not isinstance(there, dict):
         raise ConfigError("lora: the checkpoint does not say which base its adapters belong on")
+    there = cast("dict[str, Any]", there)
     for name, value in here.items():
         if there.get(name) != value:
             raise ConfigError(

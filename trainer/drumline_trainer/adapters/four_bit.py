@@ -90,7 +90,7 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
     """
     features = weight_OI.shape[1]
     padded = F.pad(weight_OI.float(), (0, -features % BLOCK))
-    blocks_ONG = padded.unflatten(1, (-1, BLOCK))
+    blocks_ONG = cast("Tensor", padded.unflatten(1, (-1, BLOCK)))
     scales, steps = blocks_ONG.abs().amax(-1), None
     if doubly:
         scales, steps = _pack_scales(scales)
@@ -104,7 +104,8 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
 def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest number of steps, but no zero for a scale that is none."""
     rows = len(scales_ON)
-    groups = F.pad(scales_ON, (0, 0, 0, -rows % ROWS)).unflatten(0, (-1, ROWS))
+    padded = F.pad(scales_ON, (0, 0, 0, -rows % ROWS))
+    groups = cast("Tensor", padded.unflatten(0, (-1, ROWS)))
     steps_KN = groups.amax(1) / _LARGEST
     counts = groups / steps_KN.clamp(min=_TINY)[:, None]
     counts = counts.round().clamp(1, _LARGEST) * (groups > 0)

@@ -91,7 +91,8 @@ class StagePlan:
         own = [self._seconds.get(str(stage), 0.0) for stage in numbers]
         seconds = torch.tensor(own, dtype=torch.float64, device=self.device)
         dist.all_reduce(seconds)
-        following = next_partition(self.partition, self.costs, seconds=seconds.tolist())
+        seconds_of_stages: list[float] = seconds.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
+        following = next_partition(self.partition, self.costs, seconds=seconds_of_stages)
         return {KEY: {"now": _ends(self.partition), "next": _ends(following)}}
 
 

@@ -104,7 +104,8 @@ class Workers:
         sums = torch.tensor(own, dtype=torch.float64, device=self.whole.device)
         with step_part("all_reduce", "world"):
             dist.all_reduce(sums)  # all ranks of a worker have the same values
-        *losses, norm, votes = (sums / self.whole.layout.world_size).tolist()
+        means: list[float] = (sums / self.whole.layout.world_size).tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
+        *losses, norm, votes = means
         known = dict(zip(self._losses, losses, strict=True))
         self._losses.clear()
         return SynchronizedStep(

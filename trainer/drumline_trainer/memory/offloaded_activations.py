@@ -189,7 +189,7 @@ class _Group:
         sizes = [source.numel() for source in sources]
         size = sum(sizes)
         buffer = buffers.take(size)
-        self._store, self._parts = buffer.store, list(buffer.bytes[:size].split(sizes))
+        self._store, self._parts = buffer.store, list(buffer.bytes[:size].split(sizes))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - untyped in torch
         weakref.finalize(self, buffers.give, buffer, size)
         pairs = zip(self._parts, sources, strict=True)
         self._offloaded = self._from_device.copy(pairs, then=self._free_device_memory)

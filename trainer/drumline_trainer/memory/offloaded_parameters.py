@@ -55,9 +55,9 @@ class Prefetcher:
         """Install hooks around the forward passes."""
         self._store = store
         for unit, following in pairwise(units):
-            unit.register_forward_pre_hook(lambda *_, unit=following: self._prefetch(unit))
+            unit.register_forward_pre_hook(lambda *_, unit=following: self._prefetch(unit))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - torch's hook takes any arguments
         for unit in units:
-            unit.register_forward_hook(lambda module, *_: self._release(module))
+            unit.register_forward_hook(lambda module, *_: self._release(module))  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType] - torch's hook takes any arguments
 
     def _prefetch(self, unit: nn.Module) -> None:
         self._store.prefetch(own_shards(unit))

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     _CachedTorchDispatchMode,  # pyright: ignore[reportPrivateUsage] - has no public base
-    checkpoint,
-    create_selective_checkpoint_contexts,
+    checkpoint,  # pyright: ignore[reportUnknownVariableType] - partly untyped in torch
+    create_selective_checkpoint_contexts,  # pyright: ignore[reportUnknownVariableType] - untyped in torch
 )
 
 from drumline_trainer.config import Recompute
@@ -114,7 +114,7 @@ class _Reuse(_CachedTorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in _KEPT:
             return func(*args, **(kwargs or {}))
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        return super().__torch_dispatch__(func, types, args, kwargs)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
 
 
 def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:

@@ -45,8 +45,8 @@ class Documents:
         ends = np.append(begins, positions_BS.size).astype(np.int32)
         return cls(
             ids=ids_BS,
-            since_begin=torch.from_numpy(positions_BS.astype(np.int64)),
-            ends=torch.from_numpy(ends),
+            since_begin=torch.from_numpy(positions_BS.astype(np.int64)),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+            ends=torch.from_numpy(ends),  # pyright: ignore[reportUnknownMemberType] - untyped in torch
             longest=int(np.diff(ends).max()),
         )
 

@@ -56,7 +56,7 @@ class LlamaAttention(nn.Module):
         return self.output(out_BHSE.transpose(1, 2).flatten(-2))
 
     def _split_heads(self, x_BSD: Tensor) -> Tensor:
-        return x_BSD.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+        return x_BSD.unflatten(-1, (-1, self.head_size)).transpose(1, 2)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - partly untyped in torch
 
 
 class LlamaLayer(nn.Module):

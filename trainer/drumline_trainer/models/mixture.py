@@ -45,8 +45,8 @@ class Experts(nn.Module):
             gate_RF = F.grouped_mm(rows_RD, self.gate.mT, offs=ends_X)
             up_RF = F.grouped_mm(rows_RD, self.up.mT, offs=ends_X)
             return F.grouped_mm(F.silu(gate_RF) * up_RF, self.down.mT, offs=ends_X)
-        rows_of_each = rows_RD.split(counts_X.tolist())
-        weights = zip(rows_of_each, self.gate, self.up, self.down, strict=True)
+        rows_of_each: tuple[Tensor, ...] = rows_RD.split(counts_X.tolist())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
+        weights = zip(rows_of_each, self.gate, self.up, self.down, strict=True)  # pyright: ignore[reportUnknownArgumentType] - untyped in torch
         return torch.cat(
             [(F.silu(x @ gate.T) * (x @ up.T)) @ down.T for x, gate, up, down in weights]
         )

@@ -9,6 +9,8 @@ Shapes: B batch, C channels, I side of an image, P side of a patch, S patches, D
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
@@ -29,7 +31,8 @@ class PatchEmbedding(nn.Module):
         """Shape B S D, rows of patches from top to bottom."""
         x_BCII = images_BCII.to(self.projection.weight.dtype) / 127.5 - 1
         rows_and_columns = (-1, self.patch_size)
-        patches = x_BCII.unflatten(3, rows_and_columns).unflatten(2, rows_and_columns)
+        columns = cast("Tensor", x_BCII.unflatten(3, rows_and_columns))
+        patches = cast("Tensor", columns.unflatten(2, rows_and_columns))
         patches_BSCPP = patches.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         return self.projection(patches_BSCPP.flatten(2))
 

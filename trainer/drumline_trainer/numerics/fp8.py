@@ -113,7 +113,7 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
 
     Rowwise it gives bf16, and is only fast where sums are not carried in full precision.
     """
-    return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage] - the only fp8 product
+    return torch._scaled_mm(  # noqa: SLF001 - the only fp8 product # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the only fp8 product
         left_MK.values.contiguous(),
         right_KN.values.mT.contiguous().mT,
         scale_a=left_MK.scale.contiguous(),

@@ -48,7 +48,8 @@ def replace_projections(
 
     Only inside of the model's layers: the head is called `output` too.
     """
-    for path, parent in list(stage.named_modules()):
+    modules: list[tuple[str, nn.Module]] = list(stage.named_modules())  # pyright: ignore[reportUnknownArgumentType] - untyped in torch
+    for path, parent in modules:
         if not path.startswith("layers."):
             continue
         for name, module in list(parent.named_children()):

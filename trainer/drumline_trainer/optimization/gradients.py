@@ -79,8 +79,9 @@ def clip_gradients(
     factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
     if held:  # in host memory, where weights are offloaded
         factor = factor.float().to(held[0][1].device)
-        torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage] - the fused kernel
-    squared_norm, total_loss, votes, non_finite = sums.tolist()
+        torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel
+    values: list[float] = sums.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
+    squared_norm, total_loss, votes, non_finite = values
     return StepTotals(
         loss=total_loss,
         gradient_norm=math.sqrt(squared_norm),
@@ -93,5 +94,5 @@ def _norms(gradients: list[Tensor], *, like: Tensor) -> Tensor:
     """Of each, in fp64."""
     if not gradients:
         return like.new_zeros(0, dtype=torch.float64)
-    norms = torch._foreach_norm(gradients)  # noqa: SLF001 - the fused kernel # pyright: ignore[reportPrivateImportUsage] - the fused kernel
+    norms = torch._foreach_norm(gradients)  # noqa: SLF001 - the fused kernel # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel
     return torch.stack(norms).double()

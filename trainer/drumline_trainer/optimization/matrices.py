@@ -113,7 +113,8 @@ def _exchanged(
     rows = mine.new_empty(group.size(), len(mine))
     dist.all_gather_into_tensor(rows.view(-1), mine, group=group)
     dims = [len(box.shape) for box in boxes]
-    return list(zip(*(_boxes(row, dims) for row in rows.tolist()), strict=True))
+    numbers_of_ranks: list[list[int]] = rows.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
+    return list(zip(*(_boxes(row, dims) for row in numbers_of_ranks), strict=True))
 
 
 def _boxes(numbers: Sequence[int], dims: Sequence[int]) -> list[Box]:

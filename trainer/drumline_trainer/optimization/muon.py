@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -92,7 +93,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
-    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
+    x = x / (cast("Tensor", torch.linalg.matrix_norm(x, keepdim=True)) + 1e-7)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
     for _ in range(_ITERATIONS):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x

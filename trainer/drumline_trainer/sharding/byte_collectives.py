@@ -37,7 +37,8 @@ def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
     mine[: len(payload)] = _as_tensor(payload).to(device)
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, mine)
-    return [_as_bytes(row[:length]) for row, length in zip(rows, lengths.tolist(), strict=True)]
+    sizes: list[int] = lengths.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
+    return [_as_bytes(row[:size]) for row, size in zip(rows, sizes, strict=True)]
 
 
 def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:

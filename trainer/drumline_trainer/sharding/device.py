@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def device_of_rank(local_rank: int) -> torch.device:
@@ -18,4 +18,8 @@ def give_storage(module: nn.Module, device: torch.device) -> None:
 
     `to_empty`, but for strides: it looks at those with sympy, half a second to import.
     """
-    module._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=device))  # noqa: SLF001 - as Module.to does
+
+    def allocate(tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+    module._apply(allocate)  # noqa: SLF001 - as Module.to does # pyright: ignore[reportPrivateUsage, reportUnknownMemberType] - untyped in torch

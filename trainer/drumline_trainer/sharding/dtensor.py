@@ -34,7 +34,8 @@ def local_box(tensor: Tensor) -> Box:
                 continue
             if type(placement) is not Shard:
                 raise ValueError(f"cannot tell the interval of placement {placement}")
-            dim, parts = placement.dim, tensor.device_mesh.size(axis)
+            dim: int = placement.dim  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
+            parts = tensor.device_mesh.size(axis)
             piece = -(-shape[dim] // parts)
             start = min(coordinate[axis] * piece, shape[dim])
             shape[dim] = min(piece, shape[dim] - start)

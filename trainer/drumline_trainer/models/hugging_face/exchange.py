@@ -129,7 +129,7 @@ def _matched(
     bare = "wte.weight" in names  # GPT-2 without its head, as it was first published
     entries = [(e.name.removeprefix("transformer.") if bare else e.name, e) for e in wanted]
     needed = {name for name, _ in entries}
-    unused = {"lm_head.weight"} if config.tied_embeddings else set()
+    unused: set[str] = {"lm_head.weight"} if config.tied_embeddings else set()
     extra = {name for name in names - needed - unused if not name.endswith(_NOT_WEIGHTS)}
     for wrong, what in ((needed - names, "missing"), (extra, "unknown")):
         if wrong:
@@ -153,7 +153,7 @@ def _weights(
                     experts = []
                 continue
             rows = [entry.rows(ours, shapes) for ours in entry.ours]
-            yield from zip(entry.ours, tensor.split(rows), strict=True)
+            yield from zip(entry.ours, tensor.split(rows), strict=True)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - untyped in torch
 
 
 class _LastRead:

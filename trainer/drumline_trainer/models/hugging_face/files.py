@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
 from drumline_trainer.models.hugging_face.errors import HuggingFaceError
@@ -35,7 +35,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise HuggingFaceError(f"{path}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise HuggingFaceError(f"{path}: not a JSON object")
-    return value
+    return cast("dict[str, Any]", value)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ class TensorFiles:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[TensorFiles]:
+def opened(folder: Path) -> Generator[TensorFiles]:
     """Every file of the folder's index, or its only one. Raises HuggingFaceError."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def _file_names(folder: Path) -> list[str]:
     weight_map = read_json(folder / _INDEX_FILE).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise HuggingFaceError(f"{folder / _INDEX_FILE}: weight_map is missing")
-    names = sorted({str(name) for name in weight_map.values()})
+    names = sorted({str(name) for name in cast("dict[str, Any]", weight_map).values()})
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise HuggingFaceError(f"{folder / _INDEX_FILE}: {name!r} is no file of the folder")

@@ -29,9 +29,9 @@ class Kind:
     """Their key -> our field."""
     fixed: Mapping[str, Any]
     """Their key -> the only value we can be, which is also what a missing key means."""
-    meaning: Mapping[str, Any] = field(default_factory=dict)
+    meaning: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Their key -> what it means where it is missing."""
-    ours: Mapping[str, Any] = field(default_factory=dict)
+    ours: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Our field -> the value it always has."""
 
 
@@ -214,7 +214,7 @@ def _rope_to_theirs(config: ModelConfig) -> dict[str, Any]:
 
 def _rope_to_ours(raw: Mapping[str, Any]) -> dict[str, Any]:
     """From either place where their versions keep it."""
-    rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    rope: Mapping[str, Any] = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     theta = rope.get("rope_theta", raw.get("rope_theta", 10_000.0))
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
