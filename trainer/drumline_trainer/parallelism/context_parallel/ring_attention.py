@@ -10,6 +10,11 @@ Backward goes around a second time. The gradients of keys and values travel with
 step behind it, collect every rank's share in fp32 and after the last step go home. With a causal
 mask positions lie as `zigzag` says, and what is masked is neither computed nor waited for.
 
+    size 3     step 0   step 1   step 2     whose keys and values a rank works on
+    rank 0       0        2        1
+    rank 1       1        0        2        gradients of block 0: ranks 0, 1, 2 add their shares,
+    rank 2       2        1        0        and one more hop takes the sum from rank 2 home
+
 Documents that are separate (`models.documents`) are attended to one by one; where the queries and
 keys that meet have none in common nothing is computed. Every rank knows where in whole windows they
 lie, so nothing more travels.
@@ -80,10 +85,13 @@ class _RingAttentionFunction(Function):
         lse = torch.full(q.shape[:-1], float("-inf"), dtype=wide, device=q.device)
         kv = torch.stack((k, v))
         for step in range(ring.size):
+            # 1. the next block of keys and values starts to travel
             hop = ring.pass_on(kv) if step + 1 < ring.size else None
+            # 2. meanwhile, attention to the block that is here
             for at, block in ring.blocks(q, kv, step=step):
                 block_result = attend_block(block)
                 merge_(out[at.rows, :, at.queries], lse[at.rows, :, at.queries], *block_result)
+            # 3. the next block is here
             kv = hop.wait() if hop else kv
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
@@ -99,7 +107,9 @@ class _RingAttentionFunction(Function):
         grad_kv = torch.zeros_like(kv, dtype=lse.dtype)
         grad_hop = None
         for step in range(ring.size):
+            # 1. the next block of keys and values starts to travel
             hop = ring.pass_on(kv) if step + 1 < ring.size else None
+            # 2. meanwhile, this rank's share of the gradients of the block that is here
             shares: list[tuple[_Place, Tensor]] = []
             for at, block in ring.blocks(q, kv, step=step):
                 block_q, *block_kv = attend_block_backward(
@@ -110,11 +120,14 @@ class _RingAttentionFunction(Function):
                 )
                 grad_q[at.rows, :, at.queries] += block_q
                 shares.append((at, torch.stack(block_kv)))
+            # 3. the sum of the earlier ranks' shares arrives, this rank's is added, and it goes on
             grad_kv = grad_hop.wait() if grad_hop else grad_kv
             for at, share in shares:
                 grad_kv[:, at.rows, :, at.keys] += share
             grad_hop = ring.pass_on(grad_kv)
+            # 4. the next block is here
             kv = hop.wait() if hop else kv
+        # the last hop takes the sums home, to the ranks that hold the keys and values
         grad_k, grad_v = (grad_hop.wait() if grad_hop else grad_kv).to(k.dtype)
         return grad_q.to(q.dtype), grad_k, grad_v, None
 

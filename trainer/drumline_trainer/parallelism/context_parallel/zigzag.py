@@ -9,6 +9,11 @@ at every step of the ring:
               1           x  x
               2           x  x  x           x: at least one position may be seen
               3           x  x  x  x
+
+With 8 positions rank 0 holds 0 1 6 7 and rank 1 holds 2 3 4 5. Beside its own keys,
+
+    rank 0 works on queries     6 7  and rank 1's keys 2 3 4 5:   8 pairs, none of them masked
+    rank 1 works on queries 2 3 4 5  and rank 0's keys 0 1:       8 pairs, none of them masked
 """
 
 from __future__ import annotations

@@ -13,6 +13,12 @@ all first pieces make the first row, and so on:
 
         rank 0 │ a[0:2]  b[0:1]  c[0:3] │          a has 4 rows, b has 1, c has 5
         rank 1 │ a[2:4]    --    c[3:5]-│          -- padding
+
+Of parameters a b c d with buckets 0 (d, c) and 1 (b, a), gradients that come in the order d b a c:
+
+        d    bucket 0 lacks c
+        b a  bucket 1 is full and waits for bucket 0
+        c    bucket 0 is full: 0 is sent, then 1
 """
 
 from __future__ import annotations
@@ -177,11 +183,13 @@ class BucketSender:
     def _count(self, parameter: Tensor) -> None:
         if not self._missing[parameter] or self._finished == self._rounds:
             raise RuntimeError("more backward passes than were announced: a gradient came too late")
+        # 1. with several rounds a step, the end of this backward pass ends the round
         self._missing[parameter] -= 1
         if self._rounds > 1 and not self._ending:
             self._ending = True
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as FSDP2 does # pyright: ignore[reportPrivateUsage] - as FSDP2 does
             engine.queue_callback(self._end_round)
+        # 2. the parameter's last gradient may fill its bucket, and let later full ones go too
         if not self._missing[parameter]:
             self._open[self._number_of[parameter]] -= 1
             self._send_full()

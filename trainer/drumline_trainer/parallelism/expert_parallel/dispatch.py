@@ -40,13 +40,17 @@ class RemoteDispatch(nn.Module):
 
         Collective over the group. Waits for the counts on the host, once.
         """
+        # 1. how many rows come and go
         sent, received = self._counts(counts_X)
         sending, receiving = [sum(line) for line in sent], [sum(line) for line in received]
+        # 2. rows travel to their experts and arrive by rank, then by expert: put in order by expert
         rows = _Exchange.apply(rows_RD, sending, receiving, self.group)
         rows = transposed(rows, received)
+        # 3. the experts that are here
         of_experts = [list(line) for line in zip(*received, strict=True)]
         counts = torch.tensor([sum(line) for line in of_experts], device=rows.device)
         rows = experts(rows, counts)
+        # 4. the same way back
         rows = transposed(rows, of_experts)
         return _Exchange.apply(rows, receiving, sending, self.group)
 

@@ -5,6 +5,11 @@ embeds and the last one predicts, which with a big vocabulary costs as much as s
 are counted. The partition is exact, not a heuristic: of all there are, one whose
 largest stage is smallest, and of those the most even (least sum of squares).
 
+    4 layers of cost 1, head of cost 2, 2 stages:
+
+    layers 0 1   | 2 3 + head     costs 2 and 4
+    layers 0 1 2 | 3 + head       costs 3 and 3: chosen
+
 Costs are floating-point operations before a run and seconds after steps were measured. A new
 partition is just another layout: checkpoints go by parameter name, so it is put into effect by
 restoring one. No torch.
@@ -59,9 +64,11 @@ def partition(costs: StageCosts, *, stages: int) -> Partition:
     """
     if not 1 <= stages <= len(costs.layers):
         raise ValueError(f"{len(costs.layers)} layers do not fill {stages} stages")
+    # 1. how small the largest stage can be
     price = _prices(costs, stages=stages)
     limit, _ = _best(price, max, layers=len(costs.layers), stages=stages)
 
+    # 2. of the partitions with no larger stage, the most even
     def most_even(total: float, stage: float) -> float:
         return total + stage**2 if stage <= limit else float("inf")
 
@@ -138,6 +145,7 @@ def _best(
     """
     # a beginning without layers is the empty one: price 0, no ends
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    # then with each stage, for every place where it can end: the best beginning and its last run
     for stage in range(stages):
         rest = stages - 1 - stage
         best = {

@@ -15,6 +15,11 @@ and their gradients would be missing or wrong without a word. Such units are ref
 computes activations again, or fetches them, walks its graph but once, when its inputs' gradients
 are due: torch would do that again for every weight.
 
+1F1B of two stages and three micro-batches (F forward, B backward; `--` the stage waits):
+
+    stage 0   F0 F1 -- B0 F2 B1 -- B2
+    stage 1   -- F0 B0 F1 B1 F2 B2 --
+
 Schedules: GPipe (Huang et al. 2018), 1F1B (Narayanan et al. 2019) and interleaved (2021), zero
 bubble and ZBV (Qi et al. 2023), DualPipeV (DeepSeek-AI 2024).
 """
@@ -97,6 +102,7 @@ class Pipeline:
             ValueError: so few micro-batches do not fill it, or an FSDP2 unit is sharded after its
                 forward though the backward is split.
         """
+        # which stages of the model this rank has
         layout = world.layout
         self._device = world.device
         if layout.keeps_gathered:
@@ -106,6 +112,7 @@ class Pipeline:
         self._clock = clock
         self._warm = False
         """A first step takes longer: its times do not count."""
+        # torch's stages around the modules, and torch's schedule over the stages
         self._stages = [
             TimedStage(
                 module,
@@ -138,9 +145,11 @@ class Pipeline:
         Returns:
             The sum of the losses, 0 where the last stage is elsewhere.
         """
+        # 1. what the schedule itself does not pass on
         losses: list[Tensor] = []
         for stage in self._stages:
             stage.documents = documents
+        # 2. all forward and backward passes, as the schedule orders them
         with step_part("recv", Axis.PIPELINE):  # whenever no stage of this rank computes
             self._schedule.step(
                 *((torch.cat(list(inputs)),) if self._has_first else ()),
@@ -148,6 +157,7 @@ class Pipeline:
                 losses=losses,
                 return_outputs=False,
             )
+        # 3. the sum of what the last stage found
         total = torch.zeros((), device=self._device)
         for loss in losses:
             total += loss.detach()
@@ -202,11 +212,13 @@ def _timed(loss: Loss, *, clock: StepTimer | None, stage: int) -> Loss:
 
 
 def _cut(model: nn.Module, *, stage: int, partition: Partition) -> nn.Module:
+    # the stage's own layers, under their numbers in the whole model
     module = copy.deepcopy(model)
     layers = cast("nn.ModuleDict", module.layers)
     for name in list(layers):
         if int(name) not in partition[stage]:
             del layers[name]
+    # the last stage has the head and the first all other parts; those without parameters stay
     first, last = stage == 0, stage == len(partition) - 1
     head = _HEAD if getattr(module, "output", None) is not None else _TIED_HEAD
     for name, child in list(module.named_children()):

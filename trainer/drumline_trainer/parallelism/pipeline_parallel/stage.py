@@ -44,7 +44,7 @@ class TimedStage(PipelineStage):
             world.layout.stages,
             world.device,
             input_args=inputs if number == 0 else hidden,
-            output_args=hidden,  # the last stage's stays here, and nobody asks for its shape
+            output_args=hidden,  # the last stage's stays here, and its shape is not needed
             group=world.group(Axis.PIPELINE),
         )
         self._done = done
