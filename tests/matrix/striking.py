@@ -151,7 +151,7 @@ class Scene:
             fresh.unlink()
         return True
 
-    def _do(self, strike: Strike) -> None:
+    def _do(self, strike: Strike) -> None:  # noqa: C901 - a table, one case per deed
         match strike.deed:
             case Deed.SIGNAL:
                 self._signal([f"rank-{rank}" for rank in strike.ranks], strike.number)

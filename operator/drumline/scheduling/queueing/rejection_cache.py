@@ -20,7 +20,7 @@ from drumline.scheduling.rejections import Rejection
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedRejections:
     """The rejections between two clearings of the cache."""
 
     by_class: dict[int, Rejection] = field(default_factory=dict[int, Rejection])
@@ -43,9 +43,9 @@ class RejectionCache:
 
     def __init__(self, pending: PendingGangs) -> None:
         self._pending = pending
-        self._known = _Known()
+        self._known = _CachedRejections()
         self._groups: dict[Hashable, Mapping[int, Rejection]] = {}
-        self._cleared: list[_Known] = []
+        self._cleared: list[_CachedRejections] = []
 
     def rejection(self, gang: Gang) -> Rejection | None:
         """The rejection of an equivalent gang, if it is still true."""
@@ -94,7 +94,7 @@ class RejectionCache:
         """Have gangs tried again: there may be more capacity than before."""
         if self._known.by_class or self._known.delaying:
             self._cleared.append(self._known)
-        self._known, self._groups = _Known(), {}
+        self._known, self._groups = _CachedRejections(), {}
 
     def key(self, members: Sequence[Gang]) -> Hashable:
         """Equal for gangs, or groups of gangs, with the same classes and maximum runtimes."""
