@@ -16,7 +16,7 @@ from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import NotFound
 from drumline.kube.informer import Informer, Selection
-from drumline.kube.resources import PODS, TRAINING_JOBS, Resource
+from drumline.kube.kinds import PODS, TRAINING_JOBS, Resource
 from drumline.kube.store import Change, Event
 from drumline.kube.views import PodView
 from drumline.lifecycle import transitions

@@ -22,7 +22,7 @@ from drumline_trainer.data.cursor import rank_samples
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.optimization.schedule import learning_rate
+from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer

@@ -19,6 +19,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -31,7 +32,6 @@ from drumline.lifecycle.plan.actions import (
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import start_deadline
-from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World

@@ -26,9 +26,9 @@ from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
+from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.optimization.optimizer import Optimizer
-from drumline_trainer.optimization.schedule import learning_rate
 from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase

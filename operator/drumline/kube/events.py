@@ -20,7 +20,7 @@ from typing import Any, Final
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
-from drumline.kube.resources import EVENTS, Resource
+from drumline.kube.kinds import EVENTS, Resource
 
 WRITE_AT: Final = frozenset({1, 2, 10, 100})
 """The counts at which a series is written."""

@@ -21,10 +21,10 @@ from typing import Generic, TypeVar
 
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
+from drumline.kube.kinds import Resource
 from drumline.kube.line_splitter import WatchLineSplitter
 from drumline.kube.reads import PAGE_LIMIT, list_pages
 from drumline.kube.request import Request, Verb
-from drumline.kube.resources import Resource
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Event, Store
 from drumline.kube.views import Key, View

@@ -10,8 +10,8 @@ import msgspec
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Malformed, NotFound
+from drumline.kube.kinds import LEASES
 from drumline.kube.request import Sending
-from drumline.kube.resources import LEASES
 from drumline.kube.retry import ONCE
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Gone, Malformed
+from drumline.kube.kinds import Resource
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
-from drumline.kube.resources import Resource
 
 PAGE_LIMIT: Final = 500
 

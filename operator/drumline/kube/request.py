@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from drumline.kube.resources import Resource
+from drumline.kube.kinds import Resource
 from drumline.kube.retry import RetryPolicy
 
 JSON: Final = "application/json"

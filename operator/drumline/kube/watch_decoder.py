@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from drumline.kube import codec, errors, wire
+from drumline.kube.kinds import Resource
 from drumline.kube.line_splitter import Oversized
-from drumline.kube.resources import Resource
 from drumline.kube.store import Change, Store
 from drumline.kube.views import Key, View
 

@@ -15,8 +15,8 @@ import msgspec
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, Malformed
+from drumline.kube.kinds import Resource
 from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
-from drumline.kube.resources import Resource
 
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"

@@ -30,7 +30,7 @@ from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.forecast_cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.queueing.timeline import LEAST_SECONDS
+from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS
 
 LINE: Final = 32
 """How many of those who wait are looked at, the first in line."""

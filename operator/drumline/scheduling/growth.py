@@ -9,8 +9,8 @@ from drumline.scheduling.cycle_session import CycleSession
 from drumline.scheduling.decisions import Move, Resized
 from drumline.scheduling.model import Admitted
 from drumline.scheduling.preemption.defragmentation import Defragmenter
-from drumline.scheduling.preemption.elastic import Resizer
 from drumline.scheduling.preemption.migration import Migrator
+from drumline.scheduling.preemption.resizing import Resizer
 
 
 class Growth:

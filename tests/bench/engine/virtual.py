@@ -30,10 +30,10 @@ from drumline.scheduling import (
     WithinQueue,
     decide,
 )
-from drumline.simulator.arrivals import Arrival, Execution
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.simulation import simulate
 from drumline.simulator.results.outcome import Outcome
+from drumline.simulator.workload import Arrival, Execution
 from tests.bench.report import Row
 
 _RULE = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)

@@ -16,7 +16,7 @@ import pytest
 from drumline.kube import credentials, errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
-from drumline.kube.resources import NAMESPACES, Resource
+from drumline.kube.kinds import NAMESPACES, Resource
 from tests.cluster import Cluster
 from tests.cluster.process import Process, find, kill, spawn, wait_until
 from tests.cluster.rest import Api

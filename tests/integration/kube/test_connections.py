@@ -8,8 +8,8 @@ import warnings
 
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import NAMESPACES
 from drumline.kube.request import Request, Verb
-from drumline.kube.resources import NAMESPACES
 from tests.integration.kube.conftest import make_namespace
 
 _WATCH = Request(

@@ -13,8 +13,8 @@ import pytest
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.events import WRITE_AT, EventRecorder, Occurrence, Regarding, Severity
+from drumline.kube.kinds import EVENTS, TRAINING_JOBS, TRAINING_QUEUES
 from drumline.kube.request import Verb
-from drumline.kube.resources import EVENTS, TRAINING_JOBS, TRAINING_QUEUES
 
 _NOTE = "needs 8 GPUs, 4 are free"
 

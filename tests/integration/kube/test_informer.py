@@ -12,7 +12,7 @@ import pytest
 from drumline.kube import codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming, Selection
-from drumline.kube.resources import CONFIG_MAPS, PODS
+from drumline.kube.kinds import CONFIG_MAPS, PODS
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Change, Event
 from drumline.kube.views import Key, ObjectView

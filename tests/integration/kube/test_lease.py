@@ -9,8 +9,8 @@ import pytest
 
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
+from drumline.kube.kinds import CONFIG_MAPS, LEASES
 from drumline.kube.lease import LeaderElector, LeaseTiming
-from drumline.kube.resources import CONFIG_MAPS, LEASES
 from tests.integration.kube.conftest import Gate
 
 

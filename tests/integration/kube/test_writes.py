@@ -8,7 +8,7 @@ import pytest
 
 from drumline.kube import codec, errors, reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.resources import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
+from drumline.kube.kinds import CONFIG_MAPS, NODES, PODS, TRAINING_JOBS, Resource
 from tests.integration.kube.conftest import make_namespace
 
 

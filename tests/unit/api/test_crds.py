@@ -13,7 +13,7 @@ from drumline.api import crds
 from drumline.api.base import GROUP, VERSION
 from drumline.api.podtemplate import RESERVED_ENV
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from drumline.kube import resources
+from drumline.kube import kinds as resources
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import MODEL_PRESETS

@@ -14,8 +14,8 @@ from aiohttp import web
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import NO_ANSWER, KubeClient
 from drumline.kube.credentials import Credentials, Token
+from drumline.kube.kinds import NODES, PODS
 from drumline.kube.request import Sending, Verb
-from drumline.kube.resources import NODES, PODS
 from drumline.kube.retry import ONCE, RetryPolicy
 from tests.unit.kube.conftest import Serve
 

@@ -15,8 +15,8 @@ from aiohttp import web
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming
+from drumline.kube.kinds import PODS
 from drumline.kube.line_splitter import MAX_LINE_BYTES
-from drumline.kube.resources import PODS
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import Key, PodView
 from drumline.kube.watch_decoder import Quarantined

@@ -14,8 +14,8 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import NodeDisruption, Observed
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import DeleteGenerations, JobPlan, Notify
-from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, Notice, NoticeAnswer
 from tests.builders import (

@@ -10,13 +10,13 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     DeleteJob,
     DeletePods,
     JobPlan,
 )
-from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode, FaultClass, Incident, Progress
 from tests.builders import (

@@ -9,11 +9,11 @@ import pytest
 from drumline.api.conditions import Phase, Reason
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     JobPlan,
 )
-from drumline.lifecycle.plan.eligibility import is_queued
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import ExitCode
 from tests.builders import (

@@ -18,9 +18,9 @@ from drumline.scheduling import (
     WaitingRule,
     WithinQueue,
 )
-from drumline.simulator.arrivals import Execution, Outage
 from drumline.simulator.input.cluster_file import parse
 from drumline.simulator.input.errors import InvalidFileError
+from drumline.simulator.workload import Execution, Outage
 
 SMALL = """\
 pools:

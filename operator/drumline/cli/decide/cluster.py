@@ -25,7 +25,7 @@ from drumline.controller.conversion.jobs import job_of
 from drumline.kube import codec
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.lifecycle.plan.eligibility import config_error
+from drumline.lifecycle.plan.acceptance import config_error
 from drumline.scheduling.model import Gang, Snapshot
 from drumline_trainer.contract import Progress
 

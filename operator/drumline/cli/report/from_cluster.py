@@ -15,7 +15,7 @@ from drumline.cli.report.job_input import JobInput, job_input
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
-from drumline.kube.resources import EVENTS, TRAINING_JOBS
+from drumline.kube.kinds import EVENTS, TRAINING_JOBS
 from drumline.kube.retry import RetryPolicy
 
 _RETRY: Final = RetryPolicy(attempts=2)

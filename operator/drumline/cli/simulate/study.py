@@ -13,7 +13,6 @@ from drumline.cli.errors import BadInput
 from drumline.cli.simulate.html import page
 from drumline.cli.simulate.progress_bar import ProgressBar
 from drumline.cli.simulate.text import table
-from drumline.simulator.arrivals import Arrival
 from drumline.simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
@@ -25,6 +24,7 @@ from drumline.simulator.input.formats import Format, read_as
 from drumline.simulator.input.trace import TraceJob
 from drumline.simulator.results.outcome import Outcome
 from drumline.simulator.results.statistics import queue_shares, summary
+from drumline.simulator.workload import Arrival
 
 _MADE_UP_JOBS = 2000
 

@@ -23,8 +23,8 @@ from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, discover
 from drumline.kube.errors import NotLeader
+from drumline.kube.kinds import TRAINING_JOBS
 from drumline.kube.lease import LeaderElector, LeaseTiming
-from drumline.kube.resources import TRAINING_JOBS
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.metrics import Metrics

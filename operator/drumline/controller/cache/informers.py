@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, Quarantined
-from drumline.kube.resources import (
+from drumline.kube.kinds import (
     GPU_POOLS,
     NODES,
     PODS,

@@ -29,7 +29,7 @@ from drumline.controller.conversion.nodes import pool_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 from drumline_trainer.contract import Progress
 

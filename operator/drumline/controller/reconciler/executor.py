@@ -22,7 +22,7 @@ from drumline.kube.errors import (
     KubeError,
     NotFound,
 )
-from drumline.kube.resources import (
+from drumline.kube.kinds import (
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     PODS,

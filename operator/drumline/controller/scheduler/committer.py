@@ -30,7 +30,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
     Blocked,

@@ -1,7 +1,7 @@
 """When waiting jobs will probably start: worked out beside the scheduler, at a pace of its own.
 
 A forecast is many cycles long, so it runs in a thread, from a snapshot as frozen as any, and rests
-`REST` times as long as it took: it takes a twentieth of one core at most, whatever the cluster's
+`PAUSE_FACTOR` times as long as it took: it takes a twentieth of one core at most, whatever the cluster's
 size, and in a large one is as old as that makes it. Whoever ends waits for no forecast: the thread
 gives up within a cycle of it.
 """

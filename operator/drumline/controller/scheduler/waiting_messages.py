@@ -19,7 +19,7 @@ from drumline.kube.errors import KubeError, NotFound, NotLeader
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")

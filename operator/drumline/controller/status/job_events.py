@@ -5,7 +5,7 @@ from __future__ import annotations
 from drumline.api.conditions import Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
-from drumline.kube.resources import TRAINING_JOBS
+from drumline.kube.kinds import TRAINING_JOBS
 from drumline.lifecycle.model.job import Job
 
 

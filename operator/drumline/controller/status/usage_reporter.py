@@ -16,9 +16,9 @@ from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
-from drumline.kube.resources import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import ObjectView
-from drumline.lifecycle.plan.eligibility import is_queued
+from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import STATES

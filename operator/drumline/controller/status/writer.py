@@ -9,7 +9,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
-from drumline.kube.resources import TRAINING_JOBS
+from drumline.kube.kinds import TRAINING_JOBS
 from drumline.lifecycle.model.job import Job
 
 

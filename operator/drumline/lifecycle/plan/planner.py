@@ -19,10 +19,10 @@ from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan import elastic, eviction, failure, start
+from drumline.lifecycle.plan.acceptance import config_error, is_ours
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
 from drumline.lifecycle.plan.deadlines import active_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
-from drumline.lifecycle.plan.eligibility import config_error, is_ours
 from drumline.lifecycle.plan.situation import Situation
 
 

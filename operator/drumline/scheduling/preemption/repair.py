@@ -19,8 +19,8 @@ from drumline.scheduling.model import Admitted, Queue
 from drumline.scheduling.placement.placer import Placer, placed
 from drumline.scheduling.placement.projection import Nomination, Projection
 from drumline.scheduling.preemption.candidates import Candidates
-from drumline.scheduling.preemption.elastic import Resizer
 from drumline.scheduling.preemption.preemptor import Preemptor
+from drumline.scheduling.preemption.resizing import Resizer
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
 from drumline.scheduling.rejections import Rejection
 

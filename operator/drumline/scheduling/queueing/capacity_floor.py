@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import PoolView
-from drumline.scheduling.queueing.timeline import GangPlacement
+from drumline.scheduling.queueing.expected_ends import GangPlacement
 
 
 class CapacityFloor:

@@ -26,7 +26,7 @@ from drumline.scheduling.placement.allocations import Vector
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.queueing.capacity_floor import CapacityFloor, lower
-from drumline.scheduling.queueing.timeline import (
+from drumline.scheduling.queueing.expected_ends import (
     GangPlacement,
     Timeline,
     expected_length,

@@ -24,12 +24,12 @@ from typing import Final
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind, Reservation
 from drumline.scheduling.model import Admitted, Gang, Policy, WaitingRule
 from drumline.scheduling.placement.projection import Projection
+from drumline.scheduling.queueing.expected_ends import GangPlacement
 from drumline.scheduling.queueing.reservation_plan import (
     PlannedReservation,
     ReservationPlan,
     ReservationRequest,
 )
-from drumline.scheduling.queueing.timeline import GangPlacement
 from drumline.scheduling.rejections import Rejection
 
 RESERVED_FOR: Final = frozenset(

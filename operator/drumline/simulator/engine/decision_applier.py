@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
-from drumline.simulator.arrivals import Execution
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob
 from drumline.simulator.results.outcome import Eviction
+from drumline.simulator.workload import Execution
 
 
 class DecisionApplier:

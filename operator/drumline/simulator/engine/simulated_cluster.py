@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
-from drumline.simulator.arrivals import Execution
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.simulated_job import SimulatedJob
 from drumline.simulator.engine.usage_history import UsageHistory
 from drumline.simulator.results.outcome import Allocation
+from drumline.simulator.workload import Execution
 
 _REFRESH_SECONDS = 60.0
 """How often the work at risk in a snapshot is updated: as often as in the operator."""

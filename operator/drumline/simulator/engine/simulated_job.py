@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang
-from drumline.simulator.arrivals import Arrival, Execution
+from drumline.simulator.workload import Arrival, Execution
 
 
 class SimulatedJob:

@@ -27,13 +27,13 @@ from drumline.scheduling import (
     Snapshot,
     decide,
 )
-from drumline.simulator.arrivals import Arrival, Execution, Outage
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.decision_applier import DecisionApplier
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob
 from drumline.simulator.results.outcome import JobRecord, Outcome
+from drumline.simulator.workload import Arrival, Execution, Outage
 
 _DECIMALS: Final = 6
 """Ends of jobs are rounded to a microsecond, so that ends of one time share one cycle although

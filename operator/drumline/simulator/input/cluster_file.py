@@ -36,9 +36,9 @@ from drumline.scheduling import (
     Resources,
     WithinQueue,
 )
-from drumline.simulator.arrivals import Execution, Outage
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.input.document import Section, parse_document
+from drumline.simulator.workload import Execution, Outage
 
 _POD_SLOTS = 110
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drumline.scheduling import Gang, Resources
-from drumline.simulator.arrivals import Arrival
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.input.trace import TraceJob
+from drumline.simulator.workload import Arrival
 
 
 def to_arrivals(

@@ -39,7 +39,7 @@ from drumline_trainer.agent.leader.root_cause import (
     root_causes_by_class,
 )
 from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.rendezvous_store import RendezvousStore
+from drumline_trainer.agent.processes.store_process import RendezvousStore
 from drumline_trainer.agent.protocol.inventory import Inventory
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,

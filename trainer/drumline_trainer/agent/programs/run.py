@@ -30,7 +30,7 @@ from drumline_trainer.agent.member.leader_reporter import LeaderReporter
 from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.member.save_on_termination import save_before_termination
 from drumline_trainer.agent.processes.reaper import Reaper
-from drumline_trainer.agent.processes.rendezvous_store import RendezvousStore
+from drumline_trainer.agent.processes.store_process import RendezvousStore
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.programs.gang_routes import GangRoutes
 from drumline_trainer.agent.programs.pod_exit import PodExit, report_exit

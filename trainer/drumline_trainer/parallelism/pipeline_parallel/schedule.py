@@ -68,7 +68,7 @@ def stage_modules(
 
     `norm` and `output` belong to the last stage, other parts beside the layers to the first, those
     without parameters to all. A tied model's `embedding` is also the last stage's head: two copies
-    of one parameter (`parallelism.tied`).
+    of one parameter (`pipeline_parallel.tied`).
     """
     return [_cut(model, stage=stage, partition=partition) for stage in layout.stages_of(index)]
 
