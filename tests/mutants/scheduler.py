@@ -12,7 +12,8 @@ AREAS = {
         *("spreading", "placer", "search", "what_if"),
     ),
     "preemption": (
-        *("preemptor", "victims", "candidates", "bounds", "eviction_simulation", "node_costs"),
+        *("preemptor", "victims", "victim_scopes", "candidates", "bounds"),
+        *("eviction_simulation", "node_costs"),
         *("surplus", "projection"),
     ),
 }

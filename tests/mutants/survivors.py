@@ -113,14 +113,14 @@ EXPLAINED: dict[str, str] = {
         "who goes beyond the need, because the look comes later, comes back"
     ),
     "victims._exact: position + 1 -> position - 1": SLOWER,
-    "victims._floor: floor * (1 - 1e-09) -> floor // (1 - 1e-09)": BOUND,
-    "victims._floor: for i, amount in unit.amounts.items() if domain_of[i] == identity -> for"
+    "victim_scopes._floor: floor * (1 - 1e-09) -> floor // (1 - 1e-09)": BOUND,
+    "victim_scopes._floor: for i, amount in unit.amounts.items() if domain_of[i] == identity -> for"
     " i, amount in unit.amounts.items()": BOUND,
     "victims._in_order: 3 -> 4 in `return [unit for *_, unit in sorted(ranked, key=lambda "
     "entry: entry[:3])]`": ("no two have the same third entry"),
     "victims._in_scope: len(unit.amounts) > 1 -> len(unit.amounts) >= 1": SLOWER,
-    "victims._least_rate: break -> continue": BOUND,
-    "victims._least_rate: missing <= 0 -> missing < 0": "the next one adds nothing",
+    "victim_scopes._least_rate: break -> continue": BOUND,
+    "victim_scopes._least_rate: missing <= 0 -> missing < 0": "the next one adds nothing",
     "victims.least_victims: break -> continue": (
         "the scopes are in the order of their floors: all after the first too dear are as dear"
     ),

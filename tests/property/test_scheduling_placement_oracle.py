@@ -49,10 +49,10 @@ WAITING = {
 def nodes(draw: st.DrawFn, *, labelled: bool = False) -> list[Node]:
     """Up to 6 nodes of 2 blocks of 2 racks; rack names repeat in both blocks."""
     missing = [] if labelled else [""]
-    result: list[Node] = []
+    nodes_drawn: list[Node] = []
     for i in range(draw(st.integers(1, 6))):
         gpus = draw(st.sampled_from([1, 2, 4]))
-        result.append(
+        nodes_drawn.append(
             Node(
                 name=f"n{i}",
                 pool="h100",
@@ -67,7 +67,7 @@ def nodes(draw: st.DrawFn, *, labelled: bool = False) -> list[Node]:
                 taints=draw(st.sampled_from([(), (), (TAINT,)])),
             )
         )
-    return result
+    return nodes_drawn
 
 
 @st.composite
@@ -90,9 +90,9 @@ def waiting(draw: st.DrawFn) -> list[Gang]:
     return [draw(gangs(name=f"g{i}")) for i in range(draw(st.integers(1, 3)))]
 
 
-def snapshot_of(result: list[Node]) -> Snapshot:
+def snapshot_of(nodes_drawn: list[Node]) -> Snapshot:
     return cluster(
-        *result, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": NOMINAL}),)
+        *nodes_drawn, levels=LEVELS, queues=(Queue(name="research", nominal={"h100": NOMINAL}),)
     )
 
 
@@ -118,10 +118,10 @@ def path_at(node: Node, level: str | None) -> tuple[str, ...] | None:
 
 
 def seatings(
-    item: Gang, result: list[Node], free: dict[str, Resources], level: str | None
+    item: Gang, nodes_drawn: list[Node], free: dict[str, Resources], level: str | None
 ) -> Iterator[tuple[Node, ...]]:
     """Every multiset of nodes that can hold the gang inside one domain of the level."""
-    for seats in combinations_with_replacement(result, item.nodes):
+    for seats in combinations_with_replacement(nodes_drawn, item.nodes):
         paths = {path_at(node, level) for node in seats}
         if len(paths) != 1 or None in paths:
             continue
@@ -130,8 +130,10 @@ def seatings(
             yield seats
 
 
-def feasible(item: Gang, result: list[Node], free: dict[str, Resources], level: str | None) -> bool:
-    return next(seatings(item, result, free, level), None) is not None
+def feasible(
+    item: Gang, nodes_drawn: list[Node], free: dict[str, Resources], level: str | None
+) -> bool:
+    return next(seatings(item, nodes_drawn, free, level), None) is not None
 
 
 def true_reason(item: Gang, snapshot: Snapshot) -> set[BlockReason]:
@@ -167,15 +169,15 @@ def in_turn(pending: list[Gang]) -> list[Gang]:
 
 
 @PROPERTY
-@given(found=nodes(), pending=waiting())
-def test_yes_and_no_are_what_brute_force_says(result: list[Node], pending: list[Gang]) -> None:
-    snapshot = snapshot_of(result)
+@given(nodes_drawn=nodes(), pending=waiting())
+def test_yes_and_no_are_what_brute_force_says(nodes_drawn: list[Node], pending: list[Gang]) -> None:
+    snapshot = snapshot_of(nodes_drawn)
     decisions = run(snapshot, *pending)
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     answers = {each.uid: each for each in (*decisions.placed, *decisions.blocked)}
     for item in in_turn(pending):
         usage = sum(held.gang.gpus for held in snapshot.admitted)
-        open_nodes = [node for node in result if usable(item, node)]
+        open_nodes = [node for node in nodes_drawn if usable(item, node)]
         in_quota = not item.gpus or usage + item.gpus <= NOMINAL
         fits = in_quota and feasible(item, open_nodes, free_of(snapshot), item.required_level)
         match answers[item.uid]:
@@ -188,16 +190,16 @@ def test_yes_and_no_are_what_brute_force_says(result: list[Node], pending: list[
 
 
 @PROPERTY
-@given(found=nodes(), one=gangs(name="g"))
+@given(nodes_drawn=nodes(), item=gangs(name="g"))
 def test_the_tightest_domain_of_the_narrowest_level_that_fits_is_taken(
-    result: list[Node], item: Gang
+    nodes_drawn: list[Node], item: Gang
 ) -> None:
-    snapshot = snapshot_of(result)
+    snapshot = snapshot_of(nodes_drawn)
     decisions = run(snapshot, item)
     if not decisions.placed:
         return
     free = free_of(snapshot)
-    open_nodes = [node for node in result if usable(item, node)]
+    open_nodes = [node for node in nodes_drawn if usable(item, node)]
     wide_to_narrow = [None, *LEVELS]
     asked = max(
         wide_to_narrow.index(item.required_level), wide_to_narrow.index(item.preferred_level)
@@ -214,24 +216,24 @@ def test_the_tightest_domain_of_the_narrowest_level_that_fits_is_taken(
         if (path := path_at(node, level)) is not None:
             gpus[path] += max(0, free[node.name].gpus)
     fitting = {path_at(seats[0], level) for seats in seatings(item, open_nodes, free, level)}
-    by_name = {node.name: node for node in result}
+    by_name = {node.name: node for node in nodes_drawn}
     taken = {path_at(by_name[name], level) for name in decisions.placed[0].assignment}
     assert len(taken) == 1
     assert gpus[taken.pop() or ()] == min(gpus[path or ()] for path in fitting)
 
 
 @PROPERTY
-@given(found=nodes(labelled=True), one=gangs(name="g"))
+@given(nodes_drawn=nodes(labelled=True), item=gangs(name="g"))
 def test_a_gang_is_spread_over_as_few_blocks_as_can_hold_it_and_its_indices_are_contiguous(
-    result: list[Node], item: Gang
+    nodes_drawn: list[Node], item: Gang
 ) -> None:
     item = replace(item, required_level=None, preferred_level=None)
-    snapshot = snapshot_of(result)
+    snapshot = snapshot_of(nodes_drawn)
     decisions = run(snapshot, item)
     if not decisions.placed:
         return
-    by_name = {node.name: node for node in result}
-    open_nodes = [node for node in result if usable(item, node)]
+    by_name = {node.name: node for node in nodes_drawn}
+    open_nodes = [node for node in nodes_drawn if usable(item, node)]
     paths = [by_name[name].domains for name in decisions.placed[0].assignment]
     fewest = min(
         len({node.domains[0] for node in seats})
@@ -242,12 +244,12 @@ def test_a_gang_is_spread_over_as_few_blocks_as_can_hold_it_and_its_indices_are_
 
 
 @PROPERTY
-@given(found=nodes(), others=waiting(), one=gangs(name="late"))
+@given(nodes_drawn=nodes(), earlier=waiting(), item=gangs(name="late"))
 def test_the_named_blockers_make_room_by_leaving_and_each_of_them_is_necessary(
-    result: list[Node], each: list[Gang], item: Gang
+    nodes_drawn: list[Node], earlier: list[Gang], item: Gang
 ) -> None:
-    empty = snapshot_of(result)
-    snapshot = after(empty, each, run(empty, *each))
+    empty = snapshot_of(nodes_drawn)
+    snapshot = after(empty, earlier, run(empty, *earlier))
     blocked = next(iter(run(snapshot, item).blocked), None)
     if blocked is None or blocked.reason not in {*WAITING, BlockReason.QUOTA_EXHAUSTED}:
         return
@@ -265,19 +267,19 @@ def without(snapshot: Snapshot, keys: tuple[str, ...]) -> Snapshot:
     left: tuple[Admitted, ...] = tuple(
         held for held in snapshot.admitted if held.gang.key not in keys
     )
-    result = snapshot.nodes
+    nodes_drawn = snapshot.nodes
     if FOREIGN_PODS in keys:
-        result = tuple(replace(node, used=Resources()) for node in result)
-    return replace(snapshot, nodes=result, admitted=left)
+        nodes_drawn = tuple(replace(node, used=Resources()) for node in nodes_drawn)
+    return replace(snapshot, nodes=nodes_drawn, admitted=left)
 
 
 @PROPERTY
-@given(found=nodes(), pending=waiting(), data=st.data())
+@given(nodes_drawn=nodes(), pending=waiting(), data=st.data())
 def test_the_order_of_the_input_decides_nothing(
-    result: list[Node], pending: list[Gang], data: st.DataObject
+    nodes_drawn: list[Node], pending: list[Gang], data: st.DataObject
 ) -> None:
     late = gang("late", nodes=2)
-    snapshot = snapshot_of(result)
+    snapshot = snapshot_of(nodes_drawn)
     snapshot = after(snapshot, pending, run(snapshot, *pending))
     held = {held.gang.uid for held in snapshot.admitted}
     left = [each for each in (*pending, late) if each.uid not in held]

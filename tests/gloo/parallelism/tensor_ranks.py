@@ -223,8 +223,8 @@ def go_back(placement: Placement, pipe: Connection) -> None:
 
 def _forward_and_back(group: ProcessGroup) -> Iterator[tuple[str, tuple[list, list]]]:
     for name in (
-        *("replicated", "total", "gathered"),
-        *("scattered_total", "own_positions", "shared_gradient"),
+        *("copy_to_region", "reduce_from_region", "gather_positions"),
+        *("reduce_scatter_positions", "scatter_positions", "divide_gradient"),
     ):
         positions = torch.arange(4.0).reshape(1, 4, 1)
         x = (positions + 10.0 ** group.rank()).requires_grad_()

@@ -112,18 +112,18 @@ def test_what_goes_back_is_the_adjoint_of_what_went_forward(gangs: GangStarter) 
     # 0, 1, 2, ... and 0, 10, 20, ...
     both, summed = [1, 2, 3, 4, 10, 11, 12, 13], [11, 13, 15, 17]
     assert of_ranks[0] == {
-        "replicated": ([1, 2, 3, 4], [0, 11, 22, 33]),
-        "total": (summed, [0, 1, 2, 3]),
-        "gathered": (both, [0, 11, 22, 33]),
-        "scattered_total": (summed[:2], [0, 1, 0, 10]),
-        "own_positions": ([1, 2], [0, 1, 0, 10]),
-        "shared_gradient": ([1, 2, 3, 4], [0, 0.5, 1, 1.5]),
+        "copy_to_region": ([1, 2, 3, 4], [0, 11, 22, 33]),
+        "reduce_from_region": (summed, [0, 1, 2, 3]),
+        "gather_positions": (both, [0, 11, 22, 33]),
+        "reduce_scatter_positions": (summed[:2], [0, 1, 0, 10]),
+        "scatter_positions": ([1, 2], [0, 1, 0, 10]),
+        "divide_gradient": ([1, 2, 3, 4], [0, 0.5, 1, 1.5]),
     }
     assert of_ranks[1] == {
-        "replicated": ([10, 11, 12, 13], [0, 11, 22, 33]),
-        "total": (summed, [0, 10, 20, 30]),
-        "gathered": (both, [44, 55, 66, 77]),
-        "scattered_total": (summed[2:], [0, 1, 0, 10]),
-        "own_positions": ([12, 13], [0, 1, 0, 10]),
-        "shared_gradient": ([10, 11, 12, 13], [0, 5, 10, 15]),
+        "copy_to_region": ([10, 11, 12, 13], [0, 11, 22, 33]),
+        "reduce_from_region": (summed, [0, 10, 20, 30]),
+        "gather_positions": (both, [44, 55, 66, 77]),
+        "reduce_scatter_positions": (summed[2:], [0, 1, 0, 10]),
+        "scatter_positions": ([12, 13], [0, 1, 0, 10]),
+        "divide_gradient": ([10, 11, 12, 13], [0, 5, 10, 15]),
     }

@@ -1,9 +1,9 @@
 """When waiting jobs will probably start: worked out beside the scheduler, at a pace of its own.
 
-A forecast is many cycles long, so it runs in a thread, from a snapshot as frozen as any, and rests
-`PAUSE_FACTOR` times as long as it took: it takes a twentieth of one core at most, whatever the cluster's
-size, and in a large one is as old as that makes it. Whoever ends waits for no forecast: the thread
-gives up within a cycle of it.
+A forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then pauses for
+`PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the larger the
+cluster, the older the forecast. Shutdown does not wait for it: the thread stops within one of its
+cycles.
 """
 
 from __future__ import annotations

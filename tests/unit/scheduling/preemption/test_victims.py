@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling import Admitted, Gang, Node, Policy, Snapshot
-from drumline.scheduling.preemption.victims import MAX_EXACT_CANDIDATES, MAX_WEIGHED
+from drumline.scheduling.preemption.victim_scopes import MAX_WEIGHED
+from drumline.scheduling.preemption.victims import MAX_EXACT_CANDIDATES
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, queue, racks, run
 
 ONLY_WORK = Policy(restart_seconds=0.0, priority_seconds=0.0)
