@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.model import ClusterError
@@ -22,6 +25,9 @@ _COMMANDS = {
     "debootstrap": "debootstrap",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+LOCK = Path(tempfile.gettempdir()) / "drumline-packages.lock"
+LOCK_SECONDS = 600
+"""Of dpkg itself: another program may be installing packages."""
 
 
 def absent() -> list[str]:
@@ -51,7 +57,18 @@ def ensure_packages(*, progress: Progress) -> None:
     Raises:
         ClusterError: apt-get failed; the message has its last words.
     """
-    packages = absent()
+    if not absent():
+        return
+    # two clusters may start at the same time: the second one finds everything installed
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _install(absent(), progress=progress)
+    still = absent()
+    if still:
+        raise ClusterError(f"installed, but still not found: {', '.join(still)}")
+
+
+def _install(packages: Sequence[str], *, progress: Progress) -> None:
     if not packages:
         return
     with progress.step(f"installing {', '.join(packages)}"):
@@ -59,14 +76,11 @@ def ensure_packages(*, progress: Progress) -> None:
         if not any(lists.glob("*_Packages*")):
             _apt("update")
         _apt("install", "--yes", "--no-install-recommends", *packages)
-    still = absent()
-    if still:
-        raise ClusterError(f"installed, but still not found: {', '.join(still)}")
 
 
 def _apt(*arguments: str) -> None:
     done = subprocess.run(
-        ["apt-get", "-q", *arguments],
+        ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         capture_output=True,
         text=True,

@@ -85,18 +85,18 @@ PARTS = (
     ),
     Part(
         name="trainer",
-        budget_minutes=11,
+        budget_minutes=12,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
     ),
     Part(
         name="unit",
-        budget_minutes=7,
+        budget_minutes=8,
         paths=(
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
     ),
-    Part(name="integration", budget_minutes=8, paths=("tests/integration",), needs_binaries=True),
+    Part(name="integration", budget_minutes=9, paths=("tests/integration",), needs_binaries=True),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
     # each on a cluster of its own
