@@ -83,6 +83,8 @@ PARTS = (
         command=(sys.executable, "-m", "tests.lint"),
         checks=len(lint.CHECKS),
     ),
+    # beside what computes in one process: its waits end late beside eight ranks
+    Part(name="integration", budget_minutes=9, paths=("tests/integration",), needs_binaries=True),
     Part(
         name="trainer",
         budget_minutes=12,
@@ -96,7 +98,6 @@ PARTS = (
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
     ),
-    Part(name="integration", budget_minutes=9, paths=("tests/integration",), needs_binaries=True),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
     # each on a cluster of its own
