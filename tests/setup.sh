@@ -33,8 +33,12 @@ say "Python packages from requirements.lock (5 GB with torch; about 1 min when n
 [ -x .venv/bin/python ] || "$uv" venv --quiet --python 3.11 .venv
 "$uv" pip sync --quiet --require-hashes requirements.lock
 "$uv" pip install --quiet --no-deps --editable .
-say "bytecode of what the trainer imports (about 10 s, once)"
+say "bytecode of what the trainer imports (about 20 s, once)"
 # Pods mount these packages read-only: without it each would compile them anew, 8 s per start.
-PYTHONDONTWRITEBYTECODE= PYTHONPATH=trainer .venv/bin/python -c "import drumline_trainer.rank"
+PYTHONDONTWRITEBYTECODE= PYTHONPATH=trainer .venv/bin/python -c "
+import drumline_trainer.memory.recompute  # with torch's compiler, as FSDP2 and pipelines
+import drumline_trainer.parallelism.data_parallel.fsdp
+import drumline_trainer.parallelism.pipeline_parallel.schedule
+import drumline_trainer.rank"
 touch .venv/.synced
 say "ready: .venv"
