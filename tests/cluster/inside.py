@@ -51,17 +51,17 @@ def strike(cluster: Cluster, pod_uid: str, inner_pid: int, number: signal.Signal
     Raises:
         ClusterError: there is no such process.
     """
-    value = inhabitants(cluster, pod_uid).get(inner_pid)
-    if value is None:
+    process = inhabitants(cluster, pod_uid).get(inner_pid)
+    if process is None:
         raise ClusterError(f"pod {pod_uid} has no process {inner_pid}")
-    handle = os.pidfd_open(value.pid)
+    handle = os.pidfd_open(process.pid)
     try:
-        if _look(value.pid) != value:
+        if _look(process.pid) != process:
             raise ClusterError(f"process {inner_pid} of pod {pod_uid} ended meanwhile")
         signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
-    return value
+    return process
 
 
 @contextmanager
@@ -78,9 +78,9 @@ def frozen(cluster: Cluster, pod_uids: Collection[str]) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def _sandbox(item: list[Inhabitant]) -> set[int]:
+def _sandbox(living: list[Inhabitant]) -> set[int]:
     """Of several processes 1 the oldest is the sandbox's."""
-    firsts = sorted((each for each in item if each.inner_pid == 1), key=lambda each: each.started)
+    firsts = sorted((each for each in living if each.inner_pid == 1), key=lambda each: each.started)
     return {each.pid for each in firsts[:-1]}
 
 

@@ -6,10 +6,10 @@ import fcntl
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cluster.binaries import cache_dir
 from tests.cluster.model import ClusterError
 from tests.cluster.nodes import CNI_FOLDERS
 from tests.cluster.progress import Progress
@@ -25,7 +25,6 @@ _COMMANDS = {
     "debootstrap": "debootstrap",
 }
 _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-LOCK = Path(tempfile.gettempdir()) / "drumline-packages.lock"
 LOCK_SECONDS = 600
 """Of dpkg itself: another program may be installing packages."""
 
@@ -60,7 +59,7 @@ def ensure_packages(*, progress: Progress) -> None:
     if not absent():
         return
     # two clusters may start at the same time: the second one finds everything installed
-    with LOCK.open("w") as lock:
+    with (cache_dir() / "packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _install(absent(), progress=progress)
     still = absent()
