@@ -58,6 +58,7 @@ def ensure_packages(*, progress: Progress) -> None:
     """
     if not absent():
         return
+    cache_dir().mkdir(parents=True, exist_ok=True)
     # two clusters may start at the same time: the second one finds everything installed
     with (cache_dir() / "packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
