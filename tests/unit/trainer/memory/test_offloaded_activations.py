@@ -117,7 +117,8 @@ def test_the_memory_is_that_of_few_layers(tmp_path: Path) -> None:
     few, many = replace(LLAMA, layers=6), LLAMA
     layer = (most_bytes(model_of(many)) - most_bytes(model_of(few))) / 6
     fewer, more = (most_bytes(model_of(config), away=tmp_path) for config in (few, many))
-    assert more - fewer < 0.1 * 6 * layer  # what is small stays
+    # a slow disk leaves two layers in flight, a fast one none; what is small stays
+    assert more - fewer < (2 + 0.1 * 6) * layer
     assert most_bytes(model_of(many)) - more > 5 * layer
 
 
