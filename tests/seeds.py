@@ -1,7 +1,7 @@
 """Seeds of the slices that one run takes of the big matrices: another slice every day.
 
 The runner prints them; a variable of the environment repeats a run: `LAYOUT_SEED=739578 make
-test-layouts`.
+test PART=layouts`.
 """
 
 from __future__ import annotations

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tests.property.scale import many
+from tests.property.scale import ALL
 from tests.property.scheduling_lifetime import Life
+from tests.seeds import seed_of_the_day
 
-LIVES = many(1800, 6000)
-"""Beside the 200 sequences of test_scheduling_sequences."""
-AT_ONCE = 100
+LIVES, AT_ONCE = 6000, 100
+SLICE = 600
+"""Beside the sequences of test_scheduling_sequences: a tenth of the lives a day."""
 
 
-@pytest.mark.parametrize("first", range(0, LIVES, AT_ONCE))
+def first_seeds() -> range:
+    """Of the lives that are lived together: the slice of the day, or all of them."""
+    if ALL:
+        return range(0, LIVES, AT_ONCE)
+    first = seed_of_the_day("LIFE_SEED") * SLICE % LIVES
+    return range(first, first + SLICE, AT_ONCE)
+
+
+@pytest.mark.parametrize("first", first_seeds())
 def test_whatever_happens_every_cycle_is_right_and_the_cluster_calms_down(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         Life(seed).live()

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from drumline.scheduling import Admitted, Decisions, Gang, Node, Queue, Resources, Snapshot
 from drumline.scheduling.invariants import violations
+from tests.property.scale import many
 from tests.unit.scheduling.builders import (
     after,
     bound,
@@ -215,6 +216,6 @@ class ClusterLife(RuleBasedStateMachine):
 
 
 ClusterLife.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=25, derandomize=True, deadline=None
+    max_examples=many(100, 1000), stateful_step_count=25, derandomize=True, deadline=None
 )
 TestClusterLife = ClusterLife.TestCase

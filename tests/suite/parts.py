@@ -29,6 +29,8 @@ class Part:
     """How many that command makes."""
     group: str = "processes"
     """Parts of one group run beside one another, and beside no other part."""
+    niceness: int = 0
+    """19: it takes what processor time the part beside it leaves."""
     seed: str = ""
     """Environment variable that picks its slice of a matrix."""
     needs_binaries: bool = False
@@ -49,7 +51,9 @@ class Part:
 
     def arguments(self, *, results: str) -> list[str]:
         """The command line; pytest writes each test's outcome and duration to `results`."""
-        return [*self.command] if self.command else [*PYTEST, f"--junitxml={results}", *self.paths]
+        nice = ("nice", f"--adjustment={self.niceness}") if self.niceness else ()
+        command = self.command or (*PYTEST, f"--junitxml={results}", *self.paths)
+        return [*nice, *command]
 
 
 NOT_EVERY_DAY = tuple(
@@ -76,27 +80,12 @@ PARTS = (
         checks=1,
         group="binaries",
     ),
-    # side by side as they follow: what computes beside what waits
-    Part(
-        name="lint",
-        budget_minutes=3,
-        command=(sys.executable, "-m", "tests.lint"),
-        checks=len(lint.CHECKS),
-    ),
-    # beside what computes in one process: its waits end late beside eight ranks
+    # side by side as they follow: integration's waits would end late beside eight ranks
     Part(name="integration", budget_minutes=9, paths=("tests/integration",), needs_binaries=True),
     Part(
         name="trainer",
         budget_minutes=12,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
-    ),
-    Part(
-        name="unit",
-        budget_minutes=8,
-        paths=(
-            *("tests/unit", "tests/property"),
-            *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
-        ),
     ),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
@@ -110,6 +99,26 @@ PARTS = (
         group="nodes",
         needs_binaries=True,
         needs_nodes=True,
+    ),
+    # real nodes leave almost half of two cores: what one process computes runs there
+    Part(
+        name="unit",
+        budget_minutes=8,
+        paths=(
+            *("tests/unit", "tests/property"),
+            *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
+        ),
+        seed="LIFE_SEED",
+        group="nodes",
+        niceness=19,
+    ),
+    Part(
+        name="lint",
+        budget_minutes=3,
+        command=(sys.executable, "-m", "tests.lint"),
+        checks=len(lint.CHECKS),
+        group="nodes",
+        niceness=19,
     ),
 )
 

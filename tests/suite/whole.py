@@ -54,7 +54,7 @@ WHOLES = {
             *(*PYTEST, "-rP", "--timeout=3600"),
             *(
                 f"tests/property/test_scheduling_{name}.py"
-                for name in ("pairs", "optimum", "lifetimes")
+                for name in ("pairs", "optimum", "lifetimes", "sequences")
             ),
         ),
         environment={"DRUMLINE_PROPERTIES": "all"},

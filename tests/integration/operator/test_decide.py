@@ -48,16 +48,15 @@ def nodes_of(job: Json) -> list[str]:
 
 
 @pytest.mark.usefixtures("no_operator")
-@pytest.mark.parametrize("output", ["-ojson", "-oyaml"])
 def test_the_operator_does_what_decide_printed(
-    site: Site, api: Kube, control_plane: Cluster, tmp_path: Path, output: str
+    site: Site, api: Kube, control_plane: Cluster, tmp_path: Path
 ) -> None:
     api.ensure(HIGH_CLASS)
     rack = {"required": "rack"}
     site.submit("pair", nodes=2, gpusPerNode=8, topology=rack)
     site.submit("single", nodes=1, gpusPerNode=8)
     site.submit("large", nodes=5, gpusPerNode=8)
-    printed = decided(dump(control_plane, output), site.namespace)
+    printed = decided(dump(control_plane, "-ojson"), site.namespace)
     assert {name: line["verdict"] for name, line in printed.items()} == {
         "pair": "Placed",
         "single": "Placed",
@@ -73,7 +72,7 @@ def test_the_operator_does_what_decide_printed(
     finally:
         operator.stop()
     site.submit("high", nodes=3, gpusPerNode=8, priorityClassName=HIGH)
-    printed = decided(dump(control_plane, output), site.namespace)
+    printed = decided(dump(control_plane, "-oyaml"), site.namespace)
     assert (printed["high"]["verdict"], printed["high"]["reason"]) == ("Waits", "WaitingForVictims")
     victims = {name for name, line in printed.items() if line["verdict"] == "Preempted"}
     operator.start()

@@ -57,6 +57,12 @@ def test_a_part_runs_beside_those_of_its_group_alone(tmp_path: Path) -> None:
     assert [result.failed for result in lanes.run_all(parts)] == [0, 0, 0]
 
 
+def test_a_part_may_yield_to_what_runs_beside_it(capfd: pytest.CaptureFixture[str]) -> None:
+    command = (sys.executable, "-c", "import os; print('niceness', os.nice(0))")
+    lanes.run_all([Part(name="nice", budget_minutes=1, command=command, checks=1, niceness=19)])
+    assert "niceness 19" in capfd.readouterr().out
+
+
 def test_a_part_that_this_machine_cannot_run_is_skipped_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
