@@ -10,6 +10,7 @@ from typing import Any
 
 from tests import install
 from tests.cluster import Cluster, kubectl
+from tests.cluster.images import TRAINER_IMAGE
 from tests.kube import Json, Kube, phase_is
 
 POOL = "gpus"
@@ -17,6 +18,12 @@ QUEUE = "research"
 OPERATOR_NODE = "node-2"
 """The operator's own node: the others may die under the jobs."""
 PREEMPTION_SECONDS = 20
+SLEEPER: Json = {
+    "image": TRAINER_IMAGE,
+    "command": ["sleep", "3600"],
+    "terminationGracePeriodSeconds": 1,
+}
+"""A template that holds its GPUs; as process 1 `sleep` ignores SIGTERM."""
 VALUES: Json = {
     "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE},
     "preemptionSeconds": PREEMPTION_SECONDS,

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.inside import frozen, strike
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
-from tests.e2e.site import POOL, Site
+from tests.e2e.site import POOL, SLEEPER, Site
 from tests.kube import Json, phase_is
 
 SHAPE = {"nodes": 2, "gpusPerNode": 2}
@@ -75,9 +74,8 @@ def borrower(stage: Site) -> str:
 
     Somebody else's job holds the third node: whoever needs two nodes needs those of the victim.
     """
-    sleeper = {"image": TRAINER_IMAGE, "command": ["sleep", "3600"]}
     where = {"kubernetes.io/hostname": "node-2"}
-    stage.submit("other", gpusPerNode=2, template=sleeper, nodeSelector=where)
+    stage.submit("other", gpusPerNode=2, template=SLEEPER, nodeSelector=where)
     stage.wait("other", phase_is("Running"))
     for name, parent, gpus in (
         ("cohort", None, 0),

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tests.cluster import ClusterError, kubectl
-from tests.e2e.site import Site
+from tests.e2e.site import SLEEPER, Site
 from tests.install import SYSTEM_NAMESPACE
 from tests.kube import Json, phase_is, reason_is
 
@@ -73,13 +73,12 @@ def test_a_checkpoint_is_taken_up_by_another_number_of_ranks(stage: Site, first:
 
 def test_a_gang_keeps_to_one_rack_while_a_looser_fit_exists(site: Site) -> None:
     # node-2, alone in rack-1, has one GPU left: the tightest place for one of the two pods.
-    sleeper = {"image": "drumline/trainer:dev", "command": ["sleep", "600"]}
-    site.submit("filler", template=sleeper, nodeSelector={"kubernetes.io/hostname": "node-2"})
+    site.submit("filler", template=SLEEPER, nodeSelector={"kubernetes.io/hostname": "node-2"})
     site.wait("filler", phase_is("Running"))
-    site.submit("racked", nodes=2, template=sleeper, topology={"required": "rack"})
+    site.submit("racked", nodes=2, template=SLEEPER, topology={"required": "rack"})
     site.wait("racked", phase_is("Running"))
     assert set(site.nodes("racked")) <= {"node-0", "node-1"}
-    site.submit("loose", nodes=3, template=sleeper)
+    site.submit("loose", nodes=3, template=SLEEPER)
     site.wait("loose", phase_is("Running"))
     assert "node-2" in site.nodes("loose")
 
