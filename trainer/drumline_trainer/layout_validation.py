@@ -101,12 +101,16 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
         return -(-share // config.micro_batch_size)
     if layout.pipeline == 1:
         return 1
-    possible = [
-        parts
-        for parts in range(1, share + 1)
-        if share % parts == 0 and parts >= min_micro_batches(layout) and _even(layout, parts)
-    ]
-    return next((parts for parts in possible if parts >= 2 * layout.pipeline), share)
+    enough = max(min_micro_batches(layout), 2 * layout.pipeline)
+    possible = (parts for parts in _divisors(share) if parts >= enough and _even(layout, parts))
+    return next(possible, share)
+
+
+def _divisors(number: int) -> list[int]:
+    """The divisors of a positive number, ascending. O(sqrt(number))."""
+    small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
+    large = [number // part for part in reversed(small) if part * part != number]
+    return small + large
 
 
 def _even(layout: Layout, parts: int) -> bool:
@@ -126,6 +130,8 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     yield from _experts(layout, config.model)
     if layout.pipeline > 1:
         yield from _pipeline(layout, config)
+        if config.global_batch_size >= layout.batch_ranks:  # else `_batch` has said what is wrong
+            yield from _micro_batches(layout, config)
 
 
 def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
@@ -250,7 +256,6 @@ def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             text=f"memory.recompute: {schedule} walks each stage twice backward, and torch computes"
             " selectively forgotten activations once only; use blocks or full, or 1f1b",
         )
-    yield from _micro_batches(layout, config)
 
 
 def _micro_batches(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:

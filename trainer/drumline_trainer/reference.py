@@ -9,7 +9,6 @@ import ast
 import inspect
 import json
 import textwrap
-import types
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig, TrainerConfig
+from drumline_trainer.config.decoding import field_kinds
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.flops import weights
 
@@ -185,8 +185,8 @@ def _table(title: str, head: str, rows: list[list[str]], *, about: str) -> str:
 
 def _kind(kind: type[Any], option: Field[Any]) -> tuple[type[Any], bool]:
     """The option's type without None, and whether it may be None."""
-    hint = typing.get_type_hints(kind)[option.name]
-    return (hint.__args__[0], True) if isinstance(hint, types.UnionType) else (hint, False)
+    field_kind = field_kinds(kind)[option.name]
+    return field_kind.type, field_kind.nullable
 
 
 def _line(words: str) -> str:

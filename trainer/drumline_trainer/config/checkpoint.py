@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline_trainer.config.bounds import Number, Steps
 from drumline_trainer.config.errors import require_positive
 
 
@@ -11,15 +12,15 @@ from drumline_trainer.config.errors import require_positive
 class CheckpointConfig:
     """How often sharded checkpoints are committed, and how many verified ones are kept."""
 
-    every_steps: int = 50
+    every_steps: Steps = 50
     """Steps from one checkpoint to the next; the last step has one in any case."""
-    keep: int = 3
+    keep: Number = 3
     """How many of the newest verified ones stay."""
     asynchronous: bool = True
     """Training goes on once the state is copied to host memory, where it must find room a second
     time; it is committed a few steps later. The last step's, and what a notice asks for, are waited
     for in any case."""
-    snapshot_every_steps: int | None = None
+    snapshot_every_steps: Steps | None = None
     """Snapshots in memory, for recovery without storage. None: as often as they cost at most 3 % of
     the training time."""
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Bytes, Positions
 from drumline_trainer.config.errors import ConfigError, require_positive
 
 S3_SCHEME = "s3://"
@@ -32,13 +33,13 @@ class DataConfig:
     labelled images: what lies in it decides), or `s3://bucket/prefix` (token shards)."""
     pattern: str = "**/*.py"
     """Files of a folder of text that are read, sorted by path."""
-    sequence_length: int = 128
+    sequence_length: Positions = 128
     """Tokens of a sample of text."""
     tokenizer: str | None = None
     """The tokenizer.json that the token shards of `source` must have been made with. None: text is
     read as bytes, and shards of any tokenizer are taken."""
     packing: Packing = Packing.STREAM
-    cache_bytes: int = 256 * 1024**2
+    cache_bytes: Bytes = 256 * 1024**2
     """Of streamed shards, at most so many are kept in the memory of each rank."""
 
     def __post_init__(self) -> None:

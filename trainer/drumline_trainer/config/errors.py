@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
+
+MAX_ERROR_CHARS: Final = 1000
+"""Errors repeat what was written, which may be as long as a user likes."""
 
 
 class ConfigError(ValueError):
     """A configuration that cannot work; the message names the field and the fix."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message[:MAX_ERROR_CHARS])
 
 
 def require_positive(values: Mapping[str, float]) -> None:

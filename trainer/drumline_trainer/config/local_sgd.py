@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline_trainer.config.bounds import Steps
 from drumline_trainer.config.errors import ConfigError, require_positive
 
 
@@ -14,7 +15,7 @@ class LocalSgdConfig:
     With an outer rate of 1 and no momentum it is plain local SGD: weights are averaged.
     """
 
-    every_steps: int = 50
+    every_steps: Steps = 50
     """Steps from one meeting to the next."""
     outer_learning_rate: float = 0.7
     """Of the step that the copies make together, by the mean of how far each went."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline_trainer.config.bounds import Number, Width
 from drumline_trainer.config.errors import ConfigError, require_positive
 
 PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
@@ -15,13 +16,13 @@ BASE_BITS = (16, 4)
 class LoraConfig:
     """Training of low-rank adapters alone (Hu et al. 2021); all other weights stay as they are."""
 
-    rank: int = 16
+    rank: Width = 16
     """Inner size of the adapters."""
     alpha: float = 32.0
     """What the adapters add is multiplied by alpha / rank."""
     targets: str = ",".join(PROJECTIONS)
     """Projections that get an adapter, separated by commas."""
-    base_bits: int = 16
+    base_bits: Number = 16
     """Of the weights beneath the adapters: 16 keeps them in the type of `precision`, 4 packs them
     into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
     double_quantization: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Layers
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
@@ -39,7 +40,7 @@ class MemoryConfig:
     """What is traded for memory, in the order of what it costs."""
 
     recompute: Recompute = Recompute.NONE
-    recompute_every: int | None = None
+    recompute_every: Layers | None = None
     """With blocks: the layers of a run. None: the square root of a stage's layers."""
     offload_optimizer: Offload = Offload.NONE
     """The optimizer's moments, and fp32 weights where the model computes with a copy of them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Steps
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
@@ -44,10 +45,10 @@ class MetricsConfig:
 class ProfileConfig:
     """A window of steps that is recorded by torch.profiler, a trace file for every rank."""
 
-    start_step: int | None = None
+    start_step: Steps | None = None
     """Finished steps when it begins. None: only on demand, by touching `profile-now` in the metrics
     folder."""
-    steps: int = 3
+    steps: Steps = 3
     """How long it is."""
     nvtx: bool = False
     """For nsys (`profiling.nsys`): name phases and collectives all the time, and leave the window

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Layers, Positions, Width
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
@@ -29,7 +30,7 @@ class RopeScaling:
     """Those that turn at most so often in the original length."""
     high_frequency_factor: float = 4.0
     """Those that turn more often stay as they are; between the two it is a ramp."""
-    original_positions: int = 8192
+    original_positions: Positions = 8192
     """Longest sequence that the model knew before."""
 
     def __post_init__(self) -> None:
@@ -53,19 +54,19 @@ class ModelConfig:
     """Shape of a transformer."""
 
     family: Family = Family.LLAMA
-    vocab_size: int = 256
+    vocab_size: Width = 256
     """How many tokens there are; the built-in vocabulary is the 256 bytes."""
-    layers: int = 2
+    layers: Layers = 2
     """How many, each of attention and feed-forward."""
-    hidden_size: int = 64
+    hidden_size: Width = 64
     """Size of the residual stream."""
-    ffn_size: int = 192
+    ffn_size: Width = 192
     """Inner size of a feed-forward layer."""
-    heads: int = 4
+    heads: Width = 4
     """Query heads of each layer."""
-    kv_heads: int = 2
+    kv_heads: Width = 2
     """Key-value heads; each serves `heads / kv_heads` query heads."""
-    head_size: int | None = None
+    head_size: Width | None = None
     """Of a query, key or value. None: hidden_size / heads."""
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
@@ -79,25 +80,25 @@ class ModelConfig:
     """The output head is the embedding, transposed; not with vit."""
     dropout: float = 0.0
     """Share of the activations that each layer adds to the residual stream left out at random."""
-    max_positions: int = 1024
+    max_positions: Positions = 1024
     """With gpt2: the longest sequence there are learned positions for."""
-    experts: int = 0
+    experts: Width = 0
     """How many each layer has, with llama; 0: every layer is dense."""
-    experts_per_token: int = 2
+    experts_per_token: Width = 2
     """How many of them the router chooses for a token."""
-    expert_ffn_size: int | None = None
+    expert_ffn_size: Width | None = None
     """Inner size of each expert. None: ffn_size."""
-    shared_experts: int = 0
+    shared_experts: Width = 0
     """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
     balance_weight: float = 0.0
     """Of the loss that keeps a sequence's tokens spread over the experts; 0: none."""
-    image_size: int = 32
+    image_size: Width = 32
     """With vit: pixels of each side."""
-    patch_size: int = 8
+    patch_size: Width = 8
     """With vit: pixels of each side of what becomes one position."""
-    channels: int = 3
+    channels: Width = 3
     """With vit: values of a pixel."""
-    classes: int = 10
+    classes: Width = 10
     """With vit: the kinds of images there are."""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Batch, Steps
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
@@ -41,12 +42,12 @@ class OptimizerConfig:
     schedule: RateSchedule = RateSchedule.COSINE
     learning_rate: float = 3e-3
     """The peak, reached at the end of the warm-up."""
-    reference_batch_size: int | None = None
+    reference_batch_size: Batch | None = None
     """Global batch that `learning_rate` was found with: at another one the rate is multiplied by
     their ratio (the linear scaling rule; leave the warm-up some steps). None: it stays as it is."""
     min_learning_rate_ratio: float = 0.1
     """Share of the peak that is left in the last step; constant keeps all of it."""
-    warmup_steps: int = 10
+    warmup_steps: Steps = 10
     """Steps over which the rate rises in a line to its peak; 0: none."""
     decay_share: float = 0.2
     """Share of all steps over which wsd decays."""
@@ -66,7 +67,7 @@ class OptimizerConfig:
     loss_scale: float = 65536.0
     """fp16 only: what the loss is multiplied by at first; a power of 2. Halved, and the step
     skipped, when gradients overflow."""
-    loss_scale_growth_steps: int = 2000
+    loss_scale_growth_steps: Steps = 2000
     """fp16 only: the scale doubles after so many steps without an overflow."""
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Layers, Ranks
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
@@ -71,21 +72,21 @@ class ParallelismConfig:
     """Degrees that divide the ranks; what is left over goes to data parallelism."""
 
     data_parallel: DataParallel = DataParallel.FSDP
-    replicate: int = 1
+    replicate: Ranks = 1
     """With fsdp: copies of the sharded model (HSDP); weights travel within a copy only."""
-    tensor: int = 1
+    tensor: Ranks = 1
     """Ranks that share every matrix product; fastest inside one node."""
     sequence_parallel: bool = True
     """With tensor above 1: norms and residuals are shared out by position too."""
-    context: int = 1
+    context: Ranks = 1
     """Ranks that share every sequence (ring attention)."""
-    pipeline: int = 1
+    pipeline: Ranks = 1
     """Groups of layers, one after the other."""
     schedule: Schedule = Schedule.ONE_F_ONE_B
-    stages_per_rank: int | None = None
+    stages_per_rank: Layers | None = None
     """Stages of the pipeline on each rank. None: 1, or 2 where the schedule has several."""
     stage_balance: StageBalance = StageBalance.COST
-    expert: int = 1
+    expert: Ranks = 1
     """Ranks that share the experts of a mixture, taken from the data-parallel ones."""
     server: ServerConfig = field(default_factory=ServerConfig)
     local_sgd: LocalSgdConfig | None = None

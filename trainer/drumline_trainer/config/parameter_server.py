@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.config.bounds import Ranks, Steps
 from drumline_trainer.config.errors import require_not_negative, require_positive
 
 
@@ -21,13 +22,13 @@ class ServerMode(StrEnum):
 class ServerConfig:
     """With data_parallel parameter-server: how many servers, and when they apply what comes."""
 
-    servers: int = 1
+    servers: Ranks = 1
     """Among which the weights and the optimizer's state are shared out by rows; threads of ranks
     spread evenly."""
     mode: ServerMode = ServerMode.SYNCHRONOUS
-    max_staleness: int = 2
+    max_staleness: Steps = 2
     """Asynchronous only: steps that the fastest worker may be ahead of the slowest."""
-    copies_per_node: int = 1
+    copies_per_node: Ranks = 1
     """Above 1 it is hierarchical: so many neighbouring copies of the model, those of a node, sum
     their gradients first, and one of them pushes and pulls for all."""
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from drumline_trainer.config.bounds import Batch, Number, Steps
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import decode
@@ -48,14 +49,14 @@ class TrainerConfig:
     memory: MemoryConfig = field(default_factory=MemoryConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     profile: ProfileConfig = field(default_factory=ProfileConfig)
-    steps: int = 100
+    steps: Steps = 100
     """Optimizer steps of the whole run, those before a checkpoint included."""
-    global_batch_size: int = 16
+    global_batch_size: Batch = 16
     """Sequences per optimizer step over all ranks; split evenly."""
-    micro_batch_size: int | None = None
+    micro_batch_size: Batch | None = None
     """Sequences a rank passes through the model at once, at most: its share of the global batch is
     done in as many parts as that takes. None: in one, or with a pipeline in what keeps it busy."""
-    seed: int = 0
+    seed: Number = 0
     """Decides the initial weights, the order of the data and dropout."""
     precision: Precision = Precision.FP32
     fp8: bool = False
@@ -66,7 +67,7 @@ class TrainerConfig:
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
-    log_every_steps: int = 10
+    log_every_steps: Steps = 10
     """Steps between two progress lines, and between two rows of the metrics."""
     heartbeat_seconds: float = 1.0
     """In a job: least time between two lines by which a rank tells its agent where it stands."""

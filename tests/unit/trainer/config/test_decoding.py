@@ -1,0 +1,87 @@
+"""Decoding a tenant's configuration: a value or a ConfigError, whatever the JSON holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.config.decoding import field_kinds
+from drumline_trainer.layout_validation import violations
+from drumline_trainer.reference import sections_of
+
+SECTIONS = dict(sections_of(TrainerConfig))
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, "", "x" * 20_000, "\x1b[2J", [], [[]] * 100, {}, {"a": 1}, {"x" * 9000: 1}),
+    *(0, -1, 2**31, 2**63, 10**400, -(10**400), 1e308, -1e308, 5e-324, float("nan"), float("inf")),
+)
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value
+
+
+def refusal_of(raw: dict[str, Any]) -> str | None:
+    try:
+        against = violations(TrainerConfig.from_dict(raw), world_size=4)
+    except ConfigError as error:
+        return str(error)
+    return against[0].text if against else None
+
+
+OPTIONS = [f"{path}{name}" for path, kind in SECTIONS.items() for name in field_kinds(kind)]
+
+
+@pytest.mark.parametrize("path", SECTIONS)
+def test_every_integer_has_a_bound(path: str) -> None:
+    kinds = field_kinds(SECTIONS[path])
+    assert [name for name, kind in kinds.items() if kind.type is int and kind.limit is None] == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        f"{path}{name}"
+        for path, section in SECTIONS.items()
+        for name, kind in field_kinds(section).items()
+        if kind.type is int
+    ],
+)
+def test_an_integer_above_its_bound_is_refused_by_name(option: str) -> None:
+    begin = {"factor": 2.0} if "rope_scaling" in option else {}
+    section, _, name = option.rpartition(".")
+    for huge in (2**54, 10**400):
+        raw = nested(section, {**begin, name: huge}) if section else {name: huge}
+        with pytest.raises(ConfigError, match=rf"^{option}: must be at most \d+$"):
+            TrainerConfig.from_dict(raw)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_no_value_of_an_option_raises_anything_else(option: str) -> None:
+    degrees = {"pipeline": 2, "schedule": "interleaved"}
+    for value in HOSTILE:
+        for base in ({}, {"parallelism": degrees}, {"parallelism": {"data_parallel": "ddp"}}):
+            raw = {**base, **nested(option, value)}
+            refusal = refusal_of(raw)
+            assert refusal is None or len(refusal) <= 1000
+
+
+def test_a_batch_smaller_than_its_ranks_is_named_in_a_pipeline_too() -> None:
+    config = TrainerConfig.from_dict({"global_batch_size": 1, "parallelism": {"pipeline": 2}})
+    against = violations(config, world_size=4)
+    assert [str(violation.reason) for violation in against] == ["BatchDoesNotDivide"]
+
+
+@pytest.mark.parametrize("batch", [999_983, 720_720, 1_000_000])
+def test_the_largest_batches_are_judged_in_a_few_thousand_steps(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("drumline_trainer.layout_validation._even", lambda *_: asked.append(1))
+    config = TrainerConfig(global_batch_size=batch)
+    raw = config.to_dict() | {"parallelism": {"pipeline": 2}}
+    violations(TrainerConfig.from_dict(raw), world_size=2)
+    assert len(asked) < 300
