@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -246,8 +247,8 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                     "command": ["python3", "-m", "drumline_trainer.agent", "join"],
                     "env": agent_environment(index=0),
                     "resources": {
-                        "requests": {"cpu": "100m", "memory": "64Mi"},
-                        "limits": {"memory": "128Mi"},
+                        "requests": {"cpu": "500m", "memory": "128Mi"},
+                        "limits": {"cpu": "500m", "memory": "128Mi"},
                     },
                     "securityContext": security(read_only_root=True),
                     "volumeMounts": [
@@ -268,7 +269,10 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                     "command": ["mpirun"],
                     "args": ["./train"],
                     "workingDir": "/work",
-                    "resources": {"requests": gpus, "limits": gpus},
+                    "resources": {
+                        "requests": {"cpu": "200m", "memory": "256Mi", **gpus},
+                        "limits": gpus,
+                    },
                     "securityContext": security(read_only_root=False),
                     "volumeMounts": [
                         {
@@ -335,8 +339,54 @@ def test_a_job_without_a_claim_has_no_checkpoint_folder() -> None:
 
 def test_the_pools_own_gpu_resource_is_asked_for() -> None:
     spec = manifest(admitted(a_job()), gpu="nvidia.com/mig-1g.10gb")["spec"]
-    amounts = {"nvidia.com/mig-1g.10gb": "2"}
-    assert spec["containers"][0]["resources"] == {"requests": amounts, "limits": amounts}
+    resources = spec["containers"][0]["resources"]
+    for amounts in (resources["requests"], resources["limits"]):
+        assert [name for name in amounts if "/" in name] == ["nvidia.com/mig-1g.10gb"]
+
+
+def qos_class(pod: Json) -> str:
+    """As the kubelet computes it: init containers count, GPUs do not."""
+    containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
+    amounts = [
+        (each["resources"]["requests"].get(name), each["resources"]["limits"].get(name))
+        for each in containers
+        for name in ("cpu", "memory")
+    ]
+    if all(request is not None and request == limit for request, limit in amounts):
+        return "Guaranteed"
+    return "Burstable" if any(request or limit for request, limit in amounts) else "BestEffort"
+
+
+@pytest.mark.parametrize("form", [{}, {"template": TEMPLATE}], ids=["trainer", "template"])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"cpu": "8", "memory": "64Gi"}, "Guaranteed"),
+        ({"cpu": "8"}, "Burstable"),
+        ({"memory": "64Gi"}, "Burstable"),
+        (None, "Burstable"),
+    ],
+    ids=["both", "cpu", "memory", "none"],
+)
+def test_pods_are_guaranteed_where_cpu_and_memory_are_stated_and_never_best_effort(
+    form: Json, nodes: int, resources: Json | None, expected: str
+) -> None:
+    names = ("node-a", "node-b")[:nodes]
+    job = admitted(a_job(nodes=nodes, resources=resources, **form), nodes=names)
+    assert qos_class(manifest(job)) == expected
+
+
+def test_every_container_has_limits_where_the_job_states_its_own() -> None:
+    """A ResourceQuota of `limits.cpu` and `limits.memory` rejects pods that lack one of them."""
+    resources = {"cpu": "8", "memory": "64Gi"}
+    pod = manifest(admitted(a_job(resources=resources, template=TEMPLATE)))["spec"]
+    for each in (*pod["containers"], *pod["initContainers"]):
+        assert {"cpu", "memory"} <= each["resources"]["limits"].keys()
+    (join,) = pod["initContainers"]
+    assert not float(
+        Fraction(join["resources"]["requests"]["cpu"].replace("m", "/1000"))
+    ).is_integer()
 
 
 def test_the_platforms_additions_reach_the_bundled_trainer_only() -> None:

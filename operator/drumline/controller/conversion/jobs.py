@@ -12,7 +12,7 @@ from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import ObjectView
-from drumline.lifecycle.manifests.containers import JOIN_REQUESTS
+from drumline.lifecycle.manifests.containers import JOIN_RESOURCES, main_requests
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -109,9 +109,9 @@ def platform_tolerations(raw: Iterable[Mapping[str, Any]]) -> tuple[Toleration, 
 
 def _per_pod(job: Job) -> Resources:
     """One pod's requests as the kubelet counts them: the larger of container and init container."""
-    requests = {str(k): amount(str(k), str(v)) for k, v in (job.spec.resources or {}).items()}
+    requests = {name: amount(name, text) for name, text in main_requests(job).items()}
     if not job.runs_trainer and job.has_agents:
-        for name, text in JOIN_REQUESTS.items():
+        for name, text in JOIN_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
 

@@ -34,7 +34,13 @@ Json = dict[str, Any]
 
 TRAINER_CONTAINER = "trainer"
 JOIN_CONTAINER = "drumline-join"
-JOIN_REQUESTS = {"cpu": "100m", "memory": "64Mi"}
+JOIN_RESOURCES = {"cpu": "500m", "memory": "128Mi"}
+"""Requests and limits of the join container. Both are equal, because the QoS class of a pod counts
+init containers too. Not a whole CPU: the static CPU manager would pin the join container to CPUs of
+any NUMA node, to which the main container is then tied, or which leak (kubernetes/kubernetes#94220,
+#112228)."""
+_CPU_MILLIS_PER_GPU = 100
+_MEMORY_MEBIBYTES_PER_GPU = 128
 
 
 def containers_of(
@@ -147,7 +153,7 @@ def _join_container(job: Job, member: GangMember, *, settings: PodSettings) -> J
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", "join"],
         "env": _agent_environment(job, member),
-        "resources": {"requests": dict(JOIN_REQUESTS), "limits": {"memory": "128Mi"}},
+        "resources": {"requests": dict(JOIN_RESOURCES), "limits": dict(JOIN_RESOURCES)},
         "securityContext": _container_security(read_only_root=True),
         "volumeMounts": [
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},
@@ -174,10 +180,27 @@ def _agent_environment(job: Job, member: GangMember) -> list[Json]:
     ]
 
 
+def main_requests(job: Job) -> dict[str, str]:
+    """What the main container requests besides its GPUs.
+
+    CPU or memory that the job does not state is requested in a small amount without a limit: a pod
+    that requests neither is BestEffort, the first to be evicted and the last to get CPU time.
+    """
+    gpus = job.spec.gpus_per_node
+    least = {
+        "cpu": f"{gpus * _CPU_MILLIS_PER_GPU}m",
+        "memory": f"{gpus * _MEMORY_MEBIBYTES_PER_GPU}Mi",
+    }
+    return least | _stated_resources(job)
+
+
 def _resources(job: Job, gpu_resource: str) -> Json:
-    amounts = {str(k): str(v) for k, v in (job.spec.resources or {}).items()}
-    amounts[gpu_resource] = str(job.spec.gpus_per_node)
-    return {"requests": dict(amounts), "limits": dict(amounts)}
+    gpus = {gpu_resource: str(job.spec.gpus_per_node)}
+    return {"requests": main_requests(job) | gpus, "limits": _stated_resources(job) | gpus}
+
+
+def _stated_resources(job: Job) -> dict[str, str]:
+    return {str(name): str(amount) for name, amount in (job.spec.resources or {}).items()}
 
 
 def _container_security(*, read_only_root: bool) -> Json:

@@ -121,4 +121,4 @@ def test_a_job_that_never_waited_stands_where_it_was_made() -> None:
 def test_a_template_gang_asks_for_what_its_join_container_needs() -> None:
     own = job_of(job_view(trainer=None, template={"image": "any:1"}, resources={"cpu": "50m"}))
     per_pod = gang_of(own, priority=0).per_pod
-    assert (per_pod.cpu_millis, per_pod.memory_bytes) == (100, 64 << 20)
+    assert (per_pod.cpu_millis, per_pod.memory_bytes) == (500, 256 << 20)
