@@ -129,10 +129,15 @@ _BY_CODE: dict[int, type[StatusError]] = {
 }
 
 
+class _Details(msgspec.Struct, frozen=True, rename="camel"):
+    retry_after_seconds: float | None = None
+
+
 class _Status(msgspec.Struct, frozen=True):
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: _Details | None = None
 
 
 _decode_status = msgspec.json.Decoder(_Status).decode
@@ -161,7 +166,12 @@ def from_answer(*, code: int, body: bytes, retry_after: str | None = None) -> St
 def from_stream(raw: bytes) -> StatusError:
     """The typed error of an ERROR event's Status object inside a watch."""
     status = _decode_status(raw)
-    return from_status(code=status.code, reason=status.reason, message=status.message)
+    return from_status(
+        code=status.code,
+        reason=status.reason,
+        message=status.message,
+        retry_after_seconds=status.details.retry_after_seconds if status.details else None,
+    )
 
 
 def from_status(

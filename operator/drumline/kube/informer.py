@@ -1,9 +1,12 @@
 """A cache of one kind of object that stays true: list, watch, and list again when in doubt.
 
-The stream is resumed from the last version seen, bookmarks included. It is given up and listed
-again when the server says that version is gone (410, as an answer or inside the stream) or answers
-with any other error; when it merely breaks or falls silent it is resumed. One document that cannot
-be decoded is put in quarantine: counted, reported, its last good view kept, the others go on.
+The stream is resumed from the last version seen, bookmarks included, whether it breaks, falls
+silent or is refused (429, 401, 403, 5xx): an overloaded server is not asked for whole lists on top.
+It lists again only when resuming cannot work: the server says that version is gone (410, as an
+answer or inside the stream) or makes no sense (400), or two open streams in a row bring not even a
+bookmark: then the version may lie in the future of a cluster restored from a backup, whose server
+waits for it in silence. One document that cannot be decoded is put in quarantine: counted,
+reported, its last good view kept, the others go on.
 
 The owner runs `run()` as a task for as long as the cache is to live; everything else may be called
 at any time from the same event loop.
@@ -39,13 +42,16 @@ class InformerTiming:
 
     Attributes:
         silence_seconds: A stream this long without a line (bookmarks come every minute) is broken.
+        silent_streams: After so many open streams in a row without a line it lists again.
         watch_seconds: How long one watch lasts; half as much is drawn at random on top.
         relist_spread_seconds: Up to this long it waits before listing again after a 410, so that
             the informers of many processes do not list at once.
-        backoff: The pauses between failed attempts; its number of attempts means nothing here.
+        backoff: The pauses between failed attempts, at least the server's Retry-After up to its
+            patience; its number of attempts means nothing here.
     """
 
     silence_seconds: float = 70.0
+    silent_streams: int = 2
     watch_seconds: float = 300.0
     relist_spread_seconds: float = 1.0
     backoff: RetryPolicy = field(default_factory=RetryPolicy)
@@ -115,9 +121,11 @@ class Informer(Generic[V]):
             resource=resource, store=self._store, decode=decode, on_quarantine=on_quarantine
         )
         self._subscribers: list[Callable[[Event[V]], None]] = []
+        self._rewind_subscribers: list[Callable[[], None]] = []
         self._heard_at = -math.inf
         self._changed = asyncio.Event()
         self._failures = 0
+        self._silent_streams = 0
 
     @property
     def has_synced(self) -> bool:
@@ -154,6 +162,13 @@ class Informer(Generic[V]):
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
+    def subscribe_to_rewinds(self, callback: Callable[[], None]) -> None:
+        """Call back when a list is older than what was seen: the cluster was restored.
+
+        Called before the list's events; versions known from before mean nothing any more.
+        """
+        self._rewind_subscribers.append(callback)
+
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
         """Return once the predicate holds; it is asked again whenever something was heard."""
         while not predicate():
@@ -187,13 +202,17 @@ class Informer(Generic[V]):
                 stale = True
                 await asyncio.sleep(self._jitter.uniform(0, self._timing.relist_spread_seconds))
             except errors.KubeError as error:
-                stale = stale or isinstance(error, errors.StatusError)
-                await self._pause()
+                stale = stale or isinstance(error, errors.Invalid)
+                await self._pause(error)
+            stale = stale or self._silent_streams >= self._timing.silent_streams
 
-    async def _pause(self) -> None:
+    async def _pause(self, error: errors.KubeError | None = None) -> None:
         self._failures += 1
-        backoff = self._timing.backoff
-        await asyncio.sleep(backoff.backoff_seconds(attempt=self._failures, jitter=self._jitter))
+        await asyncio.sleep(
+            self._timing.backoff.endless_pause_seconds(
+                error, attempt=self._failures, jitter=self._jitter
+            )
+        )
 
     async def _list(self) -> None:
         views: list[V] = []
@@ -213,6 +232,9 @@ class Informer(Generic[V]):
             views += read
             unread |= failed
         self.relists_total += 1
+        if self._store.is_rewind(version):
+            for callback in self._rewind_subscribers:
+                callback()
         self._store.replace(views, resource_version=version, keep=unread)
         self._heard()
 
@@ -236,11 +258,16 @@ class Informer(Generic[V]):
         async with self._client.stream(
             request, silence_seconds=self._timing.silence_seconds
         ) as chunks:
-            async for chunk in chunks:
-                heard = True
-                for line in splitter.feed(chunk):
-                    self._decoder.line(line)
-                self._heard()
+            opened_at = self._clock()
+            try:
+                async for chunk in chunks:
+                    heard = True
+                    for line in splitter.feed(chunk):
+                        self._decoder.line(line)
+                    self._heard()
+            finally:
+                if not heard and self._clock() >= opened_at + self._timing.silence_seconds:
+                    self._silent_streams += 1
         if not heard:
             # A proxy that closes every stream at once must not be asked in a tight circle.
             await self._pause()
@@ -248,6 +275,7 @@ class Informer(Generic[V]):
     def _heard(self) -> None:
         self._heard_at = self._clock()
         self._failures = 0
+        self._silent_streams = 0
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

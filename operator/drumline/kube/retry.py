@@ -46,6 +46,14 @@ class RetryPolicy:
             return None
         return max(asked or 0.0, self.backoff_seconds(attempt=attempt, jitter=jitter))
 
+    def endless_pause_seconds(
+        self, error: KubeError | None, *, attempt: int, jitter: random.Random
+    ) -> float:
+        """How long to wait where giving up is no choice: for Retry-After, within our patience."""
+        asked = error.retry_after_seconds if isinstance(error, StatusError) else None
+        backoff = self.backoff_seconds(attempt=attempt, jitter=jitter)
+        return max(min(asked or 0.0, self.patience_seconds), backoff)
+
     def backoff_seconds(self, *, attempt: int, jitter: random.Random) -> float:
         """A pause drawn from [half, whole] of the attempt's bound: spread out, never zero."""
         bound = min(self.cap_seconds, self.base_seconds * 2 ** min(attempt - 1, 16))

@@ -83,6 +83,11 @@ class Store(Generic[V]):
             )
         return resource_version in self._arrivals
 
+    def is_rewind(self, resource_version: str) -> bool:
+        """Whether a list of this version is older than what was seen here."""
+        known = self.resource_version
+        return self._comparable and bool(known) and _number(resource_version) < _number(known)
+
     def replace(
         self,
         views: Iterable[V],

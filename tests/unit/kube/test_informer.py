@@ -51,13 +51,13 @@ class _Stage:
         self.asked: list[str] = []
         self._lists = iter(lists)
         self._watches = iter(watches)
-        self._versions = iter(range(10, 1000, 10))
+        self.versions = iter(range(10, 1000, 10))
         self.closing = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             self.asked.append("list")
-            metadata = {"resourceVersion": str(next(self._versions))}
+            metadata = {"resourceVersion": str(next(self.versions))}
             return web.json_response({"metadata": metadata, "items": next(self._lists)})
         self.asked.append(f"watch {request.query['resourceVersion']}")
         scene = next(self._watches)
@@ -184,16 +184,44 @@ async def test_silence_breaks_the_stream(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    "scene",
-    [[_error(410)], [_error(500)], 410, 504],
-    ids=["410 in the stream", "500 in the stream", "410", "504"],
+    "scene", [[_error(410)], 410, 400], ids=["410 in the stream", "410", "400"]
 )
-async def test_an_error_of_the_server_makes_it_list_again(serve: Serve, scene: Any) -> None:
+async def test_a_version_that_is_gone_makes_it_list_again(serve: Serve, scene: Any) -> None:
     stage = _Stage(lists=[[_pod("p", 5)], []], watches=[scene, [None]])
     async with _running(serve, stage) as informer:
         await _reach(informer, 20)
         assert _names(informer) == set()
     assert stage.asked[:3] == ["list", "watch 10", "list"]
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [[_error(500)], [_error(429)], 401, 403, 429, 500, 503, 504],
+    ids=["500 in the stream", "429 in the stream", "401", "403", "429", "500", "503", "504"],
+)
+async def test_a_refused_watch_is_resumed_without_a_list(serve: Serve, scene: Any) -> None:
+    stage = _Stage(
+        lists=[[_pod("p", 5)]], watches=[scene, scene, [_line("ADDED", _pod("q", 11)), None]]
+    )
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 11)
+        assert _names(informer) == {"p", "q"}
+        assert informer.relists_total == 1
+    assert stage.asked == ["list", "watch 10", "watch 10", "watch 10"]
+
+
+async def test_a_server_that_waits_for_a_version_of_the_future_is_listed(serve: Serve) -> None:
+    rewinds: list[str] = []
+    stage = _Stage(lists=[[_pod("p", 5)], [_pod("p", 3)]], watches=[[None], [None], [None]])
+    stage.versions = iter([90, 40])
+    async with _running(serve, stage) as informer:
+        await _reach(informer, 90)
+        informer.subscribe_to_rewinds(lambda: rewinds.append(informer.resource_version))
+        async with asyncio.timeout(10):
+            await informer.wait_for(lambda: informer.resource_version == "40")
+        assert [view.resource_version for view in informer.values()] == ["3"]
+    assert stage.asked[:4] == ["list", "watch 90", "watch 90", "list"]
+    assert rewinds == ["90"]
 
 
 async def test_freshness_counts_from_the_last_word_of_the_server(serve: Serve) -> None:

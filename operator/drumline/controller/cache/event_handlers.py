@@ -41,6 +41,7 @@ class EventHandlers:
     def subscribe_to(self, informers: Informers) -> None:
         """Receive every later event of these informers."""
         informers.jobs.subscribe(self._on_job)
+        informers.jobs.subscribe_to_rewinds(self._on_rewind)
         informers.pods.subscribe(self._on_pod)
         informers.nodes.subscribe(self._on_node)
         informers.pools.subscribe(self._on_pool)
@@ -54,6 +55,11 @@ class EventHandlers:
         if _scheduling_changed(event):
             self._wake_scheduler()
         self._enqueue("/".join(event.key))
+
+    def _on_rewind(self) -> None:
+        log.warning("cluster_restored", why="the list of jobs is older than what was seen")
+        self._state.jobs.forget_assumed()
+        self._wake_scheduler()
 
     def _on_pod(self, event: Event[PodView]) -> None:
         old, new = _sides(event)

@@ -67,6 +67,12 @@ class JobCache:
             self._changed(self.get(job.key), job)
             self._assumed[job.uid] = job
 
+    def forget_assumed(self) -> None:
+        """The cluster was restored from a backup: our writes since then are undone."""
+        assumed, self._assumed = self._assumed, {}
+        for job in assumed.values():
+            self._changed(job, self.get(job.key))
+
     def take_deleted(self, key: str) -> set[str]:
         """The uids of the deleted jobs with this key; each is returned once."""
         return self._deleted.pop(key, set())

@@ -135,6 +135,22 @@ def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) 
     assert newest.status.step == 4
 
 
+def test_after_a_restore_what_was_written_since_the_backup_is_forgotten(
+    state: ClusterCache,
+) -> None:
+    state.on_job(None, job_view(version=4))
+    state.jobs.assume(written(state, version=900, step=3))
+    state.jobs.forget_assumed()  # the list of the restored cluster shows version 4 again
+    restored = state.jobs.get(KEY)
+    assert restored is not None
+    assert (restored.resource_version, restored.status.step) == ("4", None)
+    state.jobs.assume(written(state, version=5, step=1))
+    state.on_job(job_view(version=4), job_view(version=6, status={"step": 2}))
+    newest = state.jobs.get(KEY)
+    assert newest is not None
+    assert newest.status.step == 2
+
+
 def test_what_the_watch_overtook_is_not_assumed(state: ClusterCache) -> None:
     state.on_job(None, job_view(version=1))
     ours = written(state, version=5, step=3)
