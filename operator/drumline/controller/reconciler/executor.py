@@ -136,9 +136,10 @@ class Executor:
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         try:
-            if not memory.has_children:
+            generation = job.status.generation or 0
+            if memory.children_generation != generation:
                 await self._create_children(job)
-                memory.has_children = True
+                memory.children_generation = generation
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
             raise GangRejected(error.message) from error
@@ -160,7 +161,7 @@ class Executor:
     async def _protect(self, job: Job, memory: JobMemory) -> None:
         budget = children.disruption_budget(job)
         await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
-        memory.protected.add(job.spec.nodes)
+        memory.protected_generation = job.status.generation or 0
         raise RetryLater(0.0)
 
     async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:

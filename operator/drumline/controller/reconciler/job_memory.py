@@ -15,12 +15,14 @@ UNSEEN_SECONDS = 10.0
 class JobMemory:
     """The memory of one job."""
 
-    has_children: bool = False
-    """Whether Secret and NetworkPolicy exist: they outlive every generation."""
+    children_generation: int = 0
+    """The generation for which Secret and NetworkPolicy were created last. They outlive every
+    generation, unless somebody deletes them: each generation creates them where they are missing.
+    """
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
-    protected: set[int] = field(default_factory=set[int])
-    """Sizes of the job whose disruption budget exists."""
+    protected_generation: int = 0
+    """The generation for which the disruption budget was created last."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
     heard_generation: int = 0

@@ -128,7 +128,7 @@ class Reconciler:
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
-            protected=job.spec.nodes in memory.protected,
+            protected=memory.protected_generation == job.status.generation,
             progress=self._progress(job, report, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
             silent=report.lost if report else frozenset(),
