@@ -6,9 +6,9 @@ What may change when is the table in `mutability`; the status half is in `jobsta
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, PlainValidator, WithJsonSchema
 
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
@@ -22,6 +22,7 @@ from drumline.api.base import (
 )
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
+from drumline.api.overrides import Overrides
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline.api.topology import SliceRequest, TopologyRequest
@@ -43,6 +44,13 @@ __all__ = [
     "TrainingJobStatus",
 ]
 
+OverridesText = Annotated[
+    Overrides,
+    PlainValidator(Overrides.of),
+    WithJsonSchema(
+        {"type": "object", "maxProperties": 32, "x-kubernetes-preserve-unknown-fields": True}
+    ),
+]
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
@@ -86,7 +94,7 @@ class TrainerSpec(ApiModel):
     """Text, token shards or images to train on. Default: the Python library's own sources."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """Image of the trainer, best with a digest. Default: the one Drumline was installed with."""
-    overrides: Annotated[dict[str, Any], Field(max_length=32)] | None = None
+    overrides: OverridesText | None = None
     """Any other field of the trainer's own configuration, for instance optimizer.learning_rate
     written as {optimizer: {learning_rate: 0.001}}; at most 16 KiB as JSON. Checked by the operator
     before the job asks for a GPU: condition InvalidConfig names what is wrong."""

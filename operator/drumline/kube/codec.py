@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from drumline.api.overrides import Overrides
 from drumline.kube import wire
+from drumline.kube.nesting import flattened
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
@@ -30,7 +32,6 @@ MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
 _MAX_CONDITION_CHARS: Final = 256
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 T = TypeVar("T")
 
 
@@ -74,6 +75,24 @@ def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
     return _view(_object_decoder, _object_view, raw)
 
 
+def training_job(raw: bytes | msgspec.Raw) -> ObjectView:
+    """One TrainingJob. `spec.trainer.overrides`, which no schema bounds, stays undecoded.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_training_job_decoder, _training_job_view, raw)
+
+
+def epoch_of(raw: bytes | msgspec.Raw) -> int:
+    """`status.epoch` of a TrainingJob, 0 where it has none; nothing else of it is decoded.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_epoch_decoder, _epoch, raw)
+
+
 def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
     """An object's metadata alone, of a document that its own decoder rejects.
 
@@ -92,14 +111,20 @@ _pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
 _node_decoder: Final = msgspec.json.Decoder(wire.Node)
 _priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
+_training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
+_trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_epoch_decoder: Final = msgspec.json.Decoder(wire.EpochDocument)
 _identity_decoder: Final = msgspec.json.Decoder(wire.Identity)
 S = TypeVar("S")
 
 
 def _view(decoder: msgspec.json.Decoder[S], view: Callable[[S], T], raw: bytes | msgspec.Raw) -> T:
     try:
-        return view(decoder.decode(raw))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        try:
+            return view(decoder.decode(raw))
+        except RecursionError:
+            return view(decoder.decode(flattened(bytes(raw))))
+    except (msgspec.MsgspecError, ValueError) as error:
         raise Undecodable(str(error)) from error
 
 
@@ -217,9 +242,29 @@ def _priority_class_view(wire_priority_class: wire.PriorityClass) -> PriorityCla
     )
 
 
+def _training_job_view(stored: wire.TrainingJobDocument) -> ObjectView:
+    spec = {
+        name: _trainer(raw) if name == "trainer" else msgspec.json.decode(raw)
+        for name, raw in (stored.spec or {}).items()
+    }
+    return _custom_view(stored.metadata, spec=spec, status=stored.status or {})
+
+
+def _trainer(raw: msgspec.Raw) -> dict[str, Any] | None:
+    fields = _trainer_decoder.decode(raw)
+    return fields and {
+        name: Overrides.of_json(bytes(field)) if name == "overrides" else msgspec.json.decode(field)
+        for name, field in fields.items()
+    }
+
+
 def _object_view(stored: wire.Custom) -> ObjectView:
-    metadata = stored.metadata
-    annotations = metadata.annotations or {}
+    return _custom_view(stored.metadata, spec=stored.spec or {}, status=stored.status or {})
+
+
+def _custom_view(
+    metadata: wire.Metadata, *, spec: dict[str, Any], status: dict[str, Any]
+) -> ObjectView:
     return ObjectView(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -228,11 +273,15 @@ def _object_view(stored: wire.Custom) -> ObjectView:
         generation=metadata.generation,
         creation_time=metadata.creation_timestamp or "",
         deletion_time=metadata.deletion_timestamp or "",
-        labels=metadata.labels or {},
-        annotations={name: text for name, text in annotations.items() if name != _LAST_APPLIED},
-        spec=stored.spec or {},
-        status=stored.status or {},
+        labels=_ours(metadata.labels),
+        annotations=_ours(metadata.annotations),
+        spec=spec,
+        status=status,
     )
+
+
+def _epoch(stored: wire.EpochDocument) -> int:
+    return stored.status.epoch if stored.status else 0
 
 
 def _controller_uid(owners: Iterable[wire.OwnerReference] | None) -> str:

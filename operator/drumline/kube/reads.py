@@ -11,9 +11,12 @@ import msgspec
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Gone, Malformed
 from drumline.kube.kinds import Resource
+from drumline.kube.nesting import flattened
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 PAGE_LIMIT: Final = 500
+LARGE_OBJECTS_PAGE: Final = 50
+"""Of objects that a tenant may make as large as etcd allows: a page is held in memory whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,9 @@ async def list_all(
 
 def _parse(answer: bytes) -> _List:
     try:
-        return _decode_list(answer)
+        try:
+            return _decode_list(answer)
+        except RecursionError:  # even what is skipped is walked through
+            return _decode_list(flattened(answer))
     except msgspec.MsgspecError as error:
         raise Malformed(f"a list of {len(answer)} bytes: {error}") from error

@@ -214,8 +214,8 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
         generation: Raised by the server whenever the spec changes.
         creation_time: RFC 3339.
         deletion_time: RFC 3339, empty while it is not deleted.
-        labels: All of them.
-        annotations: All but kubectl's copy of the object.
+        labels: Only of the `drumline.dev/` prefix.
+        annotations: Only of the `drumline.dev/` prefix.
         spec: As stored; read-only by convention.
         status: As stored; read-only by convention.
     """

@@ -15,6 +15,7 @@ import msgspec
 from drumline.kube import codec, errors, wire
 from drumline.kube.kinds import Resource
 from drumline.kube.line_splitter import Oversized
+from drumline.kube.nesting import flattened
 from drumline.kube.store import Change, Store
 from drumline.kube.views import Key, View
 
@@ -86,7 +87,7 @@ class WatchDecoder(Generic[V]):
             self._note(key=None, reason=f"a line of {line.size_bytes} bytes")
             return
         try:
-            event = _decode_line(line)
+            event = _watch_line(line)
             if event.type == "ERROR":
                 raise errors.from_stream(bytes(event.object))
             if event.type == "BOOKMARK":
@@ -124,3 +125,10 @@ class WatchDecoder(Generic[V]):
     def _note(self, *, key: Key | None, reason: str) -> None:
         self.quarantined_total += 1
         self._on_quarantine(Quarantined(resource=self._resource, key=key, reason=reason))
+
+
+def _watch_line(line: bytes) -> wire.WatchLine:
+    try:
+        return _decode_line(line)
+    except RecursionError:  # even what is skipped is walked through
+        return _decode_line(flattened(line))

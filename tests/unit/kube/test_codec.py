@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drumline.api.overrides import Overrides, OverridesError
 from drumline.kube import codec
 from drumline.kube.views import (
     ConditionView,
@@ -240,7 +241,7 @@ def test_an_object_of_ours_keeps_spec_and_status_whole() -> None:
         "metadata": _metadata(
             generation=3,
             creationTimestamp="2026-11-01T00:00:00Z",
-            annotations={"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"},
+            annotations={"a": "b", "drumline.dev/c": "d"},
         ),
         "spec": {"nodes": 4, "trainer": {"steps": 10}},
         "status": None,
@@ -252,7 +253,7 @@ def test_an_object_of_ours_keeps_spec_and_status_whole() -> None:
         resource_version="7",
         generation=3,
         creation_time="2026-11-01T00:00:00Z",
-        annotations={"a": "b"},
+        annotations={"drumline.dev/c": "d"},
         spec={"nodes": 4, "trainer": {"steps": 10}},
     )
 
@@ -273,7 +274,48 @@ def test_what_is_no_pod_is_undecodable(raw: bytes) -> None:
         codec.pod(raw)
 
 
-def test_nesting_without_end_is_undecodable() -> None:
-    raw = b'{"metadata":{"name":"x"},"spec":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+def test_of_nesting_without_end_the_rest_is_read() -> None:
+    raw = b'{"metadata":{"name":"x"},"spec":{"a":' + b"[" * 10_000 + b"]" * 10_000 + b',"b":1}}'
+    view = codec.custom_object(raw)
+    assert (view.name, view.spec["b"]) == ("x", 1)
+
+
+def test_a_document_that_is_cut_off_and_deep_is_undecodable() -> None:
     with pytest.raises(codec.Undecodable):
-        codec.custom_object(raw)
+        codec.custom_object(b'{"metadata":{"name":"x"},"spec":' + b"[" * 10_000)
+
+
+def test_overrides_of_a_job_stay_text() -> None:
+    document = {
+        "metadata": _metadata(),
+        "spec": {"queue": "q", "trainer": {"steps": 10, "overrides": {"a": [1, {"b": "c"}]}}},
+    }
+    text = b'{"a": [1, {"b": "c"}]}'
+    overrides = Overrides(size_bytes=len(text), text=text)
+    view = codec.training_job(_raw(document))
+    assert view.spec == {"queue": "q", "trainer": {"steps": 10, "overrides": overrides}}
+
+
+def test_overrides_over_the_limit_are_not_kept() -> None:
+    many = b",".join([b"[]"] * 480_000)
+    raw = b'{"metadata":{"name":"x"},"spec":{"trainer":{"overrides":{"x":[%b]}}}}' % many
+    overrides = codec.training_job(raw).spec["trainer"]["overrides"]
+    assert overrides == Overrides(size_bytes=len(many) + 8, text=b"")
+
+
+@pytest.mark.parametrize("depth", [20, 900, 985, 10_000])
+def test_deep_overrides_are_named_and_the_job_has_its_name(depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    raw = b'{"metadata":{"name":"x"},"spec":{"trainer":{"overrides":{"x":%b}}}}' % deep
+    view = codec.training_job(raw)
+    with pytest.raises(OverridesError, match=r"levels deep|over 16384"):
+        view.spec["trainer"]["overrides"].decoded()
+    assert view.name == "x"
+
+
+@pytest.mark.parametrize(
+    ("status", "epoch"),
+    [(b'{"epoch":7}', 7), (b'{"epoch":7,"x":%b}' % (b"[" * 5000 + b"]" * 5000), 7), (b"{}", 0)],
+)
+def test_an_election_reads_the_epoch_alone(status: bytes, epoch: int) -> None:
+    assert codec.epoch_of(b'{"metadata":{"name":1},"spec":[],"status":%b}' % status) == epoch

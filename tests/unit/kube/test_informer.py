@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.kube import codec
+from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming
 from drumline.kube.kinds import PODS
@@ -246,3 +246,23 @@ async def test_an_ended_subscription_hears_nothing(serve: Serve) -> None:
         end()
         await _reach(informer, 11)
     assert heard == ["p", "q"]
+
+
+DEEP = b"[" * 5000 + b"]" * 5000
+
+
+async def test_an_object_nested_too_deep_ends_no_watch(serve: Serve) -> None:
+    noted: list[Quarantined] = []
+    deep = _line("ADDED", _pod("deep", 11, other="@")).replace(b'"@"', DEEP)
+    stage = _Stage(lists=[[]], watches=[[deep, _line("ADDED", _pod("plain", 12)), None]])
+    async with _running(serve, stage, on_quarantine=noted.append) as informer:
+        await _reach(informer, 12)
+        assert (_names(informer), noted) == ({"deep", "plain"}, [])
+
+
+def test_an_object_nested_too_deep_ends_no_list() -> None:
+    items = json.dumps([_pod("deep", 11, other="@"), _pod("plain", 12)]).encode()
+    answer = b'{"metadata":{"continue":"more"},"items":%b}' % items.replace(b'"@"', DEEP)
+    listed = reads._parse(answer)
+    assert listed.metadata.next_token
+    assert [codec.pod(item).name for item in listed.items] == ["deep", "plain"]

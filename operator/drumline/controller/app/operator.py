@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch
@@ -22,7 +21,7 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, discover
-from drumline.kube.errors import NotLeader
+from drumline.kube.errors import Gone, NotLeader
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.settings import Settings
@@ -182,13 +181,29 @@ class _Fence:
 
 
 async def _highest_epoch(client: KubeClient) -> int:
-    """The highest epoch any job was written under: a deleted Lease must not bring lower epochs."""
+    """The highest epoch any job was written under: a deleted Lease must not bring lower epochs.
+
+    Each page is let go before the next comes: all jobs together may be larger than memory. A list
+    whose version is compacted meanwhile begins again; what was seen stays true.
+    """
     highest = 0
-    for raw in await reads.list_all(client, TRAINING_JOBS):
-        with suppress(codec.Undecodable):  # one bad object must not keep this process from leading
-            epoch = codec.custom_object(raw).status.get("epoch")
-            highest = max(highest, epoch if isinstance(epoch, int) else 0)
-    return highest
+    while True:
+        try:
+            async for page in reads.list_pages(
+                client, TRAINING_JOBS, limit=reads.LARGE_OBJECTS_PAGE
+            ):
+                highest = max(highest, *map(_epoch_of, page.items), 0)
+        except Gone:
+            continue
+        return highest
+
+
+def _epoch_of(raw: bytes) -> int:
+    """Its epoch, 0 where it cannot be read: no single object may keep this process from leading."""
+    try:
+        return codec.epoch_of(raw)
+    except codec.Undecodable:
+        return 0
 
 
 def _signing_key(settings: Settings) -> bytes:

@@ -17,6 +17,7 @@ from drumline.kube.kinds import (
     TRAINING_JOBS,
     TRAINING_QUEUES,
 )
+from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -61,8 +62,7 @@ class Informers:
             )
 
         return cls(
-            # a tenant may make a job as large as etcd allows
-            jobs=informer(TRAINING_JOBS, codec.custom_object, page_limit=50),
+            jobs=informer(TRAINING_JOBS, codec.training_job, page_limit=LARGE_OBJECTS_PAGE),
             queues=informer(TRAINING_QUEUES, codec.custom_object),
             pools=informer(GPU_POOLS, codec.custom_object),
             pods=informer(PODS, codec.pod),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
+from drumline.api.overrides import OverridesError
 from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
 from drumline_trainer.layout_validation import validated_layout
 
-MAX_OVERRIDES_BYTES = 16 * 1024
 DATA_FOLDER = "/data"
 CHECKPOINT_FOLDER = "/checkpoints"
 
@@ -25,14 +24,17 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
     """
     if spec.trainer is None:
         raise ConfigError("trainer: missing; give trainer or template")
-    overrides = spec.trainer.overrides or {}
-    size = len(json.dumps(overrides).encode())
-    if size > MAX_OVERRIDES_BYTES:
-        raise ConfigError(f"trainer.overrides: {size} bytes is over {MAX_OVERRIDES_BYTES}")
-    config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), overrides))
+    config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), _overrides(spec.trainer)))
     for size in allowed_sizes(spec):
         validated_layout(config, world_size=size * spec.gpus_per_node)
     return config
+
+
+def _overrides(trainer: TrainerSpec) -> dict[str, Any]:
+    try:
+        return {} if trainer.overrides is None else trainer.overrides.decoded()
+    except OverridesError as error:
+        raise ConfigError(f"trainer.overrides: {error}") from None
 
 
 def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
