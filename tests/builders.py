@@ -71,11 +71,15 @@ def with_spec(job: Job, **changes: Any) -> Job:
     )
 
 
-def admitted(job: Job, *, nodes: tuple[str, ...] = ("node-a", "node-b"), at: float = T0) -> Job:
+def admitted(
+    job: Job,
+    *,
+    nodes: tuple[str, ...] = ("node-a", "node-b"),
+    at: float = T0,
+    image: str = "trainer:1",
+) -> Job:
     """The job with its places."""
-    status = transitions.admitted(
-        job, pool="h100", nodes=nodes, epoch=EPOCH, image="trainer:1", now=at
-    )
+    status = transitions.admitted(job, pool="h100", nodes=nodes, epoch=EPOCH, image=image, now=at)
     return with_status(job, status)
 
 

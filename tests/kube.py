@@ -209,3 +209,8 @@ def phase_is(phase: str) -> Callable[[Json | None], bool]:
 def reason_is(reason: str) -> Callable[[Json | None], bool]:
     """Whether a TrainingJob's reason is this one."""
     return lambda item: item is not None and item.get("status", {}).get("reason") == reason
+
+
+def generation_is(generation: int) -> Callable[[Json | None], bool]:
+    """Whether a TrainingJob's gang is of this generation."""
+    return lambda item: (item or {}).get("status", {}).get("generation") == generation

@@ -66,7 +66,8 @@ class TrainingJobStatus(ApiModel):
     disruption: DisruptionStatus | None = None
     """What the agents were asked to save for; absent once the members are gone."""
     image: Annotated[str | None, Field(max_length=512)] = None
-    """Image the job was admitted with; replacements and resumes use it too."""
+    """Image of its pods, with the digest that the first of them ran; replacements and resumes use
+    it too, until the job names another one."""
     queued_at: Timestamp | None = None
     """When the job began to wait; kept over preemption."""
     expected_start: Timestamp | None = None

@@ -6,6 +6,7 @@ nothing of its manifest stays. Every decoder raises `Undecodable` and nothing el
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -30,6 +31,7 @@ from drumline.kube.views import (
 OUR_PREFIX: Final = "drumline.dev/"
 MAX_TERMINATION_CHARS: Final = 4096
 _MAX_TEXT_CHARS: Final = 1024
+_MAX_IMAGE_CHARS: Final = 640
 _MAX_CONDITION_CHARS: Final = 256
 _END_OF_NODE: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 T = TypeVar("T")
@@ -171,6 +173,7 @@ def _container_view(status: wire.ContainerStatus) -> ContainerView:
     return ContainerView(
         name=status.name,
         ready=status.ready,
+        image_id=sys.intern(status.image_id[:_MAX_IMAGE_CHARS]),  # of few images, in many pods
         restart_count=status.restart_count,
         waiting_reason=waiting.reason if waiting else "",
         waiting_message=waiting.message[:_MAX_TEXT_CHARS] if waiting else "",

@@ -62,6 +62,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: Its name in the pod.
         ready: Whether its readiness probe passes.
+        image_id: What it runs, as the runtime names it, empty before its image is there.
         restart_count: How often the kubelet restarted it.
         waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
         exit_code: Its exit code once it ended (this run), else None.
@@ -74,6 +75,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     ready: bool = False
+    image_id: str = ""
     restart_count: int = 0
     waiting_reason: str = ""
     waiting_message: str = ""

@@ -107,6 +107,7 @@ class ContainerStatus(_Wire, frozen=True, gc=False):
 
     name: str
     ready: bool = False
+    image_id: str = msgspec.field(default="", name="imageID")
     restart_count: int = 0
     state: ContainerState = _RUNNING
     last_state: ContainerState = _RUNNING

@@ -121,6 +121,14 @@ def test_of_a_failed_job_only_the_pods_go_that_still_run() -> None:
     assert result.actions == (DeleteGenerations(generations=(1,)),)
 
 
+def test_of_a_finished_job_a_pod_goes_whose_sidecar_holds_its_gpus() -> None:
+    job = running(admitted(a_job(template={"image": "any:1"})))
+    pods = [a_pod(job, 0, end=ended()), a_pod(job, 1, end=ended(), lingers=True)]
+    job = with_status(job, planned(job, observed(*pods)).status)
+    assert job.status.phase is Phase.SUCCEEDED
+    assert planned(job, observed(*pods)).actions == (DeletePods(pods=(pods[1],)),)
+
+
 def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
     job = a_job(trainer={"model": "tiny", "overrides": {"optimizer": {"learning_rat": 1}}})
     assert not is_queued(job)

@@ -264,7 +264,7 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
             "containers": [
                 {
                     "name": "trainer",
-                    "image": "trainer:1",
+                    "image": "mine:1",
                     "imagePullPolicy": "Always",
                     "command": ["mpirun"],
                     "args": ["./train"],
@@ -475,9 +475,16 @@ def test_the_scheduler_places_gangs_by_the_tolerations_their_pods_carry() -> Non
 def test_the_image_is_pinned_at_admission(spec: Json, image: str) -> None:
     job = a_job(**spec)
     assert image_of(job, SETTINGS) == image
-    pinned = with_status(job, job.status.model_copy(update={"image": "pinned@sha256:1"}))
-    assert image_of(pinned, SETTINGS) == "pinned@sha256:1"
-    assert container(admitted(job))["image"] == "trainer:1"
+    pinned = f"{image}@sha256:1"
+    kept = with_status(job, job.status.model_copy(update={"image": pinned}))
+    assert image_of(kept, SETTINGS) == pinned
+    assert container(admitted(job, image=pinned))["image"] == pinned
+
+
+def test_a_new_default_image_is_for_new_jobs_and_a_new_image_of_a_job_is_used() -> None:
+    assert image_of(admitted(a_job(), image="drumline/trainer:0"), SETTINGS) == "drumline/trainer:0"
+    changed = admitted(a_job(template={"image": "mine:2"}), image="mine:1@sha256:1")
+    assert image_of(changed, SETTINGS) == "mine:2"
 
 
 def test_every_value_is_what_json_makes_of_it() -> None:

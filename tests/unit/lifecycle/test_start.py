@@ -8,6 +8,7 @@ import pytest
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
@@ -91,6 +92,20 @@ def test_the_job_runs_once_its_record_is_acknowledged() -> None:
     assert result.status.phase is Phase.RUNNING
     assert result.status.ready == "2/2"
     assert is_true(result.status, ConditionType.RUNNING)
+
+
+def test_the_first_pod_that_runs_pins_the_image_of_all_later_pods() -> None:
+    job = admitted(a_job(template={"image": "team/a:1"}), image="team/a:1")
+    digest = "sha256:" + "1" * 64
+    first, second = ready_pods(job)
+    pods = (first, replace(second, image_id=f"docker.io/team/a@{digest}"))
+    status = planned(job, observed(*pods, protected=True)).status
+    assert status is not None
+    assert (status.phase, status.image) == (Phase.RUNNING, f"team/a:1@{digest}")
+    job = with_status(job, status)
+    again = with_status(job, transitions.requeued(job, reason=Reason.POD_LOST, message="", now=T0))
+    settings = PodSettings(trainer_image="trainer:2", join_image="join:1")
+    assert image_of(again, settings) == f"team/a:1@{digest}"
 
 
 def test_an_old_generations_acknowledgement_does_not_start_the_next_generation() -> None:
@@ -178,6 +193,14 @@ def test_a_part_of_a_gang_is_never_bound_past_the_start_deadline(expected: froze
     assert status is not None
     assert (status.assignment, status.reason) == (None, Reason.START_DEADLINE_EXCEEDED)
     assert ": 1 pod not created" in (status.message or "")
+
+
+def test_a_sidecar_of_an_earlier_generation_still_holds_its_node() -> None:
+    job = admitted(running(admitted(a_job(template=TEMPLATE))))
+    lingering = a_pod(job, 0, generation=1, end=ended(exit_code=1), lingers=True, terminating=True)
+    assert planned(job, observed(lingering)).actions == (CreateMembers(indices=(1,)),)
+    over = replace(lingering, lingers=False)
+    assert planned(job, observed(over)).actions == (CreateMembers(indices=(0, 1)),)
 
 
 def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() -> None:

@@ -117,7 +117,7 @@ def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset
     A member that has ended keeps its position until the job gives it up: the gang may be about to
     start again on the same nodes.
     """
-    counted = {(pod.index, pod.generation) for pod in pods if pod.end is None}
+    counted = {(pod.index, pod.generation) for pod in pods if pod.holds_node}
     if not positions.lost and counted.issuperset(positions.pods):
         return frozenset()
     return frozenset(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
-from drumline.kube.views import PodView
-from drumline.lifecycle.manifests.containers import JOIN_CONTAINER
+from drumline.kube.views import ContainerView, PodPhase, PodView
+from drumline.lifecycle.manifests.containers import JOIN_CONTAINER, TRAINER_CONTAINER
 from drumline.lifecycle.model.observed import PodEnd, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import pod_name
 
 
 def facts_of(pod: PodView) -> PodFacts | None:
-    """A pod of ours as the lifecycle sees it; None if its labels are not ours."""
+    """A pod of ours as the lifecycle sees it; None if its labels are not ours.
+
+    Our main container is what counts, not the pod's phase and condition: admission may have added
+    containers, and a sidecar that runs on keeps the phase Running.
+    """
     try:
         index = int(pod.labels[LABEL_INDEX])
         generation = int(pod.labels[LABEL_GENERATION])
@@ -22,6 +26,8 @@ def facts_of(pod: PodView) -> PodFacts | None:
         return None
     containers = (*pod.init_containers, *pod.containers)
     waiting = next((c for c in containers if c.waiting_reason), None)
+    main = next((c for c in pod.containers if c.name == TRAINER_CONTAINER), None)
+    end = _end_of(pod, main)
     return PodFacts(
         name=pod.name,
         uid=pod.uid,
@@ -29,30 +35,42 @@ def facts_of(pod: PodView) -> PodFacts | None:
         generation=generation,
         node=pod.node_name,
         ip=pod.pod_ip,
-        ready=pod.ready,
+        ready=pod.ready if main is None else main.ready,
         joining=any(
             c.name == JOIN_CONTAINER and not c.waiting_reason and c.exit_code is None
             for c in pod.init_containers
         ),
         terminating=pod.terminating,
         waiting=_sentence(waiting.waiting_reason, waiting.waiting_message) if waiting else "",
-        end=_end_of(pod),
+        image_id=main.image_id if main is not None else "",
+        end=end,
+        lingers=end is not None and not pod.finished,
     )
 
 
-def _end_of(pod: PodView) -> PodEnd | None:
+def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
+    """How the main container ended; where it never ran, how the pod did."""
+    if main is not None and main.exit_code is not None:
+        # A pod that failed as a whole (Evicted) says so, whatever its containers' codes are.
+        failed_as_a_whole = pod.phase is PodPhase.FAILED and pod.reason != ""
+        return _ended(pod, main, succeeded=main.exit_code == 0 and not failed_as_a_whole)
     if not pod.finished:
         return None
     ended = [c for c in (*pod.containers, *pod.init_containers) if c.exit_code is not None]
-    main = next((c for c in ended if c.exit_code), ended[0] if ended else None)
-    if main is None:
+    cause = next((c for c in ended if c.exit_code), ended[0] if ended else None)
+    if cause is None:
         return PodEnd(succeeded=False, reason=pod.reason, message=pod.message)
+    return _ended(pod, cause, succeeded=pod.phase is PodPhase.SUCCEEDED)
+
+
+def _ended(pod: PodView, container: ContainerView, *, succeeded: bool) -> PodEnd:
+    finished = container.finished_time
     return PodEnd(
-        succeeded=pod.phase == "Succeeded",
-        exit_code=main.exit_code,
-        reason=pod.reason or main.exit_reason,
-        message=main.termination_message,
-        ended_at=parse_timestamp(main.finished_time) if main.finished_time else None,
+        succeeded=succeeded,
+        exit_code=container.exit_code,
+        reason=pod.reason or container.exit_reason,
+        message=container.termination_message,
+        ended_at=parse_timestamp(finished) if finished else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from drumline.lifecycle.model.images import is_pinned_form
 from drumline.lifecycle.model.job import Job
 
 Json = dict[str, Any]
@@ -27,10 +28,19 @@ class PodSettings:
 
 
 def image_of(job: Job, settings: PodSettings) -> str:
-    """The main container's image; the image pinned at admission wins over a new default."""
-    if job.status.image:
-        return job.status.image
+    """The main container's image.
+
+    An image that the job names is pinned by its first pods (`pinned_image`) until the job names
+    another one. A job that names none keeps the default of its admission over later defaults.
+    """
+    kept = job.status.image
+    named = _named_image(job)
+    if kept and (named is None or is_pinned_form(kept, requested=named)):
+        return kept
+    return named or settings.trainer_image
+
+
+def _named_image(job: Job) -> str | None:
     if job.spec.template is not None:
         return job.spec.template.image
-    assert job.spec.trainer is not None  # noqa: S101 - CEL and `InvalidConfig` keep one of the two
-    return job.spec.trainer.image or settings.trainer_image
+    return job.spec.trainer.image if job.spec.trainer is not None else None

@@ -41,7 +41,17 @@ class PodFacts:
     terminating: bool = False
     waiting: str = ""
     """The waiting reason of a container that does not start, e.g. `ImagePullBackOff: ...`."""
+    image_id: str = ""
+    """What the main container runs, as the kubelet says; empty before its image is there."""
     end: PodEnd | None = None
+    """How its main container ended, or the pod as a whole; None before."""
+    lingers: bool = False
+    """Whether containers that are not ours (injected sidecars) still run after `end`."""
+
+    @property
+    def holds_node(self) -> bool:
+        """Whether it takes resources of its node."""
+        return self.end is None or self.lingers
 
     @property
     def reachable(self) -> bool:

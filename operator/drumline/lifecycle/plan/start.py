@@ -14,6 +14,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import with_summary
 from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.images import pinned_image
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.wording import counted
@@ -62,7 +63,7 @@ def create_members(situation: Situation) -> JobPlan:
     job, gang = situation.job, situation.gang
     deletions, deadline = _delete_orphans(gang), start_deadline(job)
     # The generation fences an orphan on another node; on a member's node it still holds the GPUs.
-    occupied = {pod.node for pod in gang.orphans if pod.end is None}
+    occupied = {pod.node for pod in gang.orphans if pod.holds_node}
     creatable = tuple(member.index for member in gang.missing if member.node not in occupied)
     if gang.expects_orphans or not creatable:
         return JobPlan(actions=tuple(deletions), requeue_at=deadline)
@@ -82,13 +83,21 @@ def _join(situation: Situation) -> JobPlan:
     if ready and (acknowledged or not job.runs_trainer):
         if not observed.protected:
             return JobPlan(actions=(ProtectMembers(),))
-        return JobPlan(status=transitions.running(job, now=situation.now))
+        image = _running_image(job, gang)
+        return JobPlan(status=transitions.running(job, image=image, now=situation.now))
     if situation.now >= start_deadline(job):
         return _start_deadline_exceeded(situation)
     if job.has_agents and not acknowledged and all(pod.reachable for pod in gang.present):
         record = generation_record(job, gang)
         return JobPlan(actions=(*_delete_orphans(gang), PushRecord(record=record)))
     return _wait_for_ready(situation)
+
+
+def _running_image(job: Job, gang: ObservedGang) -> str | None:
+    """The job's image, pinned by what its pod of the lowest index runs."""
+    image = job.status.image
+    image_id = next((pod.image_id for pod in gang.present if pod.image_id), "")
+    return pinned_image(image, image_id) if image else None
 
 
 def _wait_for_ready(situation: Situation) -> JobPlan:
@@ -130,7 +139,7 @@ def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) ->
 def _start_deadline_exceeded(situation: Situation) -> JobPlan:
     job, gang = situation.job, situation.gang
     lost, absent = len(gang.lost), len(gang.remaining) - len(gang.present)
-    orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.end is None]
+    orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.holds_node]
     ending = f"waiting for pods of an earlier generation to end: {', '.join(orphans[:MAX_NAMED])}"
     causes = (
         f"{counted(lost, 'lost member')} could not be placed again" if lost else None,

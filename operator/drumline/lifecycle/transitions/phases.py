@@ -48,13 +48,20 @@ def with_expected_start(
     )
 
 
-def running(job: Job, *, now: float) -> TrainingJobStatus:
-    """All members run and have the generation record: training goes on."""
+def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobStatus:
+    """All members run and have the generation record: training goes on.
+
+    Args:
+        job: has an assignment.
+        now: seconds since the epoch.
+        image: the job's image with the digest that its pods run; None: as it is.
+    """
     status = with_boundary_passed(with_elapsed(job, now=now), REPLACED, now=now)
     assignment = status.assignment
     status = changed(
         status,
         assignment=assignment and assignment.model_copy(update={"joining": None}),
+        image=image or status.image,
         started_at=status.started_at or timestamp(now),
         ready=f"{job.size}/{job.size}",
     )

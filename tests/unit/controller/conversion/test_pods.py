@@ -24,7 +24,7 @@ def facts(pod: PodView) -> PodFacts:
 
 
 def test_a_running_member() -> None:
-    pod = pod_view(index=1, generation=2, pod_ip="10.0.0.1", ready=True, containers=(container(),))
+    pod = pod_view(index=1, generation=2, pod_ip="10.0.0.1", containers=(container(ready=True),))
     assert facts(pod) == PodFacts(
         name="llama-1-g2",
         uid="job-1-1-2",
@@ -108,6 +108,54 @@ def test_the_first_container_that_waits_says_why() -> None:
 )
 def test_how_a_pod_ended(pod: dict[str, Any], end: PodEnd | None) -> None:
     assert facts(pod_view(**pod)).end == end
+
+
+SIDECAR = ContainerView(name="mesh", ready=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "succeeded", "lingers"),
+    [
+        ({"containers": (container(exit_code=0), SIDECAR)}, True, True),
+        ({"containers": (SIDECAR, container(exit_code=3))}, False, True),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "containers": (ContainerView(name="mesh", exit_code=137), container(exit_code=0)),
+            },
+            True,
+            False,
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "reason": "Evicted",
+                "containers": (container(exit_code=0), ContainerView(name="mesh", exit_code=137)),
+            },
+            False,
+            False,
+        ),
+    ],
+    ids=["succeeded-beside-it", "failed-beside-it", "the-sidecar-failed", "evicted"],
+)
+def test_an_injected_sidecar_does_not_decide_how_a_pod_ended(
+    pod: dict[str, Any], succeeded: bool, lingers: bool
+) -> None:
+    seen = facts(pod_view(**pod))
+    assert seen.end is not None
+    assert (seen.end.succeeded, seen.lingers, seen.holds_node) == (succeeded, lingers, lingers)
+
+
+def test_an_injected_sidecar_does_not_decide_whether_a_member_is_ready() -> None:
+    starts = ContainerView(name="mesh", waiting_reason="PodInitializing")
+    assert facts(pod_view(ready=False, containers=(container(ready=True), starts))).ready
+    assert not facts(pod_view(ready=True, containers=(container(), SIDECAR))).ready
+
+
+def test_what_the_main_container_runs() -> None:
+    mesh = ContainerView(name="mesh", image_id="mesh@sha256:2")
+    pod = pod_view(containers=(mesh, container(image_id="a@sha256:1")))
+    assert facts(pod).image_id == "a@sha256:1"
 
 
 @pytest.mark.parametrize(
